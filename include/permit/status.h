@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every way a call can end, for the server and for its clients: one row per status.
+ * Success is PERMIT_OK, 0, always. What code reads is a status; what only a person reads is the message beside it.
+ */
+#ifndef PERMIT_STATUS_H
+#define PERMIT_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a caller may do with the same call and the same key. */
+enum permit_retry {
+    PERMIT_RETRY_NEVER, /* the answer is final: change the request, or take it as it is */
+    PERMIT_RETRY_LATER, /* after Retry-After; nothing was done */
+    PERMIT_RETRY_SAME,  /* whether it was done is not known: the same key again finds out */
+};
+
+/*
+ *   name                         word in problem types and logs  HTTP  retry  title
+ *
+ * The rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into one of the others.
+ */
+#define PERMIT_STATUS_MAP(X)                                                                                           \
+    X(PERMIT_OK, "ok", 200, NEVER, "Done")                                                                             \
+    X(PERMIT_MALFORMED, "malformed", 400, NEVER, "The request cannot be read")                                         \
+    X(PERMIT_UNAUTHENTICATED, "unauthenticated", 401, NEVER, "No valid credential")                                    \
+    X(PERMIT_FORBIDDEN, "forbidden", 403, NEVER, "Not allowed")                                                        \
+    X(PERMIT_UNKNOWN_SEMAPHORE, "unknown_semaphore", 404, NEVER, "No such semaphore")                                  \
+    X(PERMIT_UNKNOWN_REQUEST, "unknown_request", 404, NEVER, "No such request")                                        \
+    X(PERMIT_UNKNOWN_OWNER, "unknown_owner", 404, NEVER, "No such owner")                                              \
+    X(PERMIT_UNKNOWN_PATH, "unknown_path", 404, NEVER, "No such path")                                                 \
+    X(PERMIT_METHOD_NOT_ALLOWED, "method_not_allowed", 405, NEVER, "This path does not take that method")              \
+    X(PERMIT_IN_USE, "in_use", 409, NEVER, "Permits of it are held")                                                   \
+    X(PERMIT_CONFIRMED, "confirmed", 409, NEVER, "The request is confirmed")                                           \
+    X(PERMIT_ENDED, "ended", 410, NEVER, "The request has ended")                                                      \
+    X(PERMIT_VERSION_MISMATCH, "version_mismatch", 412, NEVER, "It was changed in the meantime")                       \
+    X(PERMIT_TOO_LARGE, "too_large", 413, NEVER, "The body is too large")                                              \
+    X(PERMIT_NOT_JSON, "not_json", 415, NEVER, "The body must be application/json")                                    \
+    X(PERMIT_KEY_REUSED, "key_reused", 422, NEVER, "The key stands for another request")                               \
+    X(PERMIT_NEVER_SATISFIABLE, "never_satisfiable", 422, NEVER, "This can never be granted")                          \
+    X(PERMIT_INVALID, "invalid", 422, NEVER, "The content is not valid")                                               \
+    X(PERMIT_NO_CAPACITY, "no_capacity", 423, LATER, "No capacity now")                                                \
+    X(PERMIT_PAUSED, "paused", 423, LATER, "The semaphore is paused")                                                  \
+    X(PERMIT_TOO_MANY, "too_many", 429, LATER, "Too many requests")                                                    \
+    X(PERMIT_INTERNAL, "internal", 500, SAME, "A fault of the server")                                                 \
+    X(PERMIT_BUSY, "busy", 503, LATER, "The server is busy")                                                           \
+    X(PERMIT_OUTCOME_UNKNOWN, "outcome_unknown", 503, SAME, "Whether it was done is not known")                        \
+    X(PERMIT_DATABASE_UNAVAILABLE, "database_unavailable", 503, LATER, "The database cannot be used")                  \
+    X(PERMIT_SHUTTING_DOWN, "shutting_down", 503, LATER, "The server is stopping")                                     \
+    X(PERMIT_NO_SERVER, "no_server", 503, SAME, "No server could be reached")                                          \
+    X(PERMIT_CONFLICT, "conflict", 503, LATER, "The transaction must be run again")                                    \
+    X(PERMIT_LOCK_TIMEOUT, "lock_timeout", 503, LATER, "A row lock was not had in time")                               \
+    X(PERMIT_DATABASE_LOST, "database_lost", 503, SAME, "The database connection is gone")                             \
+    X(PERMIT_DATABASE_FULL, "database_full", 503, LATER, "The database has no room")                                   \
+    X(PERMIT_NO_MEMORY, "no_memory", 503, LATER, "No memory")
+
+enum permit_status {
+#define X(name, word, http, retry, title) name,
+    PERMIT_STATUS_MAP(X)
+#undef X
+        PERMIT_STATUS_COUNT
+};
+
+/* "no_capacity"; the last part of the problem type. Never NULL. */
+const char *permit_status_word(enum permit_status status);
+/* One sentence for a person. Never NULL. */
+const char *permit_status_title(enum permit_status status);
+/* The HTTP status code that carries it. */
+int permit_status_http(enum permit_status status);
+enum permit_retry permit_status_retry(enum permit_status status);
+/* The status with this word, or -1. */
+int permit_status_from_word(const char *word);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/arena.h"
+
+#include <stdlib.h>
+
+struct arena_chunk {
+    struct arena_chunk *older;
+    size_t size;
+    size_t used;
+    max_align_t memory[];
+};
+
+void arena_init(struct arena *arena, size_t chunk_size, size_t limit)
+{
+    *arena = (struct arena){.chunk_size = chunk_size, .limit = limit};
+}
+
+void arena_clear(struct arena *arena)
+{
+    while (arena->chunks && arena->chunks->older) {
+        struct arena_chunk *chunk = arena->chunks;
+        arena->chunks = chunk->older;
+        free(chunk);
+    }
+    if (arena->chunks)
+        arena->chunks->used = 0;
+    arena->used = 0;
+}
+
+void arena_release(struct arena *arena)
+{
+    arena_clear(arena);
+    free(arena->chunks);
+    arena->chunks = NULL;
+}
+
+static struct arena_chunk *arena_grow(struct arena *arena, size_t size)
+{
+    size_t chunk_size = size > arena->chunk_size ? size : arena->chunk_size;
+    struct arena_chunk *chunk = malloc(sizeof *chunk + chunk_size);
+    if (!chunk)
+        return NULL;
+    *chunk = (struct arena_chunk){.older = arena->chunks, .size = chunk_size};
+    arena->chunks = chunk;
+    return chunk;
+}
+
+void *arena_alloc(struct arena *arena, size_t size)
+{
+    const size_t align = sizeof(max_align_t);
+    if (size > arena->limit || arena->used > arena->limit - size)
+        return NULL;
+    size = size ? (size + align - 1) / align * align : align;
+    struct arena_chunk *chunk = arena->chunks;
+    if (!chunk || chunk->size - chunk->used < size)
+        chunk = arena_grow(arena, size);
+    if (!chunk)
+        return NULL;
+    void *memory = (char *)chunk->memory + chunk->used;
+    chunk->used += size;
+    arena->used += size;
+    return memset(memory, 0, size);
+}
+
+void *arena_array(struct arena *arena, size_t count, size_t size)
+{
+    size_t total;
+    if (__builtin_mul_overflow(count, size, &total))
+        return NULL;
+    return arena_alloc(arena, total);
+}
+
+struct bytes arena_copy(struct arena *arena, struct bytes bytes)
+{
+    char *copy = arena_alloc(arena, bytes.length + 1);
+    if (copy && bytes.length)
+        memcpy(copy, bytes.data, bytes.length);
+    return (struct bytes){copy, copy ? bytes.length : 0};
+}

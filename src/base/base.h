@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/* Words every file may use: slices of bytes, times, and the mark of results that must be looked at. */
+#ifndef BASE_BASE_H
+#define BASE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define MUST_CHECK             __attribute__((warn_unused_result))
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#define ARRAY_LENGTH(array)    (sizeof(array) / sizeof((array)[0]))
+#define CONTAINER_OF(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+/* Microseconds since 1970-01-01 UTC, by the database's clock or in served time: whoever names a variable says which. */
+typedef int64_t utc_us;
+/* Microseconds of this machine's monotonic clock. */
+typedef int64_t mono_us;
+
+enum { US_PER_MS = 1000, US_PER_SECOND = 1000000, MS_PER_SECOND = 1000 };
+
+/* "Never" where a time is expected; greater than every time that occurs. */
+#define NEVER INT64_MAX
+
+/* A slice of bytes that somebody else owns. data may be NULL only if length is 0. Not zero-terminated. */
+struct bytes {
+    const char *data;
+    size_t length;
+};
+
+#define BYTES(literal) ((struct bytes){(literal), sizeof(literal) - 1})
+
+static inline struct bytes bytes_of(const char *text)
+{
+    return (struct bytes){text, text ? strlen(text) : 0};
+}
+
+/* P16: two names are equal if and only if their bytes are. */
+static inline bool bytes_equal(struct bytes a, struct bytes b)
+{
+    return a.length == b.length && (a.length == 0 || memcmp(a.data, b.data, a.length) == 0);
+}
+
+/* memcmp order, a prefix before what it begins: the order of VARBINARY. */
+static inline int bytes_compare(struct bytes a, struct bytes b)
+{
+    size_t shorter = a.length < b.length ? a.length : b.length;
+    int order = shorter ? memcmp(a.data, b.data, shorter) : 0;
+    return order ? order : (a.length > b.length) - (a.length < b.length);
+}
+
+static inline int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+#endif

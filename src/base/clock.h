@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* Time of this machine, and times as text. Nothing below core asks for the time by itself: it is an argument. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include "base/base.h"
+
+mono_us clock_mono(void);
+/* This machine's idea of the time; only for logs. Deadlines live in the database's time. */
+utc_us clock_wall(void);
+
+enum { RFC3339_SIZE = 32, SQL_TIME_SIZE = 32 };
+
+/* "2026-11-21T09:14:31.123456Z", zero-terminated; returns its length. */
+size_t clock_format_rfc3339(utc_us time, char text[RFC3339_SIZE]);
+/* "2026-11-21 09:14:31.123456", zero-terminated; returns its length. Years 1970 to 9999. */
+size_t clock_format_sql(utc_us time, char text[SQL_TIME_SIZE]);
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/name.h"
+
+static bool every_byte(struct bytes name, bool (*allowed)(unsigned char))
+{
+    if (name.length < 1 || name.length > NAME_MAX_BYTES)
+        return false;
+    for (size_t i = 0; i < name.length; i++)
+        if (!allowed((unsigned char)name.data[i]))
+            return false;
+    return true;
+}
+
+static bool semaphore_byte(unsigned char byte)
+{
+    return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') ||
+           byte == '.' || byte == '_' || byte == ':' || byte == '@' || byte == '-';
+}
+
+static bool key_byte(unsigned char byte)
+{
+    return byte > ' ' && byte < 0x7f;
+}
+
+bool name_is_semaphore(struct bytes name)
+{
+    return every_byte(name, semaphore_byte);
+}
+
+bool name_is_key(struct bytes name)
+{
+    return every_byte(name, key_byte) && !bytes_equal(name, BYTES(".")) && !bytes_equal(name, BYTES(".."));
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* What may be a name. Names are never folded: accents, spaces and other normal forms are refused (docs/protocol.md, Names). */
+#ifndef CORE_NAME_H
+#define CORE_NAME_H
+
+#include "base/base.h"
+
+enum { NAME_MAX_BYTES = 255 };
+
+/* Semaphores: 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - */
+bool name_is_semaphore(struct bytes name);
+/* external_id, owner: 1 to 255 bytes of printable ASCII without space, not "." or "..". */
+bool name_is_key(struct bytes name);
+#endif

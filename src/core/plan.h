@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The decision of a whole batch: a pure function of locked rows, operations in order of arrival, and time, to one outcome
+ * per operation and the final images of the rows that change. No clock, no SQL, no threads; memory comes from the caller's
+ * arena, so everything in the result is valid until that arena is cleared.
+ */
+#ifndef CORE_PLAN_H
+#define CORE_PLAN_H
+
+#include "core/request.h"
+#include "core/served_time.h"
+
+enum operation_kind {
+    OP_ACQUIRE,
+    OP_RELEASE,
+    OP_RENEW,
+    OP_SEMAPHORE_PUT,    /* administrative: alone in its batch */
+    OP_SEMAPHORE_RETIRE, /* administrative */
+    OP_KIND_COUNT
+};
+
+/* "acquire", "release", ... as in metrics and in POST /v1/batch. */
+const char *operation_kind_word(enum operation_kind kind);
+bool operation_is_administrative(enum operation_kind kind);
+
+/* What PUT /v1/semaphores/{name} says: a member that was absent keeps its value. */
+struct semaphore_change {
+    bool has_capacity, has_kind, has_default_ttl, has_max_ttl, has_grace, has_max_hold, has_queue, has_note;
+    int64_t capacity;
+    enum semaphore_kind kind;
+    enum semaphore_queue queue;
+    int64_t default_ttl_ms;
+    int64_t max_ttl_ms; /* -1: none */
+    int64_t grace_ms;
+    int64_t max_hold_ms;
+    struct bytes note;
+    bool if_none_match; /* If-None-Match: * : create only */
+    bool if_match;      /* If-Match: only if config_version is this one */
+    uint64_t config_version;
+};
+
+/* What is asked. Immutable while a batch runs; strings belong to whoever made it. */
+struct operation {
+    enum operation_kind kind;
+    struct bytes external_id; /* acquire, release, renew */
+    struct bytes owner;
+    struct bytes principal;
+    struct ttl ttl;                     /* acquire, renew */
+    unsigned char digest[DIGEST_SIZE];  /* acquire */
+    struct want *wants;                 /* acquire: sorted by name */
+    size_t want_count;
+    struct bytes semaphore;         /* administrative */
+    struct semaphore_change change; /* OP_SEMAPHORE_PUT */
+};
+
+enum {
+    /* "At most 64 semaphores a batch", "at most 500 keys a statement". */
+    BATCH_MAX_SEMAPHORES = 64,
+    BATCH_MAX_OPERATIONS = 500,
+};
+
+/* The free slots of one locked semaphore, ascending, from first_free on. */
+struct free_slots {
+    uint32_t *numbers;
+    size_t count;
+    bool complete; /* false: the read was cut off; there may be more behind the last one */
+};
+
+/* What was read under the locks. */
+struct view {
+    struct semaphore *semaphores; /* locked, ascending by id */
+    struct free_slots *free_slots; /* one per semaphore */
+    size_t semaphore_count;
+    struct request *requests; /* those with a key of the batch, ascending by external_id, with all their permits */
+    size_t request_count;
+    struct served_clock clock;
+    utc_us now; /* the database's clock, read after the locks */
+    uint64_t epoch;
+};
+
+/* Ids for new rows: [next, end). The caller advances it by what the plan used, also if the transaction fails. */
+struct id_range {
+    uint64_t next;
+    uint64_t end;
+};
+
+/* How one operation ended, before it is known to be durable. */
+struct outcome {
+    enum permit_status status;
+    bool put_back;         /* not decided: run it again with `needs` locked as well; status means nothing */
+    bool created;          /* acquire: 201; PUT: 201 */
+    bool replayed;         /* acquire: the row was there when this batch read it */
+    bool already_released; /* release */
+    const struct request *request;     /* final image: what holds or held; NULL if the answer asserts none */
+    const struct semaphore *semaphore; /* PUT: final image. 423: the one without room */
+    int64_t requested;                 /* 423: units asked of it */
+    const char *detail;                /* a sentence for a person, constant text; NULL: the status's title */
+    const uint64_t *needs;             /* put_back: ids of semaphores to lock, ascending */
+    size_t need_count;
+};
+
+/* A request row to be written. */
+struct request_change {
+    struct request *request; /* final image */
+    bool insert;             /* else UPDATE by id */
+    bool ends;               /* goes from ACQUIRED to RELEASED: its permits with it */
+};
+
+/* A slot row to be written. */
+struct slot_change {
+    uint64_t semaphore_id;
+    uint32_t number;
+    uint64_t permit_id; /* 0: free */
+};
+
+struct semaphore_image {
+    struct semaphore *semaphore; /* final image; version already raised */
+    uint64_t expected_version;   /* the compare-and-set */
+    bool changed;
+    bool insert;                 /* a new one */
+    bool settings;               /* write all columns, not only those of the hot path */
+    uint32_t slots_from;         /* slot rows [slots_from, slots_to] are to exist and be in service; 0: none */
+    uint32_t slots_to;
+    uint32_t retire_from; /* slot rows from here on are out of service; 0: none */
+    int64_t capacity_before;
+};
+
+/* Final row images, in the order in which they are written. Nothing to write if `empty`. */
+struct changes {
+    struct semaphore_image *semaphores; /* ascending by id; look at `changed` */
+    size_t semaphore_count;
+    struct request_change *requests; /* inserts first, ascending by external_id; then updates, ascending by id */
+    size_t request_count;
+    struct slot_change *slots; /* ascending by semaphore_id, number; each once */
+    size_t slot_count;
+    utc_us wall_now; /* the database's clock, for records */
+    bool empty;
+};
+
+struct plan_settings {
+    int64_t retention_us; /* an ended request may be deleted after this; 7 days */
+    int64_t tombstone_us; /* a tombstone; 1 hour */
+};
+
+struct plan {
+    struct outcome *outcomes; /* one per operation, in the order given */
+    struct changes changes;
+    uint64_t ids_used;
+};
+
+/*
+ * Order of decision: releases, renewals, then newcomers; per key in order of arrival (an operation is never decided before an
+ * earlier one on its key). An operation that would touch a request of which some semaphore is not locked is put back.
+ * `ids` must hold at least operation_count ids. Only PERMIT_OK and PERMIT_NO_MEMORY come back; on the latter *ret_plan is
+ * untouched. The rows of `view` are not modified.
+ */
+enum permit_status plan_batch(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                              struct id_range ids, const struct plan_settings *settings, struct arena *arena,
+                              struct plan *ret_plan) MUST_CHECK;
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The rows of the data model as the core sees them, and what a client may ask for.
+ * A request holds permits of one or more semaphores, all of them or none; its key is the external_id.
+ */
+#ifndef CORE_REQUEST_H
+#define CORE_REQUEST_H
+
+#include "base/arena.h"
+#include "base/base.h"
+#include "base/digest.h"
+#include "core/slots.h"
+#include "permit/status.h"
+
+enum {
+    REQUEST_MAX_SEMAPHORES = 64,
+};
+/* The largest capacity of a counted semaphore: exact in a JSON number everywhere. */
+#define COUNTED_MAX_CAPACITY 9007199254740991LL
+/* What a semaphore has when nobody said otherwise. */
+#define DEFAULT_TTL_MS      (10 * 60 * 1000LL)
+#define DEFAULT_MAX_HOLD_MS (24 * 3600 * 1000LL)
+
+/* The numbers below stand in rows: never change one. */
+enum semaphore_kind { KIND_SLOTTED = 1, KIND_COUNTED = 2 };
+enum semaphore_queue { QUEUE_BACKFILL = 1, QUEUE_FIFO = 2 };
+enum request_state { REQUEST_ACQUIRED = 1, REQUEST_RELEASED = 2 }; /* one way */
+enum end_reason {
+    END_NONE = 0, /* still held */
+    END_RELEASED = 1,
+    END_EXPIRED = 2,
+    END_OWNER_DEAD = 3,
+    END_STALE = 4,
+    END_FORCED = 5,
+    END_NEVER_HELD = 6, /* a tombstone: the release came before the acquire */
+};
+
+/* "slotted", "backfill", "ACQUIRED", "expired" (NULL for END_NONE). */
+const char *semaphore_kind_word(enum semaphore_kind kind);
+const char *semaphore_queue_word(enum semaphore_queue queue);
+const char *request_state_word(enum request_state state);
+const char *end_reason_word(enum end_reason reason);
+
+/* A row of `semaphore`. */
+struct semaphore {
+    uint64_t id;
+    struct bytes name;
+    enum semaphore_kind kind;
+    enum semaphore_queue queue;
+    int64_t capacity;
+    int64_t in_use;
+    uint64_t next_permit_id;
+    uint64_t version;
+    uint64_t config_version;
+    utc_us next_due_at; /* served time; NEVER: no holder has a deadline */
+    uint32_t first_free; /* a lower bound of the lowest free slot; slotted only */
+    int64_t default_ttl_ms;
+    int64_t max_ttl_ms; /* -1: no maximum */
+    int64_t grace_ms;
+    int64_t max_hold_ms;
+    struct bytes paused_reason; /* data NULL: not paused */
+    struct bytes note;          /* data NULL: none */
+    utc_us retired_at;          /* NEVER: in service */
+};
+
+/* A row of `permit`. */
+struct permit {
+    uint64_t semaphore_id;
+    uint64_t token; /* its id: rises strictly within the semaphore */
+    int64_t count;
+    struct slots slots; /* empty if counted */
+};
+
+#define TTL_NONE (-1LL)
+
+/* A row of `permit_request` with its permits. Times are served time. */
+struct request {
+    uint64_t id;
+    struct bytes external_id;
+    struct bytes owner;     /* length 0: none was named */
+    struct bytes principal; /* who asked, once there are credentials; length 0: nobody known */
+    bool has_digest;        /* a tombstone has none */
+    unsigned char digest[DIGEST_SIZE];
+    enum request_state state;
+    enum end_reason end_reason;
+    int64_t ttl_ms; /* TTL_NONE: until released (or stale) */
+    utc_us due_at;  /* while held: when permitd may end it; after the end: when it may be deleted; NEVER: not at all */
+    int64_t grace_ms;
+    utc_us confirmed_at; /* NEVER: not confirmed */
+    uint32_t renewals;
+    uint32_t replays;
+    utc_us acquired_at; /* NEVER: it never held anything */
+    utc_us ended_at;    /* NEVER: still held */
+    struct permit *permits;
+    size_t permit_count;
+};
+
+/* How long a client wants to hold, as it was said. */
+enum ttl_kind {
+    TTL_ABSENT,   /* not said: the smallest default of the semaphores; in a renew: as before */
+    TTL_DURATION, /* `ms` */
+    TTL_UNLIMITED /* "none" */
+};
+
+struct ttl {
+    enum ttl_kind kind;
+    int64_t ms;
+};
+
+/* One permit that an acquire wants. */
+struct want {
+    struct bytes semaphore;
+    uint64_t semaphore_id; /* filled in by step 0; 0: not known */
+    int64_t count;
+};
+
+/*
+ * The digest of an acquire: SHA-256 of owner, ttl as sent (absent is not the same as the default) and the wants, which are
+ * sorted by name. Not of the key, `wait`, the order of members or white space. False: no memory.
+ */
+bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants, size_t want_count,
+                    unsigned char ret_digest[DIGEST_SIZE]) MUST_CHECK;
+/* Sorts by name. The same semaphore twice is PERMIT_INVALID. */
+enum permit_status wants_sort(struct want *wants, size_t want_count) MUST_CHECK;
+
+/* The deadline that the client is told, in served time: due_at without the grace; NEVER if it has none or has ended. */
+utc_us request_expires_at(const struct request *request);
+#endif

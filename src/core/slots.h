@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* The slots of one permit: numbers from 1 up, ascending, each once; as an array in memory, as "1-3,7" in a row. */
+#ifndef CORE_SLOTS_H
+#define CORE_SLOTS_H
+
+#include "base/arena.h"
+#include "base/base.h"
+#include "base/buf.h"
+
+enum {
+    SLOTS_MAX_COUNT = 1000,      /* of one permit */
+    SLOTS_MAX_CAPACITY = 65536,  /* of one slotted semaphore */
+    SLOTS_TEXT_MAX = 8000,       /* longer than any text of SLOTS_MAX_COUNT numbers */
+};
+
+struct slots {
+    uint32_t *numbers; /* in the arena of whoever made it; NULL if count is 0 */
+    uint32_t count;
+};
+
+/* False: not such a text, out of range, not ascending, or no memory; then *ret_slots is untouched. */
+bool slots_parse(struct bytes text, struct arena *arena, struct slots *ret_slots) MUST_CHECK;
+void slots_format(const struct slots *slots, struct buf *out);
+#endif

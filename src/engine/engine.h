@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine carries operations to the database in batches. Callers give it an op and get it back decided; between the two
+ * the op belongs to the engine. Threads: `workers` run batches, one reader runs look-ups. Any thread may submit.
+ *
+ *     op_init(&op->op, &operation, my_decided); engine_submit(engine, &op->op);
+ *
+ * `decided` runs on a thread of the engine, exactly once per op, after COMMIT if the outcome asserts a state; everything the
+ * outcome points to is valid until it returns. It must not block, and may free the op.
+ */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/map.h"
+#include "core/plan.h"
+#include "store/session.h"
+#include "store/store.h"
+
+struct op;
+struct engine;
+struct gate;
+
+/* A name, and units and holders behind a refusal: from a cache at most 1 s old. */
+struct blocking_holder {
+    struct bytes external_id;
+    struct bytes owner;
+    utc_us since;      /* database's clock */
+    utc_us expires_at; /* database's clock; NEVER */
+};
+
+struct blocking {
+    struct bytes semaphore;
+    int64_t capacity;
+    int64_t in_use;
+    int64_t requested;
+    const struct blocking_holder *holders; /* the longest, at most 10 */
+    size_t holder_count;
+};
+
+/* What `decided` is told. */
+struct decision {
+    const struct outcome *outcome; /* NULL: it never came to a plan; then only status and detail */
+    enum permit_status status;
+    const char *detail;                  /* a sentence, or NULL */
+    const struct served_clock *clock;    /* with outcome: turns stored times into the database's */
+    utc_us now;                          /* with outcome: the database's clock */
+    const struct bytes *semaphore_names; /* with outcome->request: one per permit */
+    const uint64_t *floors;              /* with outcome->request: one per permit */
+    const struct blocking *blocking;     /* no_capacity, paused; NULL: none */
+    int64_t retry_after_ms;              /* statuses that carry Retry-After; jittered; else 0 */
+};
+
+struct op {
+    const struct operation *operation;
+    void (*decided)(struct op *op, const struct decision *decision);
+    mono_us deadline;       /* when the engine stops trying; the caller may answer on its own from then on */
+    atomic_bool commit_sent; /* it was in a packet with COMMIT: from then on a silent end is outcome_unknown */
+
+    /* The engine's own. */
+    struct list node;
+    uint64_t arrival;
+    uint64_t *semaphore_ids; /* ascending; malloc'ed by the engine */
+    size_t semaphore_count;
+    bool resolved;
+    unsigned put_backs;
+    uint64_t scanned; /* pass of the queue that last looked at it */
+};
+
+struct engine_settings {
+    unsigned workers;
+    size_t max_pending;      /* acquires and look-ups; more are answered too_many */
+    size_t max_pending_ends; /* releases, renewals: "overload must not expire live holders" */
+    size_t directory_entries;
+    int64_t request_timeout_ms;
+    struct plan_settings plan;
+    /* Opens a session of a store for a worker; NULL: no memory. */
+    struct store *(*open_store)(void *context);
+    void *open_context;
+    const struct database_address *address; /* for the reader's sessions */
+};
+
+void op_init(struct op *op, const struct operation *operation, mono_us deadline,
+             void (*decided)(struct op *op, const struct decision *decision));
+
+/* Starts its threads; they connect by themselves. False: no memory or no thread (message). */
+bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message) MUST_CHECK;
+/*
+ * Takes the op, or says at once why not (too_many, shutting_down, no_memory): then `decided` is not called and the op stays
+ * the caller's.
+ */
+enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
+
+/* A look-up that runs on the reader's own session; `work` is given PERMIT_DATABASE_* and a NULL session if it has none. */
+struct look {
+    void (*work)(struct look *look, struct session *session, enum permit_status status);
+    struct list node;
+};
+enum permit_status engine_look(struct engine *engine, struct look *look) MUST_CHECK;
+
+/* True while workers have a working session. */
+bool engine_database_up(const struct engine *engine);
+/* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan. */
+void engine_reload(struct engine *engine, const struct engine_settings *settings);
+
+/* No new ops; what runs is finished, what waits is answered shutting_down; returns when all threads have ended. */
+void engine_stop(struct engine *engine);
+void engine_free(struct engine *engine);
+
+/* Appends this engine's metrics in the Prometheus text format. */
+void engine_metrics(struct engine *engine, struct buf *out);
+#endif

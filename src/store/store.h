@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The contract of a store: what the engine needs of a database, one session of it. Two implementations: MariaDB and MySQL
+ * (store_mysql_open), and a fake in memory (tests/). A session belongs to one thread. Calls block, at most for the session's
+ * time-outs. After anything but PERMIT_OK, `message` says why in words, and the status says what to do:
+ *
+ *   PERMIT_CONFLICT              deadlock, duplicate, snapshot too old: store_rollback, then the whole batch again
+ *   PERMIT_LOCK_TIMEOUT          a row lock was not had in 5 s: store_rollback, then again, split by semaphore
+ *   PERMIT_DATABASE_LOST         the session is gone: store_reconnect, then again; after store_apply the outcome is unknown
+ *   PERMIT_DATABASE_UNAVAILABLE  read-only, no primary, cannot connect: later
+ *   PERMIT_DATABASE_FULL         no room: this batch cannot be written
+ *   PERMIT_NO_MEMORY             of this process
+ *   PERMIT_INTERNAL              anything else; for 1048 and 1690 our own guards: a bug
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "base/arena.h"
+#include "core/plan.h"
+
+enum { STORE_MESSAGE_SIZE = 512 };
+
+/* Step 0: names to ids and keys to semaphores, one plain read. A hint, never trusted. */
+struct resolve_name {
+    struct bytes name;
+    uint64_t ret_id; /* 0: there is none */
+    uint64_t ret_floor; /* smallest live token, or next_permit_id */
+};
+struct resolve_key {
+    struct bytes external_id;
+    const uint64_t *ret_semaphore_ids; /* in the arena; ascending */
+    size_t ret_count;
+};
+struct resolve {
+    struct resolve_name *names;
+    size_t name_count;
+    struct resolve_key *keys;
+    size_t key_count;
+};
+
+/* Step 1: what to lock and to read. */
+struct lock_set {
+    const uint64_t *semaphore_ids; /* ascending, at most BATCH_MAX_SEMAPHORES */
+    const int64_t *slots_wanted;   /* per semaphore: how many free slots to read; 0 none */
+    size_t semaphore_count;
+    const struct bytes *keys; /* each once, at most BATCH_MAX_OPERATIONS */
+    size_t key_count;
+    struct bytes semaphore_name; /* administrative: also lock the one with this name, if it exists; data NULL: none */
+};
+
+struct store;
+
+struct store_methods {
+    enum permit_status (*reconnect)(struct store *);
+    enum permit_status (*resolve)(struct store *, struct resolve *, struct arena *);
+    enum permit_status (*lock)(struct store *, const struct lock_set *, struct arena *, struct view *);
+    enum permit_status (*apply)(struct store *, const struct changes *);
+    enum permit_status (*rollback)(struct store *);
+    enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *);
+    enum permit_status (*floors)(struct store *, const uint64_t *, size_t, uint64_t *);
+    enum permit_status (*tick)(struct store *);
+    enum permit_status (*ping)(struct store *);
+    void (*free)(struct store *);
+};
+
+struct store {
+    const struct store_methods *methods;
+    char message[STORE_MESSAGE_SIZE];
+};
+
+/* Opens the session if it is not open, after killing what is left of the one before. */
+static inline enum permit_status store_reconnect(struct store *store)
+{
+    return store->methods->reconnect(store);
+}
+
+static inline enum permit_status store_resolve(struct store *store, struct resolve *resolve, struct arena *arena)
+{
+    return store->methods->resolve(store, resolve, arena);
+}
+
+/* BEGIN, the locks in id order, then the reads. Semaphores that do not exist are absent from the view. */
+static inline enum permit_status store_lock(struct store *store, const struct lock_set *set, struct arena *arena,
+                                            struct view *ret_view)
+{
+    return store->methods->lock(store, set, arena, ret_view);
+}
+
+/* Writes everything and commits; after PERMIT_OK it is durable. `changes` must not be empty (else: store_rollback). */
+static inline enum permit_status store_apply(struct store *store, const struct changes *changes)
+{
+    return store->methods->apply(store, changes);
+}
+
+/* Ends the open transaction, if any; if that fails the session is dropped, so afterwards there is none in any case. */
+static inline enum permit_status store_rollback(struct store *store)
+{
+    return store->methods->rollback(store);
+}
+
+/* Ids that nobody else will get, in a transaction of its own. */
+static inline enum permit_status store_reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range)
+{
+    return store->methods->reserve_ids(store, count, ret_range);
+}
+
+/* The floor of each semaphore: smallest live token, next_permit_id if none; 0 if there is no such semaphore. */
+static inline enum permit_status store_floors(struct store *store, const uint64_t *semaphore_ids, size_t count,
+                                              uint64_t *ret_floors)
+{
+    return store->methods->floors(store, semaphore_ids, count, ret_floors);
+}
+
+/* Moves served time on if the last tick is a second old; one of several permitd wins, which is no error. */
+static inline enum permit_status store_tick(struct store *store)
+{
+    return store->methods->tick(store);
+}
+
+/* Keeps an idle session open. */
+static inline enum permit_status store_ping(struct store *store)
+{
+    return store->methods->ping(store);
+}
+
+/* Accepts NULL. */
+static inline void store_free(struct store *store)
+{
+    if (store)
+        store->methods->free(store);
+}
+#endif
