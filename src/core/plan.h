@@ -84,6 +84,15 @@ struct id_range {
     uint64_t end;
 };
 
+/* A semaphore that had no room, at the moment of the decision. */
+struct shortage {
+    uint64_t semaphore_id;
+    struct bytes semaphore;
+    int64_t capacity;
+    int64_t in_use;
+    int64_t requested;
+};
+
 /* How one operation ended, before it is known to be durable. */
 struct outcome {
     enum permit_status status;
@@ -91,9 +100,10 @@ struct outcome {
     bool created;          /* acquire: 201; PUT: 201 */
     bool replayed;         /* acquire: the row was there when this batch read it */
     bool already_released; /* release */
-    const struct request *request;     /* final image: what holds or held; NULL if the answer asserts none */
-    const struct semaphore *semaphore; /* PUT: final image. 423: the one without room */
-    int64_t requested;                 /* 423: units asked of it */
+    const struct request *request;     /* as this operation left it; NULL if the answer asserts none */
+    const struct semaphore *semaphore; /* PUT: as it is now */
+    const struct shortage *shortages;  /* no_capacity: in the order of the wants */
+    size_t shortage_count;
     const char *detail;                /* a sentence for a person, constant text; NULL: the status's title */
     const uint64_t *needs;             /* put_back: ids of semaphores to lock, ascending */
     size_t need_count;
@@ -122,6 +132,7 @@ struct semaphore_image {
     uint32_t slots_from;         /* slot rows [slots_from, slots_to] are to exist and be in service; 0: none */
     uint32_t slots_to;
     uint32_t retire_from; /* slot rows from here on are out of service; 0: none */
+    const char *event; /* what to record of it, with capacities; NULL: nothing */
     int64_t capacity_before;
 };
 

@@ -49,7 +49,8 @@ struct decision {
     utc_us now;                          /* with outcome: the database's clock */
     const struct bytes *semaphore_names; /* with outcome->request: one per permit */
     const uint64_t *floors;              /* with outcome->request: one per permit */
-    const struct blocking *blocking;     /* no_capacity, paused; NULL: none */
+    const struct blocking *blocking;     /* no_capacity: each semaphore without room */
+    size_t blocking_count;
     int64_t retry_after_ms;              /* statuses that carry Retry-After; jittered; else 0 */
 };
 
