@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What may be a name. Names are never folded: accents, spaces and other normal forms are refused (docs/protocol.md, Names). */
+/* What may be a name. Names are never folded: accents, spaces and other normal forms are refused (docs/protocol.md,
+ * Names). */
 #ifndef CORE_NAME_H
 #define CORE_NAME_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The decision of a whole batch: a pure function of locked rows, operations in order of arrival, and time, to one outcome
- * per operation and the final images of the rows that change. No clock, no SQL, no threads; memory comes from the caller's
- * arena, so everything in the result is valid until that arena is cleared.
+ * The decision of a whole batch: a pure function of locked rows, operations in order of arrival, and time, to one
+ * outcome per operation and the final images of the rows that change. No clock, no SQL, no threads; memory comes from
+ * the caller's arena, so everything in the result is valid until that arena is cleared.
  */
 #ifndef CORE_PLAN_H
 #define CORE_PLAN_H
@@ -45,9 +45,9 @@ struct operation {
     struct bytes external_id; /* acquire, release, renew */
     struct bytes owner;
     struct bytes principal;
-    struct ttl ttl;                     /* acquire, renew */
-    unsigned char digest[DIGEST_SIZE];  /* acquire */
-    struct want *wants;                 /* acquire: sorted by name */
+    struct ttl ttl;                    /* acquire, renew */
+    unsigned char digest[DIGEST_SIZE]; /* acquire */
+    struct want *wants;                /* acquire: sorted by name */
     size_t want_count;
     struct bytes semaphore;         /* administrative */
     struct semaphore_change change; /* OP_SEMAPHORE_PUT */
@@ -68,7 +68,7 @@ struct free_slots {
 
 /* What was read under the locks. */
 struct view {
-    struct semaphore *semaphores; /* locked, ascending by id */
+    struct semaphore *semaphores;  /* locked, ascending by id */
     struct free_slots *free_slots; /* one per semaphore */
     size_t semaphore_count;
     struct request *requests; /* those with a key of the batch, ascending by external_id, with all their permits */
@@ -96,16 +96,16 @@ struct shortage {
 /* How one operation ended, before it is known to be durable. */
 struct outcome {
     enum permit_status status;
-    bool put_back;         /* not decided: run it again with `needs` locked as well; status means nothing */
-    bool created;          /* acquire: 201; PUT: 201 */
-    bool replayed;         /* acquire: the row was there when this batch read it */
-    bool already_released; /* release */
+    bool put_back;                     /* not decided: run it again with `needs` locked as well; status means nothing */
+    bool created;                      /* acquire: 201; PUT: 201 */
+    bool replayed;                     /* acquire: the row was there when this batch read it */
+    bool already_released;             /* release */
     const struct request *request;     /* as this operation left it; NULL if the answer asserts none */
     const struct semaphore *semaphore; /* PUT: as it is now */
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */
     size_t shortage_count;
-    const char *detail;                /* a sentence for a person, constant text; NULL: the status's title */
-    const uint64_t *needs;             /* put_back: ids of semaphores to lock, ascending */
+    const char *detail;    /* a sentence for a person, constant text; NULL: the status's title */
+    const uint64_t *needs; /* put_back: ids of semaphores to lock, ascending */
     size_t need_count;
 };
 
@@ -127,12 +127,12 @@ struct semaphore_image {
     struct semaphore *semaphore; /* final image; version already raised */
     uint64_t expected_version;   /* the compare-and-set */
     bool changed;
-    bool insert;                 /* a new one */
-    bool settings;               /* write all columns, not only those of the hot path */
-    uint32_t slots_from;         /* slot rows [slots_from, slots_to] are to exist and be in service; 0: none */
+    bool insert;         /* a new one */
+    bool settings;       /* write all columns, not only those of the hot path */
+    uint32_t slots_from; /* slot rows [slots_from, slots_to] are to exist and be in service; 0: none */
     uint32_t slots_to;
     uint32_t retire_from; /* slot rows from here on are out of service; 0: none */
-    const char *event; /* what to record of it, with capacities; NULL: nothing */
+    const char *event;    /* what to record of it, with capacities; NULL: nothing */
     int64_t capacity_before;
 };
 
@@ -160,12 +160,12 @@ struct plan {
 };
 
 /*
- * Order of decision: releases, renewals, then newcomers; per key in order of arrival (an operation is never decided before an
- * earlier one on its key). An operation that would touch a request of which some semaphore is not locked is put back.
- * `ids` must hold at least operation_count ids. Only PERMIT_OK and PERMIT_NO_MEMORY come back; on the latter *ret_plan is
- * untouched. The rows of `view` are not modified.
+ * Order of decision: releases, renewals, then newcomers; per key in order of arrival (an operation is never decided
+ * before an earlier one on its key). An operation that would touch a request of which some semaphore is not locked is
+ * put back. `ids` must hold at least operation_count ids. Only PERMIT_OK and PERMIT_NO_MEMORY come back; on the latter
+ * *ret_plan is untouched. The rows of `view` are not modified.
  */
-enum permit_status plan_batch(const struct view *view, const struct operation *const *operations, size_t operation_count,
-                              struct id_range ids, const struct plan_settings *settings, struct arena *arena,
-                              struct plan *ret_plan) MUST_CHECK;
+enum permit_status plan_batch(const struct view *view, const struct operation *const *operations,
+                              size_t operation_count, struct id_range ids, const struct plan_settings *settings,
+                              struct arena *arena, struct plan *ret_plan) MUST_CHECK;
 #endif

@@ -18,8 +18,8 @@ enum {
 /* The largest capacity of a counted semaphore: exact in a JSON number everywhere. */
 #define COUNTED_MAX_CAPACITY 9007199254740991LL
 /* What a semaphore has when nobody said otherwise. */
-#define DEFAULT_TTL_MS      (10 * 60 * 1000LL)
-#define DEFAULT_MAX_HOLD_MS (24 * 3600 * 1000LL)
+#define DEFAULT_TTL_MS       (10 * 60 * 1000LL)
+#define DEFAULT_MAX_HOLD_MS  (24 * 3600 * 1000LL)
 
 /* The numbers below stand in rows: never change one. */
 enum semaphore_kind { KIND_SLOTTED = 1, KIND_COUNTED = 2 };
@@ -52,7 +52,7 @@ struct semaphore {
     uint64_t next_permit_id;
     uint64_t version;
     uint64_t config_version;
-    utc_us next_due_at; /* served time; NEVER: no holder has a deadline */
+    utc_us next_due_at;  /* served time; NEVER: no holder has a deadline */
     uint32_t first_free; /* a lower bound of the lowest free slot; slotted only */
     int64_t default_ttl_ms;
     int64_t max_ttl_ms; /* -1: no maximum */
@@ -115,8 +115,8 @@ struct want {
 };
 
 /*
- * The digest of an acquire: SHA-256 of owner, ttl as sent (absent is not the same as the default) and the wants, which are
- * sorted by name. Not of the key, `wait`, the order of members or white space. False: no memory.
+ * The digest of an acquire: SHA-256 of owner, ttl as sent (absent is not the same as the default) and the wants, which
+ * are sorted by name. Not of the key, `wait`, the order of members or white space. False: no memory.
  */
 bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants, size_t want_count,
                     unsigned char ret_digest[DIGEST_SIZE]) MUST_CHECK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Served time: the clock of all deadlines. T = clamp(now, tick_at, tick_at + 5 s) - offset, from the database's clock and
- * the `cluster` row, which some permitd ticks about every second. A jump of the clock either way, a failover, or an hour in
- * which no permitd ran, moves T by at most 5 s (P8). Stored deadlines are in T; answers add the offset.
+ * Served time: the clock of all deadlines. T = clamp(now, tick_at, tick_at + 5 s) - offset, from the database's clock
+ * and the `cluster` row, which some permitd ticks about every second. A jump of the clock either way, a failover, or an
+ * hour in which no permitd ran, moves T by at most 5 s (P8). Stored deadlines are in T; answers add the offset.
  */
 #ifndef CORE_SERVED_TIME_H
 #define CORE_SERVED_TIME_H

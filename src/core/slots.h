@@ -8,9 +8,9 @@
 #include "base/buf.h"
 
 enum {
-    SLOTS_MAX_COUNT = 1000,      /* of one permit */
-    SLOTS_MAX_CAPACITY = 65536,  /* of one slotted semaphore */
-    SLOTS_TEXT_MAX = 8000,       /* longer than any text of SLOTS_MAX_COUNT numbers */
+    SLOTS_MAX_COUNT = 1000,     /* of one permit */
+    SLOTS_MAX_CAPACITY = 65536, /* of one slotted semaphore */
+    SLOTS_TEXT_MAX = 8000,      /* longer than any text of SLOTS_MAX_COUNT numbers */
 };
 
 struct slots {

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/request.h"
+
+#include <stdlib.h>
+
+#include "core/name.h"
+
+const char *semaphore_kind_word(enum semaphore_kind kind)
+{
+    return kind == KIND_COUNTED ? "counted" : "slotted";
+}
+
+const char *semaphore_queue_word(enum semaphore_queue queue)
+{
+    return queue == QUEUE_FIFO ? "fifo" : "backfill";
+}
+
+const char *request_state_word(enum request_state state)
+{
+    return state == REQUEST_ACQUIRED ? "ACQUIRED" : "RELEASED";
+}
+
+const char *end_reason_word(enum end_reason reason)
+{
+    static const char *const words[] = {
+        [END_RELEASED] = "released", [END_EXPIRED] = "expired", [END_OWNER_DEAD] = "owner_dead",
+        [END_STALE] = "stale",       [END_FORCED] = "forced",   [END_NEVER_HELD] = "never_held",
+    };
+    return (size_t)reason < ARRAY_LENGTH(words) ? words[reason] : NULL;
+}
+
+/* The canonical form: every part has a fixed size or its length before it, so that no two requests read the same. */
+enum { CANONICAL_MAX = 2 + NAME_MAX_BYTES + 16 + REQUEST_MAX_SEMAPHORES * (2 + NAME_MAX_BYTES + 8) };
+
+static char *put_i64(char *at, int64_t number)
+{
+    for (int shift = 56; shift >= 0; shift -= 8)
+        *at++ = (char)((uint64_t)number >> shift);
+    return at;
+}
+
+static char *put_name(char *at, struct bytes name)
+{
+    *at++ = (char)(name.length >> 8);
+    *at++ = (char)name.length;
+    if (name.length)
+        memcpy(at, name.data, name.length);
+    return at + name.length;
+}
+
+bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants, size_t want_count,
+                    unsigned char ret_digest[DIGEST_SIZE])
+{
+    char canonical[CANONICAL_MAX];
+    char *at = put_name(canonical, owner);
+    at = put_i64(at, ttl.kind);
+    at = put_i64(at, ttl.kind == TTL_DURATION ? ttl.ms : 0);
+    for (size_t i = 0; i < want_count; i++) {
+        at = put_name(at, wants[i].semaphore);
+        at = put_i64(at, wants[i].count);
+    }
+    return digest_sha256((struct bytes){canonical, (size_t)(at - canonical)}, ret_digest);
+}
+
+static int compare_wants(const void *a, const void *b)
+{
+    return bytes_compare(((const struct want *)a)->semaphore, ((const struct want *)b)->semaphore);
+}
+
+enum permit_status wants_sort(struct want *wants, size_t want_count)
+{
+    if (want_count > 1)
+        qsort(wants, want_count, sizeof *wants, compare_wants);
+    for (size_t i = 1; i < want_count; i++)
+        if (bytes_equal(wants[i - 1].semaphore, wants[i].semaphore))
+            return PERMIT_INVALID;
+    return PERMIT_OK;
+}
+
+utc_us request_expires_at(const struct request *request)
+{
+    if (request->state != REQUEST_ACQUIRED || request->ttl_ms == TTL_NONE || request->confirmed_at != NEVER)
+        return NEVER;
+    return request->due_at - request->grace_ms * US_PER_MS;
+}
