@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT */
+/* The test kit: see testkit.h. */
+#include "testkit.h"

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What tests of the whole service need: a temporary directory, real permitd processes, a real MariaDB for several of
+ * them, a plain HTTP/1.1 client, a small JSON reader, and waiting for conditions. No framework is assumed: whatever the
+ * kit itself cannot do (a server that does not start) ends the process with a message on stderr, the servers' logs, and
+ * exit status 1. What the service under test answers is never judged here, only handed over.
+ *
+ *     struct kit_permitd *permitd = kit_permitd_start(NULL);
+ *     struct kit_http http = kit_http(permitd->port);
+ *     struct reply reply;
+ *     kit_http_put(&http, "/v1/semaphores/s", "{\"capacity\":2}", &reply);
+ *     ... reply.status == 201, kit_json_int(reply.body, "capacity") == 2 ...
+ *     reply_release(&reply);
+ *     kit_http_close(&http);
+ *     kit_permitd_stop(permitd);
+ *
+ * Everything that was started dies with the process that started it, however that ends, and the temporary directory
+ * goes too (unless the environment has PERMIT_KEEP=1).
+ */
+#ifndef TESTKIT_H
+#define TESTKIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define KIT_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+/* Says what is wrong, shows the end of every server's log, ends the process with status 1. */
+_Noreturn void kit_fail(const char *format, ...) KIT_PRINTF(1, 2);
+/* "condition" as text, with file and line, through kit_fail. */
+#define KIT_CHECK(condition) ((condition) ? (void)0 : kit_fail("%s:%d: not true: %s", __FILE__, __LINE__, #condition))
+
+/* This process's temporary directory, mode 0700; made at the first call. Valid for ever. */
+const char *kit_directory(void);
+/* A path in it that nobody has used yet, "<directory>/<name>-<n>"; nothing is made. The caller frees it with free(). */
+char *kit_path(const char *name);
+/* The whole file, zero-terminated; NULL if it cannot be read. The caller frees it with free(). */
+char *kit_read_file(const char *path);
+
+/* Microseconds of the monotonic clock. */
+int64_t kit_now_us(void);
+void kit_sleep_ms(int ms);
+/* Asks every 5 ms until it is true or `ms` have passed; the last answer. */
+bool kit_wait_until(bool (*condition)(void *context), void *context, int ms);
+
+/* ---- permitd ---- */
+
+struct kit_permitd {
+    pid_t pid;
+    unsigned port;  /* on 127.0.0.1 */
+    char url[64];   /* http://127.0.0.1:PORT */
+    char *data_dir; /* NULL with a database given */
+    char *log_path; /* its stderr */
+    int stdout_fd;
+    struct kit_permitd *next;
+};
+
+struct kit_permitd_options {
+    const char *binary;       /* NULL: permitd of this build */
+    const char *data_dir;     /* NULL and no database: a new one in the temporary directory */
+    const char *database;     /* --database: a kit_database's url, for example */
+    const char *listen;       /* NULL: 127.0.0.1:0 */
+    const char *const *flags; /* NULL-terminated, appended; may be NULL */
+};
+
+/* Starts it and waits (60 s) for its line `permitd: listening on ...`. options NULL: all defaults. */
+struct kit_permitd *kit_permitd_start(const struct kit_permitd_options *options);
+/* Starts it and does not wait; kit_permitd_wait_served waits. */
+struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options);
+/* False: it ended first, or `ms` have passed. */
+bool kit_permitd_wait_served(struct kit_permitd *permitd, int ms);
+/* Waits for its end; the status of waitpid, or -1 if it runs after `ms`. It still must be freed. */
+int kit_permitd_wait_end(struct kit_permitd *permitd, int ms);
+/* SIGTERM; checks that it exits 0 within 20 s; frees it. */
+void kit_permitd_stop(struct kit_permitd *permitd);
+/* SIGKILL, waits until it is gone, frees it. Its data_dir stays: take it over before by strdup. Accepts an ended one.
+ */
+void kit_permitd_kill(struct kit_permitd *permitd);
+/* SIGSTOP and SIGCONT. */
+void kit_permitd_freeze(struct kit_permitd *permitd);
+void kit_permitd_thaw(struct kit_permitd *permitd);
+
+/* ---- a MariaDB of the test's own, for several permitd or for direct SQL; durable as permitd demands ---- */
+
+struct kit_database {
+    pid_t pid;
+    char *directory;
+    char *socket;
+    char *url; /* for --database: its database is called `permitd` and exists, empty */
+    char *log_path;
+    const char *const *flags;
+    struct kit_database *next;
+};
+
+/* Makes and starts it, waits until it answers. flags: NULL-terminated, for mariadbd; may be NULL; must stay valid. */
+struct kit_database *kit_database_start(const char *const *flags);
+/* SIGKILL and gone; kit_database_restart starts it again on the same files and waits until it answers. */
+void kit_database_kill(struct kit_database *database);
+void kit_database_restart(struct kit_database *database);
+/* SIGTERM, waits, frees. */
+void kit_database_stop(struct kit_database *database);
+
+/* Direct SQL over a Unix socket as root; one connection; a failure ends the process, except in kit_sql_try. */
+struct kit_sql;
+struct kit_sql *kit_sql_open(const char *socket, const char *database);
+void kit_sql_close(struct kit_sql *sql);
+void kit_sql_run(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
+/* The mysql_errno of one statement, 0 if it worked. */
+unsigned kit_sql_try(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
+/* First column of the first row; INT64_MIN if there is no row or it is NULL. */
+int64_t kit_sql_number(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
+/* Calls visit for each row; columns are text, NULL for NULL. The number of rows. */
+size_t kit_sql_each(struct kit_sql *sql, const char *statement, void (*visit)(void *context, char **columns),
+                    void *context);
+
+/* ---- HTTP/1.1 over a plain socket to 127.0.0.1, kept alive; connects by itself, again after the server has closed
+ * ---- */
+
+struct kit_http {
+    unsigned port;
+    int fd; /* -1: not connected */
+    int timeout_ms;
+};
+
+struct reply {
+    int status;    /* 0: no answer; `error` says why */
+    char *headers; /* all header lines, each ended by "\r\n" */
+    char *body;    /* zero-terminated, "" if there is none */
+    size_t body_length;
+    const char *error;
+    bool sent; /* without an answer: the request, or a part of it, may have reached the server */
+};
+
+struct kit_http kit_http(unsigned port); /* time-out 15 s */
+void kit_http_close(struct kit_http *http);
+/*
+ * One exchange. `headers`: extra lines, each ended by "\r\n", or NULL; `body` NULL: none; with a body and no
+ * Content-Type among the headers it is application/json. True if there was an answer. The reply is always to be
+ * released.
+ */
+bool kit_http_call(struct kit_http *http, const char *method, const char *path, const char *headers, const char *body,
+                   struct reply *ret_reply);
+bool kit_http_get(struct kit_http *http, const char *path, struct reply *ret_reply);
+bool kit_http_put(struct kit_http *http, const char *path, const char *body, struct reply *ret_reply);
+bool kit_http_post(struct kit_http *http, const char *path, const char *body, struct reply *ret_reply);
+bool kit_http_delete(struct kit_http *http, const char *path, struct reply *ret_reply);
+/* For bad input: the bytes as they are, then one reply (or none). */
+bool kit_http_raw(struct kit_http *http, const void *bytes, size_t length, struct reply *ret_reply);
+/* A connected blocking socket, for slow clients and the like; -1 on failure. */
+int kit_connect(unsigned port);
+
+/* The value of a header, by name without regard to case; NULL if absent. The caller frees it with free(). */
+char *reply_header(const struct reply *reply, const char *name);
+void reply_release(struct reply *reply);
+
+/* ---- JSON: members by path, such as "permits.0.token" ---- */
+
+bool kit_json_valid(const char *body);
+bool kit_json_has(const char *body, const char *path);
+/* INT64_MIN if it is absent or not an integer. */
+int64_t kit_json_int(const char *body, const char *path);
+/* True only for true. */
+bool kit_json_true(const char *body, const char *path);
+/* NULL if it is absent or not a string. The caller frees it with free(). */
+char *kit_json_text(const char *body, const char *path);
+bool kit_json_text_is(const char *body, const char *path, const char *expected);
+/* Elements of an array (members of an object); -1 if it is absent or neither. path "": the whole. */
+long kit_json_length(const char *body, const char *path);
+#endif
