@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/* Where a database is, as a URL. No connection is made here. */
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "store/session.h"
+
+void database_address_release(struct database_address *address)
+{
+    free(address->host);
+    free(address->socket);
+    free(address->user);
+    if (address->password)
+        explicit_bzero(address->password, strlen(address->password));
+    free(address->password);
+    free(address->database);
+    free(address->ssl_ca);
+    *address = (struct database_address){.port = 0};
+}
+
+static int hex_digit(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    int letter = tolower((unsigned char)digit);
+    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+}
+
+/* A malloc'ed copy without percent-encoding; NULL: bad encoding, a zero byte, or no memory. */
+static char *decode(struct bytes text)
+{
+    char *decoded = malloc(text.length + 1);
+    size_t length = 0;
+    for (size_t i = 0; decoded && i < text.length; i++) {
+        char byte = text.data[i];
+        if (byte == '%') {
+            int high = i + 2 < text.length ? hex_digit(text.data[i + 1]) : -1;
+            int low = i + 2 < text.length ? hex_digit(text.data[i + 2]) : -1;
+            byte = high < 0 || low < 0 ? '\0' : (char)(high * 16 + low);
+            i += 2;
+        }
+        if (byte == '\0') {
+            free(decoded);
+            return NULL;
+        }
+        decoded[length++] = byte;
+    }
+    if (decoded)
+        decoded[length] = '\0';
+    return decoded;
+}
+
+/* Cuts what stands before the first `separator` off the front of *rest; false, and nothing cut, if there is none. */
+static bool cut_front(struct bytes *rest, char separator, struct bytes *ret_front)
+{
+    const char *at = rest->length ? memchr(rest->data, separator, rest->length) : NULL;
+    if (!at)
+        return false;
+    size_t length = (size_t)(at - rest->data);
+    *ret_front = (struct bytes){rest->data, length};
+    *rest = (struct bytes){at + 1, rest->length - length - 1};
+    return true;
+}
+
+/* An empty part counts as one that is missing. */
+static bool set_part(char **member, struct bytes text, const char *what, struct buf *message)
+{
+    if (text.length == 0)
+        return true;
+    char *decoded = decode(text);
+    if (!decoded) {
+        buf_printf(message, "database URL: the %s is not correctly percent-encoded", what);
+        return false;
+    }
+    free(*member);
+    *member = decoded;
+    return true;
+}
+
+static bool parse_port(struct database_address *address, struct bytes text, struct buf *message)
+{
+    unsigned port = 0;
+    bool good = text.length > 0 && text.length <= 5;
+    for (size_t i = 0; i < text.length && good; i++) {
+        good = isdigit((unsigned char)text.data[i]);
+        port = port * 10 + (unsigned)(text.data[i] - '0');
+    }
+    if (!good || port == 0 || port > 65535) {
+        buf_printf(message, "database URL: '%.*s' is not a port", (int)text.length, text.data);
+        return false;
+    }
+    address->port = port;
+    return true;
+}
+
+/* "host", "host:port", "[::1]:port" or nothing. */
+static bool parse_host(struct database_address *address, struct bytes text, struct buf *message)
+{
+    struct bytes host;
+    struct bytes rest = text;
+    if (text.length > 0 && text.data[0] == '[') {
+        rest = (struct bytes){text.data + 1, text.length - 1};
+        if (!cut_front(&rest, ']', &host) || (rest.length > 0 && rest.data[0] != ':')) {
+            buf_append_text(message, "database URL: an IPv6 address is written as [::1]");
+            return false;
+        }
+        rest = rest.length ? (struct bytes){rest.data + 1, rest.length - 1} : (struct bytes){NULL, 0};
+        return set_part(&address->host, host, "host", message) && (!rest.data || parse_port(address, rest, message));
+    }
+    if (!cut_front(&rest, ':', &host))
+        return set_part(&address->host, text, "host", message);
+    return set_part(&address->host, host, "host", message) && parse_port(address, rest, message);
+}
+
+static bool parse_user(struct database_address *address, struct bytes text, struct buf *message)
+{
+    struct bytes user = text;
+    struct bytes rest = text;
+    if (cut_front(&rest, ':', &user) && !set_part(&address->password, rest, "password", message))
+        return false;
+    return set_part(&address->user, user, "user", message);
+}
+
+static bool parse_parameter(struct database_address *address, struct bytes text, struct buf *message)
+{
+    struct bytes name;
+    struct bytes value = text;
+    if (text.length == 0)
+        return true;
+    if (cut_front(&value, '=', &name)) {
+        if (bytes_equal(name, BYTES("socket")))
+            return set_part(&address->socket, value, "socket", message);
+        if (bytes_equal(name, BYTES("ssl_ca")))
+            return set_part(&address->ssl_ca, value, "ssl_ca", message);
+    }
+    buf_append_text(message, "database URL: the only parameters are socket=PATH and ssl_ca=FILE");
+    return false;
+}
+
+static bool parse_parameters(struct database_address *address, struct bytes rest, struct buf *message)
+{
+    struct bytes parameter;
+    while (cut_front(&rest, '&', &parameter))
+        if (!parse_parameter(address, parameter, message))
+            return false;
+    return parse_parameter(address, rest, message);
+}
+
+/* What follows "mysql://". */
+static bool parse_parts(struct database_address *address, struct bytes rest, struct buf *message)
+{
+    struct bytes authority;
+    struct bytes user;
+    if (!cut_front(&rest, '/', &authority)) {
+        buf_append_text(message, "database URL: no database is named; write mysql://user@host:3306/database");
+        return false;
+    }
+    if (cut_front(&authority, '@', &user) && !parse_user(address, user, message))
+        return false;
+    struct bytes database = rest;
+    bool has_parameters = cut_front(&rest, '?', &database);
+    if (!parse_host(address, authority, message) || !set_part(&address->database, database, "database", message) ||
+        (has_parameters && !parse_parameters(address, rest, message)))
+        return false;
+    if (!address->database || strlen(address->database) > 64 || strchr(address->database, '`')) {
+        buf_append_text(message, "database URL: the database needs a name of 1 to 64 characters without `");
+        return false;
+    }
+    return true;
+}
+
+bool database_address_parse(const char *url, struct database_address *ret_address, struct buf *message)
+{
+    static const char *const schemes[] = {"mysql://", "mariadb://"};
+    for (size_t i = 0; i < ARRAY_LENGTH(schemes); i++) {
+        size_t length = strlen(schemes[i]);
+        if (strncmp(url, schemes[i], length) != 0)
+            continue;
+        struct database_address address = {.port = 0};
+        if (parse_parts(&address, bytes_of(url + length), message)) {
+            *ret_address = address;
+            return true;
+        }
+        database_address_release(&address);
+        return false;
+    }
+    buf_append_text(message, "database URL: it must begin with mysql://, as in mysql://user@host:3306/database");
+    return false;
+}
+
+void database_address_print(const struct database_address *address, struct buf *out)
+{
+    buf_append_text(out, "mysql://");
+    if (address->user)
+        buf_printf(out, "%s@", address->user);
+    if (address->host)
+        buf_printf(out, strchr(address->host, ':') ? "[%s]" : "%s", address->host);
+    if (address->port)
+        buf_printf(out, ":%u", address->port);
+    buf_printf(out, "/%s", address->database ? address->database : "");
+    if (address->socket)
+        buf_printf(out, "?socket=%s", address->socket);
+}

@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The only file that speaks to libmariadb or libmysqlclient, and the only one that knows what a mysql_errno means. What
+ * differs between the two libraries and the two servers stays in here.
+ */
+#include "store/session.h"
+
+#include <inttypes.h>
+#include <mysql.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef LIBMARIADB
+typedef my_bool client_bool;
+#else
+typedef bool client_bool;
+#endif
+
+enum {
+    MAX_COLUMNS = 64,      /* of any statement we send */
+    CONNECT_TIMEOUT_S = 3, /* one connection attempt */
+    TIMEOUT_S = 7,         /* longer than a row lock may take (innodb_lock_wait_timeout, 5 s) */
+    ADMIN_TIMEOUT_S = 120, /* a migration */
+    START_TOLERANCE_S = 2, /* Uptime and the clock are read in whole seconds, one after the other */
+    SERVER_NAME_SIZE = 400,
+};
+
+/* Which process answers at the other end; another one has never heard of our old connection. */
+struct server {
+    char name[SERVER_NAME_SIZE]; /* host, port and server_id as it calls itself */
+    int64_t started_at;          /* its clock minus its uptime, in seconds */
+};
+
+struct session {
+    const struct database_address *address;
+    enum session_use use;
+    MYSQL *mysql; /* NULL: not connected */
+    uint64_t connection_id;
+    struct server server;
+    bool mariadb;
+    size_t max_packet;
+
+    /* A connection that was lost and that the server may still be busy with. */
+    uint64_t zombie_id; /* 0: none */
+    struct server zombie_server;
+
+    /* The packet under way. */
+    MYSQL_RES *result;
+    unsigned column_count;
+    uint64_t affected;
+    enum permit_status packet_status; /* of its first failure */
+    struct bytes columns[MAX_COLUMNS];
+
+    unsigned last_errno;
+    char message[512];
+};
+
+/* --- what an error means --- */
+
+/*
+ * errno  meaning for us; the numbers from 2000 on are the client library's.
+ */
+static const struct {
+    unsigned value;
+    enum permit_status status;
+} meanings[] = {
+    /* The transaction was rolled back, or must be, and may succeed when it is run again. */
+    {1213, PERMIT_CONFLICT}, /* deadlock; certification failure in a cluster */
+    {1020, PERMIT_CONFLICT}, /* record has changed since last read */
+    {1062, PERMIT_CONFLICT}, /* duplicate key: the same external_id through another permitd */
+    {3101, PERMIT_CONFLICT}, /* MySQL group replication: rolled back during commit */
+    {1205, PERMIT_LOCK_TIMEOUT},
+    {3572, PERMIT_LOCK_TIMEOUT}, /* NOWAIT */
+
+    /* The connection, or what was under way on it, is gone; whether a COMMIT took effect is not known. */
+    {2006, PERMIT_DATABASE_LOST}, /* server has gone away */
+    {2013, PERMIT_DATABASE_LOST}, /* lost connection during query; also our own read timeout */
+    {2055, PERMIT_DATABASE_LOST}, /* lost connection, with the system's error */
+    {2027, PERMIT_DATABASE_LOST}, /* malformed packet */
+    {1180, PERMIT_DATABASE_LOST}, /* error during COMMIT */
+    {1053, PERMIT_DATABASE_LOST}, /* server shutdown in progress */
+    {1927, PERMIT_DATABASE_LOST}, /* MariaDB: connection was killed */
+    {3169, PERMIT_DATABASE_LOST}, /* MySQL: session was killed */
+    {4031, PERMIT_DATABASE_LOST}, /* MySQL: disconnected because of inactivity */
+    {1317, PERMIT_DATABASE_LOST}, /* query execution was interrupted */
+    {1969, PERMIT_DATABASE_LOST}, /* MariaDB: max_statement_time exceeded */
+    {3024, PERMIT_DATABASE_LOST}, /* MySQL: max_execution_time exceeded */
+    {1158, PERMIT_DATABASE_LOST}, /* the server's read failed */
+    {1159, PERMIT_DATABASE_LOST}, /* the server's read timed out */
+    {1160, PERMIT_DATABASE_LOST}, /* the server's write failed */
+    {1161, PERMIT_DATABASE_LOST}, /* the server's write timed out */
+
+    /* No server, or none that lets us write now. Nothing was done. */
+    {1290, PERMIT_DATABASE_UNAVAILABLE}, /* --read-only */
+    {1792, PERMIT_DATABASE_UNAVAILABLE}, /* read only transaction */
+    {1836, PERMIT_DATABASE_UNAVAILABLE}, /* running in read-only mode */
+    {3100, PERMIT_DATABASE_UNAVAILABLE}, /* MySQL group replication: no quorum, or a plugin refuses */
+    {1047, PERMIT_DATABASE_UNAVAILABLE}, /* Galera: node is not ready for use */
+    {1040, PERMIT_DATABASE_UNAVAILABLE}, /* too many connections */
+    {1203, PERMIT_DATABASE_UNAVAILABLE}, /* too many connections of this user */
+    {1226, PERMIT_DATABASE_UNAVAILABLE}, /* the user has exceeded a resource limit */
+    {1637, PERMIT_DATABASE_UNAVAILABLE}, /* too many concurrent transactions */
+    {2001, PERMIT_DATABASE_UNAVAILABLE}, /* cannot create a socket */
+    {2002, PERMIT_DATABASE_UNAVAILABLE}, /* cannot connect through the socket */
+    {2003, PERMIT_DATABASE_UNAVAILABLE}, /* cannot connect to the host */
+    {2004, PERMIT_DATABASE_UNAVAILABLE}, /* cannot create a TCP socket */
+    {2005, PERMIT_DATABASE_UNAVAILABLE}, /* unknown host */
+    {2007, PERMIT_DATABASE_UNAVAILABLE}, /* protocol mismatch */
+    {2012, PERMIT_DATABASE_UNAVAILABLE}, /* error in the handshake */
+    {2026, PERMIT_DATABASE_UNAVAILABLE}, /* TLS */
+    {2054, PERMIT_DATABASE_UNAVAILABLE}, /* character set of the server is not known */
+    {2058, PERMIT_DATABASE_UNAVAILABLE}, /* authentication plugin */
+    {2059, PERMIT_DATABASE_UNAVAILABLE}, /* authentication plugin cannot be loaded */
+    {2061, PERMIT_DATABASE_UNAVAILABLE}, /* authentication plugin reported an error */
+    {1042, PERMIT_DATABASE_UNAVAILABLE}, /* cannot get our host name */
+    {1043, PERMIT_DATABASE_UNAVAILABLE}, /* bad handshake */
+    {1044, PERMIT_DATABASE_UNAVAILABLE}, /* access to the database denied */
+    {1045, PERMIT_DATABASE_UNAVAILABLE}, /* access denied */
+    {1049, PERMIT_DATABASE_UNAVAILABLE}, /* unknown database */
+    {1129, PERMIT_DATABASE_UNAVAILABLE}, /* host is blocked */
+    {1130, PERMIT_DATABASE_UNAVAILABLE}, /* host is not allowed */
+    {1251, PERMIT_DATABASE_UNAVAILABLE}, /* client does not support the authentication protocol */
+    {1524, PERMIT_DATABASE_UNAVAILABLE}, /* authentication plugin is not loaded */
+    {1698, PERMIT_DATABASE_UNAVAILABLE}, /* access denied without a password */
+    {1820, PERMIT_DATABASE_UNAVAILABLE}, /* the password must be changed first */
+    {1862, PERMIT_DATABASE_UNAVAILABLE}, /* the password has expired */
+    {3159, PERMIT_DATABASE_UNAVAILABLE}, /* secure transport is required */
+
+    /* No room at the server. The statement did nothing. */
+    {1021, PERMIT_DATABASE_FULL}, /* disk full */
+    {1026, PERMIT_DATABASE_FULL}, /* error writing a file */
+    {1030, PERMIT_DATABASE_FULL}, /* got error from storage engine */
+    {1037, PERMIT_DATABASE_FULL}, /* out of memory */
+    {1041, PERMIT_DATABASE_FULL}, /* out of resources */
+    {1114, PERMIT_DATABASE_FULL}, /* the table is full */
+    {1206, PERMIT_DATABASE_FULL}, /* the lock table is full */
+
+    {2008, PERMIT_NO_MEMORY}, /* of this process */
+
+    /*
+     * Our own guards: NULL into a NOT NULL column (a compare-and-set that missed) and a number out of range (in_use
+     * below zero). A bug of ours, as everything that is not in this table.
+     */
+    {1048, PERMIT_INTERNAL},
+    {1690, PERMIT_INTERNAL},
+};
+
+enum permit_status session_classify(unsigned mysql_errno_value)
+{
+    if (mysql_errno_value == 0)
+        return PERMIT_OK;
+    for (size_t i = 0; i < ARRAY_LENGTH(meanings); i++)
+        if (meanings[i].value == mysql_errno_value)
+            return meanings[i].status;
+    return PERMIT_INTERNAL;
+}
+
+/* Keeps the client library's last error. A lost connection is dropped at once: nothing sensible can be said on it. */
+static enum permit_status session_fail(struct session *session, const char *doing)
+{
+    session->last_errno = mysql_errno(session->mysql);
+    snprintf(session->message, sizeof session->message, "%s: %s (%u)", doing, mysql_error(session->mysql),
+             session->last_errno);
+    enum permit_status status = session_classify(session->last_errno);
+    if (status == PERMIT_OK) /* the library failed and left no number: never take that for success */
+        status = PERMIT_INTERNAL;
+    if (status == PERMIT_DATABASE_LOST)
+        session_drop(session);
+    return status;
+}
+
+static void session_clear_message(struct session *session)
+{
+    session->last_errno = 0;
+    session->message[0] = '\0';
+}
+
+/* A failure that the client library knows nothing of. */
+static enum permit_status session_refuse(struct session *session, enum permit_status status, const char *sentence)
+{
+    session->last_errno = 0;
+    snprintf(session->message, sizeof session->message, "%s", sentence);
+    return status;
+}
+
+/* --- life --- */
+
+bool session_library_begin(void)
+{
+    return mysql_library_init(0, NULL, NULL) == 0;
+}
+
+void session_library_end(void)
+{
+    mysql_library_end();
+}
+
+void session_thread_begin(void)
+{
+    (void)mysql_thread_init();
+}
+
+void session_thread_end(void)
+{
+    mysql_thread_end();
+}
+
+struct session *session_new(const struct database_address *address, enum session_use use)
+{
+    struct session *session = calloc(1, sizeof *session);
+    if (session) {
+        session->address = address;
+        session->use = use;
+    }
+    return session;
+}
+
+static void session_free_result(struct session *session)
+{
+    mysql_free_result(session->result); /* accepts NULL */
+    session->result = NULL;
+    session->column_count = 0;
+    session->affected = 0;
+}
+
+static void session_close(struct session *session)
+{
+    session_free_result(session);
+    if (session->mysql)
+        mysql_close(session->mysql);
+    session->mysql = NULL;
+}
+
+void session_free(struct session *session)
+{
+    if (!session)
+        return;
+    session_close(session);
+    free(session);
+}
+
+void session_drop(struct session *session)
+{
+    /* connection_id is 0 until the session is set up: before that it has done nothing that needs a KILL. */
+    if (session->mysql && session->connection_id != 0) {
+        session->zombie_id = session->connection_id;
+        session->zombie_server = session->server;
+    }
+    session->connection_id = 0;
+    session_close(session);
+}
+
+bool session_is_connected(const struct session *session)
+{
+    return session->mysql != NULL;
+}
+
+const char *session_message(const struct session *session)
+{
+    return session->message;
+}
+
+unsigned session_errno(const struct session *session)
+{
+    return session->last_errno;
+}
+
+size_t session_max_packet(const struct session *session)
+{
+    return session->max_packet;
+}
+
+bool session_is_mariadb(const struct session *session)
+{
+    return session->mariadb;
+}
+
+/* --- packets --- */
+
+/* Takes the result of the statement that has just run; `failed` is what the library said about running it. */
+static enum permit_status session_take_result(struct session *session, bool failed)
+{
+    if (failed)
+        return session->packet_status = session_fail(session, "statement failed");
+    session->result = mysql_store_result(session->mysql);
+    if (!session->result && mysql_field_count(session->mysql) > 0)
+        return session->packet_status = session_fail(session, "cannot read a result");
+    session->affected = mysql_affected_rows(session->mysql);
+    session->column_count = session->result ? mysql_num_fields(session->result) : 0;
+    if (session->column_count > MAX_COLUMNS) {
+        session_free_result(session);
+        return session->packet_status =
+                   session_refuse(session, PERMIT_INTERNAL, "a statement returns too many columns");
+    }
+    return PERMIT_OK;
+}
+
+enum permit_status session_send(struct session *session, struct bytes sql)
+{
+    session_free_result(session);
+    session->packet_status = PERMIT_OK;
+    session_clear_message(session);
+    if (!session->mysql)
+        return session->packet_status = session_refuse(session, PERMIT_DATABASE_LOST, "not connected to the database");
+    return session_take_result(session, mysql_real_query(session->mysql, sql.data, (unsigned long)sql.length) != 0);
+}
+
+bool session_row(struct session *session, struct session_row *ret_row)
+{
+    if (!session->result)
+        return false;
+    MYSQL_ROW row = mysql_fetch_row(session->result);
+    if (!row)
+        return false;
+    const unsigned long *lengths = mysql_fetch_lengths(session->result);
+    for (unsigned i = 0; i < session->column_count; i++)
+        session->columns[i] = (struct bytes){row[i], row[i] ? lengths[i] : 0};
+    *ret_row = (struct session_row){session->columns, session->column_count};
+    return true;
+}
+
+uint64_t session_affected(const struct session *session)
+{
+    return session->affected;
+}
+
+static bool session_has_more(const struct session *session)
+{
+    return session->packet_status == PERMIT_OK && session->mysql && mysql_more_results(session->mysql);
+}
+
+enum permit_status session_next(struct session *session)
+{
+    session_free_result(session);
+    if (session->packet_status != PERMIT_OK)
+        return session->packet_status;
+    if (!session_has_more(session))
+        return session->packet_status = session_refuse(session, PERMIT_INTERNAL, "the packet has no further statement");
+    return session_take_result(session, mysql_next_result(session->mysql) != 0);
+}
+
+enum permit_status session_finish(struct session *session)
+{
+    enum permit_status status = session->packet_status;
+    while (session_has_more(session))
+        status = session_next(session);
+    session_free_result(session);
+    /* A packet that was given up in the middle for a reason of our own: its other results are still on the wire. */
+    while (session->mysql && mysql_more_results(session->mysql) && mysql_next_result(session->mysql) == 0)
+        mysql_free_result(mysql_store_result(session->mysql));
+    return status;
+}
+
+enum permit_status session_run(struct session *session, const char *sql)
+{
+    enum permit_status status = session_send(session, bytes_of(sql));
+    enum permit_status finished = session_finish(session);
+    return status != PERMIT_OK ? status : finished;
+}
+
+enum permit_status session_ping(struct session *session)
+{
+    if (!session->mysql)
+        return session_refuse(session, PERMIT_DATABASE_LOST, "not connected to the database");
+    if (mysql_ping(session->mysql) != 0)
+        return session_fail(session, "ping failed");
+    session_clear_message(session);
+    return PERMIT_OK;
+}
+
+uint64_t column_u64(struct bytes column)
+{
+    uint64_t number = 0;
+    for (size_t i = 0; i < column.length && column.data[i] >= '0' && column.data[i] <= '9'; i++)
+        number = number * 10 + (uint64_t)(column.data[i] - '0');
+    return number;
+}
+
+int64_t column_i64(struct bytes column)
+{
+    bool negative = column.length > 0 && column.data[0] == '-';
+    if (negative)
+        column = (struct bytes){column.data + 1, column.length - 1};
+    uint64_t number = column_u64(column);
+    return negative ? (int64_t)(0 - number) : (int64_t)number;
+}
+
+/* --- setting up --- */
+
+/* Everything a session can set itself. completion_type, limits and autocommit too: a server may have odd defaults. */
+#define SET_ALL                                                                                                        \
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;"                                              \
+    "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = DEFAULT, sql_safe_updates = 0,"      \
+    " sql_mode = 'STRICT_TRANS_TABLES,STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',"           \
+    " time_zone = '+00:00', innodb_lock_wait_timeout = 5"
+
+/* "so that a stopped permitd frees its rows": the server ends a transaction whose client says nothing for so long. */
+#define SET_WORKER "SET SESSION wait_timeout = 5, net_read_timeout = 5, net_write_timeout = 5"
+
+/* Longer lists in IN (...) would become a join that scans. */
+#define SET_MARIADB        "SET SESSION in_predicate_conversion_threshold = 0"
+#define SET_MARIADB_WORKER "SET SESSION idle_transaction_timeout = 5"
+
+#define WHO_IS_IT                                                                                                      \
+    "SELECT CONNECTION_ID(), CONCAT(@@hostname, ':', @@port, ' ', @@server_id), UNIX_TIMESTAMP();"                     \
+    "SHOW GLOBAL STATUS LIKE 'Uptime'"
+
+#define READ_BACK                                                                                                      \
+    "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone'," \
+    " 'autocommit', 'innodb_lock_wait_timeout', 'max_allowed_packet')"
+
+/* What must be read back. A server or proxy that swallows SET would break promises without a sound. */
+static const struct expectation {
+    const char *name;
+    const char *value;
+    bool contained; /* as a part of the value */
+    bool optional;  /* older or newer servers call it otherwise; then another row speaks */
+} expectations[] = {
+    {"transaction_isolation", "READ-COMMITTED", false, true},
+    {"tx_isolation", "READ-COMMITTED", false, true},
+    {"sql_mode", "STRICT_TRANS_TABLES", true, false},
+    {"time_zone", "+00:00", false, false},
+    {"autocommit", "ON", false, false},
+    {"innodb_lock_wait_timeout", "5", false, false},
+};
+
+enum { ISOLATION_ROWS = 2 }; /* of the table above; one of them must be there */
+
+static enum permit_status session_send_text(struct session *session, const char *sql)
+{
+    return session_send(session, bytes_of(sql));
+}
+
+static const struct expectation *expectation_find(struct bytes name)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(expectations); i++)
+        if (bytes_equal(name, bytes_of(expectations[i].name)))
+            return &expectations[i];
+    return NULL;
+}
+
+static bool expectation_is_met(const struct expectation *expected, struct bytes value)
+{
+    struct bytes wanted = bytes_of(expected->value);
+    if (expected->contained)
+        return value.data && memmem(value.data, value.length, wanted.data, wanted.length);
+    return bytes_equal(value, wanted);
+}
+
+static enum permit_status session_refuse_setting(struct session *session, const char *name, struct bytes value,
+                                                 const char *wanted)
+{
+    char sentence[400];
+    snprintf(
+        sentence, sizeof sentence,
+        "the server does not take the session setting %s: it is '%.*s' and must be '%s'; connect to the server itself, "
+        "not through a proxy that ignores SET",
+        name, (int)min_i64((int64_t)value.length, 200), value.data ? value.data : "", wanted);
+    return session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, sentence);
+}
+
+static enum permit_status session_check_settings(struct session *session)
+{
+    bool seen[ARRAY_LENGTH(expectations)] = {false};
+    struct session_row row;
+    while (session_row(session, &row)) {
+        if (bytes_equal(row.columns[0], BYTES("max_allowed_packet")))
+            session->max_packet = column_u64(row.columns[1]);
+        const struct expectation *expected = expectation_find(row.columns[0]);
+        if (!expected)
+            continue;
+        seen[expected - expectations] = true;
+        if (!expectation_is_met(expected, row.columns[1]))
+            return session_refuse_setting(session, expected->name, row.columns[1], expected->value);
+    }
+    for (size_t i = ISOLATION_ROWS; i < ARRAY_LENGTH(expectations); i++)
+        if (!seen[i])
+            return session_refuse_setting(session, expectations[i].name, BYTES(""), expectations[i].value);
+    if (!seen[0] && !seen[1])
+        return session_refuse_setting(session, expectations[0].name, BYTES(""), expectations[0].value);
+    return session->max_packet
+               ? PERMIT_OK
+               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is not known");
+}
+
+static enum permit_status session_read_back(struct session *session)
+{
+    enum permit_status status = session_send_text(session, READ_BACK);
+    if (status == PERMIT_OK)
+        status = session_check_settings(session);
+    enum permit_status finished = session_finish(session);
+    return status != PERMIT_OK ? status : finished;
+}
+
+static enum permit_status session_read_server(struct session *session, uint64_t *ret_connection_id,
+                                              struct server *ret_server)
+{
+    struct session_row row;
+    enum permit_status status = session_send_text(session, WHO_IS_IT);
+    if (status == PERMIT_OK && session_row(session, &row)) {
+        *ret_connection_id = column_u64(row.columns[0]);
+        snprintf(ret_server->name, sizeof ret_server->name, "%.*s", (int)row.columns[1].length, row.columns[1].data);
+        ret_server->started_at = column_i64(row.columns[2]);
+        status = session_next(session);
+    }
+    if (status == PERMIT_OK && session_row(session, &row))
+        ret_server->started_at -= column_i64(row.columns[1]);
+    return session_finish(session);
+}
+
+static bool server_is_same(const struct server *a, const struct server *b)
+{
+    int64_t apart = a->started_at - b->started_at;
+    return strcmp(a->name, b->name) == 0 && apart <= START_TOLERANCE_S && apart >= -START_TOLERANCE_S;
+}
+
+/*
+ * The lost connection may still hold row locks, or sit in a COMMIT. Connection ids begin anew with the server, so it is
+ * killed only on the very server that knew it.
+ */
+static enum permit_status session_kill_zombie(struct session *session, const struct server *server)
+{
+    enum { NO_SUCH_THREAD = 1094, NOT_OURS = 1095 };
+    if (session->zombie_id != 0 && server_is_same(server, &session->zombie_server)) {
+        char sql[64];
+        snprintf(sql, sizeof sql, "KILL CONNECTION %" PRIu64, session->zombie_id);
+        enum permit_status status = session_run(session, sql);
+        if (status != PERMIT_OK && session->last_errno != NO_SUCH_THREAD && session->last_errno != NOT_OURS)
+            return status;
+    }
+    session->zombie_id = 0;
+    return PERMIT_OK;
+}
+
+static enum permit_status session_set_up(struct session *session)
+{
+    bool worker = session->use == SESSION_WORKER;
+    const char *const packets[] = {SET_ALL, worker ? SET_WORKER : NULL, session->mariadb ? SET_MARIADB : NULL,
+                                   session->mariadb && worker ? SET_MARIADB_WORKER : NULL};
+    uint64_t connection_id = 0;
+    struct server server = {.started_at = 0};
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < ARRAY_LENGTH(packets) && status == PERMIT_OK; i++)
+        if (packets[i])
+            status = session_run(session, packets[i]);
+    if (status == PERMIT_OK)
+        status = session_read_back(session);
+    if (status == PERMIT_OK)
+        status = session_read_server(session, &connection_id, &server);
+    if (status == PERMIT_OK)
+        status = session_kill_zombie(session, &server);
+    if (status != PERMIT_OK)
+        return status;
+    session->connection_id = connection_id;
+    session->server = server;
+    return PERMIT_OK;
+}
+
+static void session_set_options(struct session *session)
+{
+    MYSQL *mysql = session->mysql;
+    unsigned connect_timeout = CONNECT_TIMEOUT_S;
+    unsigned timeout = session->use == SESSION_ADMIN ? ADMIN_TIMEOUT_S : TIMEOUT_S;
+    unsigned no_local_infile = 0;
+    mysql_options(mysql, MYSQL_OPT_CONNECT_TIMEOUT, &connect_timeout);
+    mysql_options(mysql, MYSQL_OPT_READ_TIMEOUT, &timeout);
+    mysql_options(mysql, MYSQL_OPT_WRITE_TIMEOUT, &timeout);
+    mysql_options(mysql, MYSQL_OPT_LOCAL_INFILE, &no_local_infile);
+    mysql_options(mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4");
+    if (session->address->host) { /* "localhost" means TCP too, when somebody has written it */
+        unsigned tcp = MYSQL_PROTOCOL_TCP;
+        mysql_options(mysql, MYSQL_OPT_PROTOCOL, &tcp);
+    }
+#ifdef LIBMARIADB
+    client_bool off = 0; /* libmysqlclient has no reconnecting left that would have to be switched off */
+    mysql_options(mysql, MYSQL_OPT_RECONNECT, &off);
+#endif
+}
+
+/* With an authority: TLS or nothing, and the server must prove its name. */
+static void session_set_tls(struct session *session)
+{
+    if (!session->address->ssl_ca)
+        return;
+    mysql_options(session->mysql, MYSQL_OPT_SSL_CA, session->address->ssl_ca);
+#ifdef LIBMARIADB
+    client_bool on = 1;
+    mysql_options(session->mysql, MYSQL_OPT_SSL_ENFORCE, &on);
+    mysql_options(session->mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &on);
+#else
+    unsigned mode = SSL_MODE_VERIFY_IDENTITY;
+    mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
+#endif
+}
+
+static enum permit_status session_open(struct session *session)
+{
+    const struct database_address *address = session->address;
+    session->mysql = mysql_init(NULL);
+    if (!session->mysql)
+        return session_refuse(session, PERMIT_NO_MEMORY, "no memory for a connection");
+    session_set_options(session);
+    session_set_tls(session);
+    const char *database = session->use == SESSION_ADMIN ? NULL : address->database;
+    if (!mysql_real_connect(session->mysql, address->socket ? NULL : address->host, address->user, address->password,
+                            database, address->port, address->socket, CLIENT_MULTI_STATEMENTS))
+        return session_fail(session, "cannot connect to the database");
+    session->mariadb = strstr(mysql_get_server_info(session->mysql), "MariaDB") != NULL;
+    return PERMIT_OK;
+}
+
+enum permit_status session_connect(struct session *session)
+{
+    if (session->mysql)
+        return PERMIT_OK;
+    session->connection_id = 0;
+    enum permit_status status = session_open(session);
+    if (status == PERMIT_OK)
+        status = session_set_up(session);
+    if (status == PERMIT_OK) {
+        session_clear_message(session);
+        return PERMIT_OK;
+    }
+    session_close(session);
+    /* Lost before it was had: for the caller that is a server that cannot be reached, not a transaction in doubt. */
+    return status == PERMIT_DATABASE_LOST ? PERMIT_DATABASE_UNAVAILABLE : status;
+}
