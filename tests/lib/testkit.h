@@ -29,6 +29,8 @@
 
 /* Says what is wrong, shows the end of every server's log, ends the process with status 1. */
 _Noreturn void kit_fail(const char *format, ...) KIT_PRINTF(1, 2);
+/* What kit_fail shows of the logs, for suites that fail in their own way. */
+void kit_show_logs(void);
 /* "condition" as text, with file and line, through kit_fail. */
 #define KIT_CHECK(condition) ((condition) ? (void)0 : kit_fail("%s:%d: not true: %s", __FILE__, __LINE__, #condition))
 
@@ -48,13 +50,13 @@ bool kit_wait_until(bool (*condition)(void *context), void *context, int ms);
 /* ---- permitd ---- */
 
 struct kit_permitd {
-    pid_t pid;
+    pid_t pid;      /* 0: it has ended and was waited for */
     unsigned port;  /* on 127.0.0.1 */
     char url[64];   /* http://127.0.0.1:PORT */
     char *data_dir; /* NULL with a database given */
     char *log_path; /* its stderr */
     int stdout_fd;
-    struct kit_permitd *next;
+    int end_status; /* of waitpid, once pid is 0 */
 };
 
 struct kit_permitd_options {
@@ -91,7 +93,6 @@ struct kit_database {
     char *url; /* for --database: its database is called `permitd` and exists, empty */
     char *log_path;
     const char *const *flags;
-    struct kit_database *next;
 };
 
 /* Makes and starts it, waits until it answers. flags: NULL-terminated, for mariadbd; may be NULL; must stay valid. */

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A MariaDB of the test's own, and SQL on it. Made without any code of permitd, so that what a test sees here it sees
+ * with its own eyes. The only file of the kit that speaks to libmariadb.
+ */
+#include "kit_process.h"
+
+#include <errno.h>
+#include <mysql.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { INSTALL_MS = 60000, READY_MS = 60000, STOP_MS = 30000, ARGUMENTS_MAX = 48 };
+
+struct kit_sql {
+    MYSQL *mysql;
+};
+
+static void database_install(struct kit_database *database)
+{
+    char *data = kit_text("--datadir=%s/data", database->directory);
+    const char *arguments[] = {"mariadb-install-db",
+                               "--no-defaults",
+                               data,
+                               "--auth-root-authentication-method=normal",
+                               "--skip-test-db",
+                               geteuid() == 0 ? "--user=root" : NULL,
+                               NULL};
+    int status = kit_wait_pid(kit_spawn(arguments, -1, database->log_path), INSTALL_MS);
+    if (status)
+        kit_fail("mariadb-install-db ended with status 0x%x", (unsigned)status);
+    free(data);
+}
+
+static void database_spawn(struct kit_database *database)
+{
+    char *data = kit_text("--datadir=%s/data", database->directory);
+    char *socket = kit_text("--socket=%s", database->socket);
+    char *pid_file = kit_text("--pid-file=%s/mariadb.pid", database->directory);
+    const char *arguments[ARGUMENTS_MAX] = {"mariadbd",
+                                            "--no-defaults",
+                                            data,
+                                            socket,
+                                            pid_file,
+                                            "--skip-networking",
+                                            "--skip-name-resolve",
+                                            "--character-set-server=utf8mb4",
+                                            "--innodb-buffer-pool-size=128M",
+                                            "--innodb-flush-log-at-trx-commit=1",
+                                            "--max-connections=600",
+                                            geteuid() == 0 ? "--user=root" : "--skip-symbolic-links"};
+    size_t count = 0;
+    while (arguments[count])
+        count++;
+    for (const char *const *flag = database->flags; flag && *flag && count < ARGUMENTS_MAX - 1; flag++)
+        arguments[count++] = *flag;
+    const char *path = getenv("PATH");
+    char *wider = kit_text("%s:/usr/sbin:/usr/local/sbin", path ? path : "/usr/bin:/bin");
+    setenv("PATH", wider, 1);
+    database->pid = kit_spawn(arguments, -1, database->log_path);
+    free(wider);
+    free(data);
+    free(socket);
+    free(pid_file);
+}
+
+static MYSQL *try_connect(const char *socket, const char *database)
+{
+    MYSQL *mysql = mysql_init(NULL);
+    KIT_CHECK(mysql);
+    if (mysql_real_connect(mysql, NULL, "root", NULL, database, 0, socket, 0))
+        return mysql;
+    mysql_close(mysql);
+    return NULL;
+}
+
+static bool database_answers(void *context)
+{
+    struct kit_database *database = context;
+    int status;
+    if (waitpid(database->pid, &status, WNOHANG) == database->pid)
+        kit_fail("mariadbd ended with status 0x%x before it answered", (unsigned)status);
+    MYSQL *mysql = try_connect(database->socket, NULL);
+    if (mysql)
+        mysql_close(mysql);
+    return mysql != NULL;
+}
+
+struct kit_database *kit_database_start(const char *const *flags)
+{
+    struct kit_database *database = calloc(1, sizeof(*database));
+    KIT_CHECK(database);
+    database->directory = kit_path("mariadb");
+    database->log_path = kit_text("%s/mariadb.log", database->directory);
+    database->socket = kit_text("%s/s", database->directory);
+    database->url = kit_text("mysql://root@localhost/permitd?socket=%s", database->socket);
+    database->flags = flags;
+    KIT_CHECK(!mkdir(database->directory, 0700));
+    database_install(database);
+    kit_database_restart(database);
+    struct kit_sql *sql = kit_sql_open(database->socket, NULL);
+    kit_sql_run(sql, "CREATE DATABASE permitd");
+    kit_sql_close(sql);
+    return database;
+}
+
+void kit_database_kill(struct kit_database *database)
+{
+    kill(database->pid, SIGKILL);
+    if (kit_wait_pid(database->pid, STOP_MS) == -1)
+        kit_fail("mariadbd survives SIGKILL");
+    database->pid = 0;
+}
+
+void kit_database_restart(struct kit_database *database)
+{
+    database_spawn(database);
+    if (!kit_wait_until(database_answers, database, READY_MS))
+        kit_fail("mariadbd does not answer");
+}
+
+void kit_database_stop(struct kit_database *database)
+{
+    if (!database)
+        return;
+    if (database->pid) {
+        kill(database->pid, SIGTERM);
+        if (kit_wait_pid(database->pid, STOP_MS) == -1)
+            kit_fail("mariadbd does not stop");
+    }
+    free(database->directory);
+    free(database->log_path);
+    free(database->socket);
+    free(database->url);
+    free(database);
+}
+
+struct kit_sql *kit_sql_open(const char *socket, const char *database)
+{
+    struct kit_sql *sql = calloc(1, sizeof(*sql));
+    KIT_CHECK(sql);
+    sql->mysql = try_connect(socket, database);
+    if (!sql->mysql)
+        kit_fail("cannot connect to %s", socket);
+    return sql;
+}
+
+void kit_sql_close(struct kit_sql *sql)
+{
+    if (!sql)
+        return;
+    mysql_close(sql->mysql);
+    free(sql);
+}
+
+/* The text of the statement; the caller frees it. */
+static char *statement_text(const char *format, va_list arguments)
+{
+    char *text = NULL;
+    if (vasprintf(&text, format, arguments) < 0)
+        abort();
+    return text;
+}
+
+/* Runs it; rows are thrown away. */
+static unsigned sql_try(struct kit_sql *sql, const char *text)
+{
+    if (mysql_query(sql->mysql, text))
+        return mysql_errno(sql->mysql);
+    mysql_free_result(mysql_store_result(sql->mysql));
+    return mysql_errno(sql->mysql);
+}
+
+unsigned kit_sql_try(struct kit_sql *sql, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = statement_text(format, arguments);
+    va_end(arguments);
+    unsigned error = sql_try(sql, text);
+    free(text);
+    return error;
+}
+
+void kit_sql_run(struct kit_sql *sql, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = statement_text(format, arguments);
+    va_end(arguments);
+    if (sql_try(sql, text))
+        kit_fail("%.300s: %s", text, mysql_error(sql->mysql));
+    free(text);
+}
+
+size_t kit_sql_each(struct kit_sql *sql, const char *statement, void (*visit)(void *context, char **columns),
+                    void *context)
+{
+    MYSQL_RES *result = mysql_query(sql->mysql, statement) ? NULL : mysql_store_result(sql->mysql);
+    if (!result)
+        kit_fail("%.300s: %s", statement, mysql_error(sql->mysql));
+    size_t count = 0;
+    for (MYSQL_ROW row; (row = mysql_fetch_row(result)); count++)
+        visit(context, row);
+    mysql_free_result(result);
+    return count;
+}
+
+struct first_number {
+    bool seen;
+    int64_t value;
+};
+
+static void take_first(void *context, char **columns)
+{
+    struct first_number *first = context;
+    if (!first->seen && columns[0])
+        first->value = strtoll(columns[0], NULL, 10);
+    first->seen = true;
+}
+
+int64_t kit_sql_number(struct kit_sql *sql, const char *format, ...)
+{
+    struct first_number first = {.value = INT64_MIN};
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = statement_text(format, arguments);
+    va_end(arguments);
+    kit_sql_each(sql, text, take_first, &first);
+    free(text);
+    return first.value;
+}
