@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static const char *const level_words[] = {
+    [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error"};
+static const char *const format_words[] = {[LOG_TEXT] = "text", [LOG_JSON] = "json"};
+
+static atomic_int least_level = LOG_INFO;
+static atomic_int line_format = LOG_TEXT;
+
+/*
+ * One line in the making, on the stack: logging must work when there is no memory. A line that would not fit is cut
+ * inside a value; the room kept behind the limit is for what closes it, so that a cut line is still whole JSON.
+ */
+enum { LINE_SIZE = 8192, LINE_KEPT = 16 };
+
+struct line {
+    size_t length;
+    bool cut;
+    char data[LINE_SIZE];
+};
+
+void log_configure(enum log_level level, enum log_format format)
+{
+    atomic_store(&least_level, (int)level);
+    atomic_store(&line_format, (int)format);
+}
+
+static int find_word(const char *const *words, size_t count, const char *word)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(words[i], word) == 0)
+            return (int)i;
+    return -1;
+}
+
+bool log_level_from_word(const char *word, enum log_level *ret_level)
+{
+    int level = find_word(level_words, ARRAY_LENGTH(level_words), word);
+    if (level >= 0)
+        *ret_level = (enum log_level)level;
+    return level >= 0;
+}
+
+bool log_format_from_word(const char *word, enum log_format *ret_format)
+{
+    int format = find_word(format_words, ARRAY_LENGTH(format_words), word);
+    if (format >= 0)
+        *ret_format = (enum log_format)format;
+    return format >= 0;
+}
+
+/* All of it or nothing; after the first that does not fit the line is cut and takes no more. */
+static void line_put(struct line *line, const char *data, size_t length)
+{
+    if (line->cut || length > LINE_SIZE - LINE_KEPT - line->length) {
+        line->cut = true;
+        return;
+    }
+    memcpy(line->data + line->length, data, length);
+    line->length += length;
+}
+
+static void line_put_text(struct line *line, const char *text)
+{
+    line_put(line, text, strlen(text));
+}
+
+/* What closes a line goes into the room that was kept. */
+static void line_close(struct line *line, const char *text)
+{
+    size_t length = strlen(text);
+    memcpy(line->data + line->length, text, length);
+    line->length += length;
+}
+
+/*
+ * Bytes of the character that may be printed as it is at `text`; 0 if the byte must be escaped: control characters (C0,
+ * DEL and C1, which terminals obey) and what is not UTF-8 in its shortest form.
+ */
+static size_t plain_length(const unsigned char *text)
+{
+    static const struct {
+        unsigned char mask, lead;
+        uint32_t least;
+    } forms[] = {{0x80, 0x00, 0x20}, {0xe0, 0xc0, 0xa0}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
+    size_t form = 0;
+    while (form < ARRAY_LENGTH(forms) && (text[0] & forms[form].mask) != forms[form].lead)
+        form++;
+    if (form == ARRAY_LENGTH(forms))
+        return 0;
+    uint32_t character = text[0] & (unsigned char)~forms[form].mask;
+    for (size_t i = 1; i <= form; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0; /* also the terminating zero: nothing behind it is looked at */
+        character = character << 6 | (text[i] & 0x3f);
+    }
+    bool refused = character < forms[form].least || character == 0x7f || character > 0x10ffff ||
+                   (character >= 0xd800 && character <= 0xdfff);
+    return refused ? 0 : form + 1;
+}
+
+/* The letter that stands for a byte behind a backslash, in both formats; 0 if it has none. */
+static char escape_letter(char byte)
+{
+    switch (byte) {
+    case '\n': return 'n';
+    case '\r': return 'r';
+    case '\t': return 't';
+    default: return 0;
+    }
+}
+
+static void put_escaped_byte(struct line *line, char byte, enum log_format format)
+{
+    char escape[8];
+    char letter = escape_letter(byte);
+    unsigned value = (unsigned char)byte;
+    if (letter)
+        snprintf(escape, sizeof escape, "\\%c", letter);
+    else if (format == LOG_TEXT)
+        snprintf(escape, sizeof escape, "\\x%02x", value);
+    else /* a byte that is no character has no number of its own in JSON */
+        snprintf(escape, sizeof escape, "\\u%04x", value < 0x80 ? value : 0xfffdU);
+    line_put_text(line, escape);
+}
+
+/* `quoted`: between quotation marks, which then must be escaped, and the backslash with them. */
+static void put_escaped(struct line *line, const char *text, enum log_format format, bool quoted)
+{
+    while (*text && !line->cut) {
+        size_t length = plain_length((const unsigned char *)text);
+        if (length == 0)
+            put_escaped_byte(line, *text, format);
+        else if (quoted && (*text == '"' || *text == '\\'))
+            line_put(line, (char[]){'\\', *text}, 2);
+        else
+            line_put(line, text, length);
+        text += length ? length : 1;
+    }
+    if (line->cut)
+        line_close(line, "...");
+}
+
+static bool needs_quotes(const char *value)
+{
+    if (*value == '\0')
+        return true;
+    for (; *value; value++) {
+        unsigned char byte = (unsigned char)*value;
+        if (byte <= ' ' || byte >= 0x7f || byte == '"' || byte == '=' || byte == '\\')
+            return true;
+    }
+    return false;
+}
+
+static void put_quoted(struct line *line, const char *text, enum log_format format)
+{
+    line_put(line, "\"", 1);
+    put_escaped(line, text, format, true);
+    line_close(line, "\"");
+}
+
+static void put_head(struct line *line, enum log_level level, const char *message, enum log_format format)
+{
+    char now[RFC3339_SIZE];
+    size_t length = clock_format_rfc3339(clock_wall(), now);
+    /* Milliseconds are enough: the last three digits make room for the Z. */
+    length -= 4;
+    now[length++] = 'Z';
+    now[length] = '\0';
+    if (format == LOG_TEXT) {
+        line_put(line, now, length);
+        line_put(line, " ", 1);
+        line_put_text(line, level_words[level]);
+        line_put(line, " ", 1);
+        put_escaped(line, message, format, false);
+        return;
+    }
+    line_put_text(line, "{\"time\":\"");
+    line_put(line, now, length);
+    line_put_text(line, "\",\"level\":\"");
+    line_put_text(line, level_words[level]);
+    line_put_text(line, "\",\"message\":");
+    put_quoted(line, message, format);
+}
+
+static void put_text_field(struct line *line, const char *name, const char *value)
+{
+    line_put(line, " ", 1);
+    line_put_text(line, name);
+    line_put(line, "=", 1);
+    if (value && needs_quotes(value))
+        put_quoted(line, value, LOG_TEXT);
+    else if (value)
+        put_escaped(line, value, LOG_TEXT, false);
+}
+
+static void put_json_field(struct line *line, const char *name, const char *value)
+{
+    line_put(line, ",\"", 2);
+    line_put_text(line, name);
+    line_put(line, "\":", 2);
+    if (value)
+        put_quoted(line, value, LOG_JSON);
+    else
+        line_put_text(line, "null");
+}
+
+static void put_fields(struct line *line, enum log_format format, va_list fields)
+{
+    const char *name;
+    while ((name = va_arg(fields, const char *))) {
+        const char *value = va_arg(fields, const char *);
+        /* A field begins only if its name and the beginning of its value fit. */
+        if (strlen(name) + LINE_KEPT > LINE_SIZE - LINE_KEPT - line->length)
+            line->cut = true;
+        if (line->cut)
+            return;
+        (format == LOG_JSON ? put_json_field : put_text_field)(line, name, value);
+    }
+}
+
+/* One write(2) a line, so that lines of several threads or processes do not mix. Nobody is left to be told of a
+ * failure. */
+static void write_line(const struct line *line)
+{
+    while (write(STDERR_FILENO, line->data, line->length) < 0 && errno == EINTR)
+        ;
+}
+
+void log_write(enum log_level level, const char *message, ...)
+{
+    if ((int)level < atomic_load(&least_level))
+        return;
+    int saved_errno = errno;
+    enum log_format format = (enum log_format)atomic_load(&line_format);
+    struct line line;
+    line.length = 0;
+    line.cut = false;
+    put_head(&line, level, message, format);
+    va_list fields;
+    va_start(fields, message);
+    put_fields(&line, format, fields);
+    va_end(fields);
+    line_close(&line, format == LOG_JSON ? "}\n" : "\n");
+    write_line(&line);
+    errno = saved_errno;
+}
