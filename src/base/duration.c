@@ -5,11 +5,9 @@
 
 /* Largest first: the order in which they may be written. */
 static const struct {
-    struct bytes word;
+    const char *word;
     int64_t ms;
-} units[] = {
-    {BYTES("d"), 86400000}, {BYTES("h"), 3600000}, {BYTES("m"), 60000}, {BYTES("s"), 1000}, {BYTES("ms"), 1},
-};
+} units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
 
 static bool is_digit(char byte)
 {
@@ -36,8 +34,9 @@ static size_t read_unit(struct bytes text, size_t *at)
     size_t first = *at;
     while (*at < text.length && !is_digit(text.data[*at]))
         ++*at;
+    const struct bytes word = {text.data + first, *at - first};
     size_t unit = 0;
-    while (unit < ARRAY_LENGTH(units) && !bytes_equal(units[unit].word, (struct bytes){text.data + first, *at - first}))
+    while (unit < ARRAY_LENGTH(units) && !bytes_equal(bytes_of(units[unit].word), word))
         unit++;
     return unit;
 }
@@ -106,7 +105,7 @@ size_t duration_format(int64_t ms, char text[DURATION_TEXT_SIZE])
         rest %= (uint64_t)units[unit].ms;
         if (number)
             length += (size_t)snprintf(text + length, DURATION_TEXT_SIZE - length, "%llu%s", (unsigned long long)number,
-                                       units[unit].word.data);
+                                       units[unit].word);
     }
     return length;
 }
