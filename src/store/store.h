@@ -24,6 +24,7 @@ enum { STORE_MESSAGE_SIZE = 512 };
 struct resolve_name {
     struct bytes name;
     uint64_t ret_id; /* 0: there is none */
+    enum semaphore_kind ret_kind;
     uint64_t ret_floor; /* smallest live token, or next_permit_id */
 };
 struct resolve_key {

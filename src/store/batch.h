@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The two packets of a batch as text (batch_sql.c), and reading what the first one brings (batch_view.c). Only mysql_store.c
+ * calls these.
+ */
+#ifndef STORE_BATCH_H
+#define STORE_BATCH_H
+
+#include "store/session.h"
+#include "store/store.h"
+
+/* Step 1: BEGIN, locks, reads. */
+void batch_lock_sql(const struct lock_set *set, struct buf *sql);
+/* Sends it and reads all results. On failure the packet is finished, the transaction may be open. */
+enum permit_status batch_read_view(struct session *session, const struct lock_set *set, struct buf *sql,
+                                   struct arena *arena, struct view *ret_view) MUST_CHECK;
+
+/* Step 3: all changes, guarded, and COMMIT. */
+void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql);
+#endif

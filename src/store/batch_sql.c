@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Step 3 of a batch: one packet that writes the final images and commits. Semaphores first, in the order of their ids, by a
+ * compare-and-set that raises (NULL into NOT NULL is error 1048 in strict mode and stops the packet before COMMIT); then one
+ * INSERT of all new requests, sorted by the bytes of external_id; their permits; ends; slots; UPDATEs by primary key.
+ */
+#include <stdlib.h>
+
+#include "core/slots.h"
+#include "store/batch.h"
+#include "store/sql_text.h"
+
+/*
+ * An UPDATE must have changed exactly this many rows; otherwise the packet stops with error 1242 before its COMMIT. All rows
+ * are under locks of ours, so this is a bug or a stranger who writes without them.
+ */
+static void guard_sql(struct buf *sql, size_t rows)
+{
+    buf_append_text(sql, "DO IF(ROW_COUNT()=");
+    buf_append_u64(sql, rows);
+    buf_append_text(sql, ",0,(SELECT 1 UNION SELECT 2));");
+}
+
+static void separate(struct buf *sql, size_t index)
+{
+    if (index > 0)
+        buf_append_char(sql, ',');
+}
+
+/* --- semaphores ---------------------------------------------------------------------------------------------------- */
+
+/* name=value pairs that every batch writes. */
+static void usage_sql(const struct semaphore_image *image, struct buf *sql)
+{
+    const struct semaphore *semaphore = image->semaphore;
+    buf_append_text(sql, "in_use=");
+    buf_append_i64(sql, semaphore->in_use);
+    buf_append_text(sql, ",next_permit_id=");
+    buf_append_u64(sql, semaphore->next_permit_id);
+    buf_append_text(sql, ",next_due_at=");
+    sql_time(sql, semaphore->next_due_at);
+    buf_append_text(sql, ",first_free=");
+    buf_append_u64(sql, semaphore->first_free);
+}
+
+/* name=value pairs that an operator changes. */
+static void settings_sql(const struct semaphore *semaphore, struct buf *sql)
+{
+    buf_printf(sql, ",config_version=%llu,queue=%d,capacity=%lld,default_ttl_ms=%lld,max_ttl_ms=",
+               (unsigned long long)semaphore->config_version, (int)semaphore->queue, (long long)semaphore->capacity,
+               (long long)semaphore->default_ttl_ms);
+    sql_ms_or_null(sql, semaphore->max_ttl_ms);
+    buf_printf(sql, ",grace_ms=%lld,max_hold_ms=%lld,paused_reason=", (long long)semaphore->grace_ms,
+               (long long)semaphore->max_hold_ms);
+    sql_text_or_null(sql, semaphore->paused_reason);
+    buf_append_text(sql, ",note=");
+    sql_text_or_null(sql, semaphore->note);
+    buf_append_text(sql, ",retired_at=");
+    sql_time(sql, semaphore->retired_at);
+}
+
+static void insert_semaphore_sql(const struct semaphore_image *image, struct buf *sql)
+{
+    const struct semaphore *semaphore = image->semaphore;
+    buf_printf(sql, "INSERT INTO semaphore SET id=%llu,kind=%d,version=%llu,name=", (unsigned long long)semaphore->id,
+               (int)semaphore->kind, (unsigned long long)semaphore->version);
+    sql_bytes(sql, semaphore->name);
+    buf_append_char(sql, ',');
+    usage_sql(image, sql);
+    settings_sql(semaphore, sql);
+    buf_append_char(sql, ';');
+}
+
+static void update_semaphore_sql(const struct semaphore_image *image, struct buf *sql)
+{
+    buf_append_text(sql, "UPDATE semaphore SET version=IF(version=");
+    buf_append_u64(sql, image->expected_version);
+    buf_append_text(sql, ",version+1,NULL),");
+    usage_sql(image, sql);
+    if (image->settings)
+        settings_sql(image->semaphore, sql);
+    buf_append_text(sql, " WHERE id=");
+    buf_append_u64(sql, image->semaphore->id);
+    buf_append_char(sql, ';');
+}
+
+/* A bounded statement each; a row that exists already comes back into service. */
+static void make_slots_sql(const struct semaphore_image *image, struct buf *sql)
+{
+    enum { ROWS_A_STATEMENT = 5000 };
+    for (uint32_t first = image->slots_from; first <= image->slots_to; first += ROWS_A_STATEMENT) {
+        buf_append_text(sql, "INSERT INTO slot (semaphore_id,number) VALUES ");
+        for (uint32_t number = first; number <= image->slots_to && number < first + ROWS_A_STATEMENT; number++) {
+            separate(sql, number - first);
+            buf_append_char(sql, '(');
+            buf_append_u64(sql, image->semaphore->id);
+            buf_append_char(sql, ',');
+            buf_append_u64(sql, number);
+            buf_append_char(sql, ')');
+        }
+        buf_append_text(sql, " ON DUPLICATE KEY UPDATE retired=0;");
+    }
+}
+
+static void slot_rows_sql(const struct semaphore_image *image, struct buf *sql)
+{
+    if (image->slots_to)
+        make_slots_sql(image, sql);
+    if (image->retire_from)
+        buf_printf(sql, "UPDATE slot SET retired=1 WHERE semaphore_id=%llu AND number>=%u;",
+                   (unsigned long long)image->semaphore->id, image->retire_from);
+}
+
+static void event_sql(const struct semaphore_image *image, utc_us wall_now, struct buf *sql)
+{
+    buf_printf(sql, "INSERT INTO semaphore_event SET semaphore_id=%llu,what='%s',from_value='%lld',to_value='%lld',"
+               "next_permit_id=%llu,at=",
+               (unsigned long long)image->semaphore->id, image->event, (long long)image->capacity_before,
+               (long long)image->semaphore->capacity, (unsigned long long)image->semaphore->next_permit_id);
+    sql_time(sql, wall_now);
+    buf_append_char(sql, ';');
+}
+
+static void semaphores_sql(const struct changes *changes, struct buf *sql)
+{
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        const struct semaphore_image *image = &changes->semaphores[i];
+        if (!image->changed)
+            continue;
+        if (image->insert)
+            insert_semaphore_sql(image, sql);
+        else
+            update_semaphore_sql(image, sql);
+        slot_rows_sql(image, sql);
+        if (image->event)
+            event_sql(image, changes->wall_now, sql);
+    }
+}
+
+/* --- new requests and their permits -------------------------------------------------------------------------------- */
+
+static void request_values_sql(const struct request *request, struct buf *sql)
+{
+    struct bytes digest = {(const char *)request->digest, DIGEST_SIZE};
+    buf_append_char(sql, '(');
+    buf_append_u64(sql, request->id);
+    buf_append_char(sql, ',');
+    sql_bytes(sql, request->external_id);
+    buf_append_char(sql, ',');
+    sql_bytes_or_null(sql, request->has_digest ? digest : (struct bytes){0});
+    buf_append_char(sql, ',');
+    sql_bytes(sql, request->owner);
+    buf_append_char(sql, ',');
+    sql_bytes(sql, request->principal);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, request->state);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, request->end_reason);
+    buf_append_char(sql, ',');
+    sql_ms_or_null(sql, request->ttl_ms);
+    buf_append_char(sql, ',');
+    sql_time(sql, request->due_at);
+    buf_append_char(sql, ',');
+    buf_append_i64(sql, request->grace_ms);
+    buf_append_char(sql, ',');
+    sql_time(sql, request->confirmed_at);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, request->renewals);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, request->replays);
+    buf_append_char(sql, ',');
+    sql_time(sql, request->acquired_at);
+    buf_append_char(sql, ',');
+    sql_time(sql, request->ended_at);
+    buf_append_char(sql, ')');
+}
+
+static size_t insert_count(const struct changes *changes)
+{
+    size_t count = 0;
+    while (count < changes->request_count && changes->requests[count].insert)
+        count++;
+    return count;
+}
+
+static void insert_requests_sql(const struct changes *changes, size_t count, struct buf *sql)
+{
+    if (count == 0)
+        return;
+    buf_append_text(sql, "INSERT INTO permit_request (id,external_id,digest,owner,principal,state,end_reason,ttl_ms,due_at,"
+                         "grace_ms,confirmed_at,renewals,replays,acquired_at,ended_at) VALUES ");
+    for (size_t i = 0; i < count; i++) {
+        separate(sql, i);
+        request_values_sql(changes->requests[i].request, sql);
+    }
+    buf_append_char(sql, ';');
+}
+
+static void permit_values_sql(const struct request *request, const struct permit *permit, struct buf *sql)
+{
+    buf_append_char(sql, '(');
+    buf_append_u64(sql, permit->semaphore_id);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, permit->token);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, request->id);
+    buf_append_char(sql, ',');
+    buf_append_i64(sql, permit->count);
+    buf_append_text(sql, ",'");
+    slots_format(&permit->slots, sql);
+    buf_append_text(sql, "',");
+    buf_append_u64(sql, request->state);
+    buf_append_char(sql, ')');
+}
+
+static void insert_permits_sql(const struct changes *changes, size_t count, struct buf *sql)
+{
+    size_t rows = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct request *request = changes->requests[i].request;
+        for (size_t j = 0; j < request->permit_count; j++) {
+            if (rows == 0)
+                buf_append_text(sql, "INSERT INTO permit (semaphore_id,id,permit_request_id,count,slots,state) VALUES ");
+            separate(sql, rows++);
+            permit_values_sql(request, &request->permits[j], sql);
+        }
+    }
+    if (rows)
+        buf_append_char(sql, ';');
+}
+
+/* --- permits that end ---------------------------------------------------------------------------------------------- */
+
+struct permit_key {
+    uint64_t semaphore_id;
+    uint64_t token;
+};
+
+static int compare_permit_keys(const void *a, const void *b)
+{
+    const struct permit_key *left = a;
+    const struct permit_key *right = b;
+    if (left->semaphore_id != right->semaphore_id)
+        return left->semaphore_id < right->semaphore_id ? -1 : 1;
+    return (left->token > right->token) - (left->token < right->token);
+}
+
+static size_t collect_ended(const struct changes *changes, struct permit_key *ret_keys)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request *request = changes->requests[i].request;
+        for (size_t j = 0; changes->requests[i].ends && !changes->requests[i].insert && j < request->permit_count; j++) {
+            if (ret_keys)
+                ret_keys[count] = (struct permit_key){request->permits[j].semaphore_id, request->permits[j].token};
+            count++;
+        }
+    }
+    return count;
+}
+
+/* One UPDATE per semaphore, by primary key. */
+static void end_permits_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
+{
+    size_t count = collect_ended(changes, NULL);
+    struct permit_key *keys = arena_array(arena, count, sizeof *keys);
+    if (!keys) {
+        sql->broken = true;
+        return;
+    }
+    collect_ended(changes, keys);
+    qsort(keys, count, sizeof *keys, compare_permit_keys);
+    for (size_t first = 0, next; first < count; first = next) {
+        buf_printf(sql, "UPDATE permit SET state=%d WHERE semaphore_id=%llu AND id IN (", REQUEST_RELEASED,
+                   (unsigned long long)keys[first].semaphore_id);
+        for (next = first; next < count && keys[next].semaphore_id == keys[first].semaphore_id; next++) {
+            separate(sql, next - first);
+            buf_append_u64(sql, keys[next].token);
+        }
+        buf_append_text(sql, ");");
+        guard_sql(sql, next - first);
+    }
+}
+
+/* --- slots --------------------------------------------------------------------------------------------------------- */
+
+/* The numbers of [first, end) that are freed, or those that are granted; returns how many. */
+static size_t slot_numbers_sql(const struct changes *changes, size_t first, size_t end, bool granted, struct buf *sql)
+{
+    size_t rows = 0;
+    for (size_t i = first; i < end; i++) {
+        if ((changes->slots[i].permit_id != 0) != granted)
+            continue;
+        if (sql) {
+            separate(sql, rows);
+            buf_append_u64(sql, changes->slots[i].number);
+        }
+        rows++;
+    }
+    return rows;
+}
+
+static void where_slots_sql(const struct changes *changes, size_t first, size_t end, bool granted, struct buf *sql)
+{
+    buf_append_text(sql, " WHERE semaphore_id=");
+    buf_append_u64(sql, changes->slots[first].semaphore_id);
+    buf_append_text(sql, " AND number IN (");
+    size_t rows = slot_numbers_sql(changes, first, end, granted, sql);
+    buf_append_text(sql, ");");
+    guard_sql(sql, rows);
+}
+
+/* last_permit_id takes the value that permit_id has just got: assignments run from left to right. */
+static void granted_slots_sql(const struct changes *changes, size_t first, size_t end, struct buf *sql)
+{
+    buf_append_text(sql, "UPDATE slot SET permit_id=CASE number");
+    for (size_t i = first; i < end; i++) {
+        if (changes->slots[i].permit_id == 0)
+            continue;
+        buf_append_text(sql, " WHEN ");
+        buf_append_u64(sql, changes->slots[i].number);
+        buf_append_text(sql, " THEN ");
+        buf_append_u64(sql, changes->slots[i].permit_id);
+    }
+    buf_append_text(sql, " END,last_permit_id=permit_id");
+    where_slots_sql(changes, first, end, true, sql);
+}
+
+static void slots_sql(const struct changes *changes, struct buf *sql)
+{
+    for (size_t first = 0, end; first < changes->slot_count; first = end) {
+        for (end = first + 1; end < changes->slot_count; end++)
+            if (changes->slots[end].semaphore_id != changes->slots[first].semaphore_id)
+                break;
+        if (slot_numbers_sql(changes, first, end, false, NULL)) {
+            buf_append_text(sql, "UPDATE slot SET permit_id=NULL");
+            where_slots_sql(changes, first, end, false, sql);
+        }
+        if (slot_numbers_sql(changes, first, end, true, NULL))
+            granted_slots_sql(changes, first, end, sql);
+    }
+}
+
+/* --- requests that change ------------------------------------------------------------------------------------------ */
+
+static int compare_i64(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* Equal: one UPDATE writes both. */
+static int compare_images(const struct request_change *a, const struct request_change *b)
+{
+    const struct request *left = a->request;
+    const struct request *right = b->request;
+    int order = compare_i64(a->ends, b->ends);
+    if (!order)
+        order = compare_i64(left->end_reason, right->end_reason);
+    if (!order)
+        order = compare_i64(left->due_at, right->due_at);
+    if (!order)
+        order = compare_i64(left->ttl_ms, right->ttl_ms);
+    if (!order)
+        order = compare_i64(left->renewals, right->renewals);
+    if (!order)
+        order = compare_i64(left->replays, right->replays);
+    if (!order)
+        order = compare_i64(left->confirmed_at, right->confirmed_at);
+    return order ? order : compare_i64(left->ended_at, right->ended_at);
+}
+
+static int compare_images_and_ids(const void *a, const void *b)
+{
+    int order = compare_images(a, b);
+    if (order)
+        return order;
+    uint64_t left = ((const struct request_change *)a)->request->id;
+    uint64_t right = ((const struct request_change *)b)->request->id;
+    return (left > right) - (left < right);
+}
+
+/* State goes one way: a row that is not in the state it was read in raises. */
+static void set_request_sql(const struct request_change *change, struct buf *sql)
+{
+    const struct request *request = change->request;
+    enum request_state before = change->ends ? REQUEST_ACQUIRED : request->state;
+    buf_printf(sql, "UPDATE permit_request SET state=IF(state=%d,%d,NULL),end_reason=%d,renewals=%u,replays=%u,ttl_ms=",
+               (int)before, (int)request->state, (int)request->end_reason, request->renewals, request->replays);
+    sql_ms_or_null(sql, request->ttl_ms);
+    buf_append_text(sql, ",due_at=");
+    sql_time(sql, request->due_at);
+    buf_append_text(sql, ",confirmed_at=");
+    sql_time(sql, request->confirmed_at);
+    buf_append_text(sql, ",ended_at=");
+    sql_time(sql, request->ended_at);
+}
+
+/* One UPDATE for all rows that get the same image: as a rule one for all releases of the batch. */
+static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena, struct buf *sql)
+{
+    size_t count = changes->request_count - inserts;
+    struct request_change *sorted = arena_array(arena, count, sizeof *sorted);
+    if (!sorted) {
+        sql->broken = true;
+        return;
+    }
+    memcpy(sorted, changes->requests + inserts, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare_images_and_ids);
+    for (size_t first = 0, next; first < count; first = next) {
+        set_request_sql(&sorted[first], sql);
+        buf_append_text(sql, " WHERE id IN (");
+        for (next = first; next < count && compare_images(&sorted[first], &sorted[next]) == 0; next++) {
+            separate(sql, next - first);
+            buf_append_u64(sql, sorted[next].request->id);
+        }
+        buf_append_text(sql, ");");
+        guard_sql(sql, next - first);
+    }
+}
+
+void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
+{
+    size_t inserts = insert_count(changes);
+    semaphores_sql(changes, sql);
+    insert_requests_sql(changes, inserts, sql);
+    insert_permits_sql(changes, inserts, sql);
+    end_permits_sql(changes, arena, sql);
+    slots_sql(changes, sql);
+    update_requests_sql(changes, inserts, arena, sql);
+    buf_append_text(sql, "COMMIT");
+}

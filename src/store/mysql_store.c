@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/* store.h on MariaDB and MySQL: a session, the two packets of a batch, and the small transactions around them. */
+#include "store/mysql_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/served_time.h"
+#include "store/batch.h"
+#include "store/sql_text.h"
+
+/* A batch in text: 500 requests with the longest names and slot lists stay below. */
+enum { SQL_MAX_BYTES = 16 * 1024 * 1024, SCRATCH_CHUNK = 64 * 1024, SCRATCH_LIMIT = 16 * 1024 * 1024 };
+
+struct mysql_store {
+    struct store store;
+    struct session *session;
+    struct buf sql;
+    struct arena scratch; /* of one call */
+};
+
+static struct mysql_store *mysql_store_of(struct store *store)
+{
+    return CONTAINER_OF(store, struct mysql_store, store);
+}
+
+/* Every failure takes the session's words along. */
+static enum permit_status report(struct mysql_store *mysql, enum permit_status status)
+{
+    mysql->store.message[0] = '\0';
+    if (status != PERMIT_OK)
+        snprintf(mysql->store.message, sizeof mysql->store.message, "%s (error %u)", session_message(mysql->session),
+                 session_errno(mysql->session));
+    return status;
+}
+
+static enum permit_status reconnect(struct store *store)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return report(mysql, session_connect(mysql->session));
+}
+
+/* Sends what is in mysql->sql; the caller reads results and calls session_finish. */
+static enum permit_status send_sql(struct mysql_store *mysql)
+{
+    if (mysql->sql.broken)
+        return PERMIT_NO_MEMORY;
+    return session_send(mysql->session, (struct bytes){mysql->sql.data, mysql->sql.length});
+}
+
+static enum permit_status finish(struct mysql_store *mysql, enum permit_status status)
+{
+    enum permit_status finished = session_finish(mysql->session);
+    return report(mysql, status == PERMIT_OK ? finished : status);
+}
+
+/* --- step 0 -------------------------------------------------------------------------------------------------------- */
+
+/* Walks permit_state: the first live token, or the next one. */
+#define FLOOR_OF_S                                                                                                     \
+    "COALESCE((SELECT MIN(p.id) FROM permit p FORCE INDEX (permit_state) WHERE p.semaphore_id=s.id AND p.state=1)," \
+    "s.next_permit_id)"
+
+static void names_sql(const struct resolve *resolve, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT s.name,s.id,s.kind," FLOOR_OF_S
+                         " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name IN (''");
+    for (size_t i = 0; i < resolve->name_count; i++) {
+        buf_append_char(sql, ',');
+        sql_bytes(sql, resolve->names[i].name);
+    }
+    buf_append_text(sql, ");");
+}
+
+static void keys_sql(const struct resolve *resolve, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT r.external_id,p.semaphore_id"
+                         " FROM permit_request r FORCE INDEX (permit_request_external_id)"
+                         " JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
+                         " WHERE r.external_id IN (''");
+    for (size_t i = 0; i < resolve->key_count; i++) {
+        buf_append_char(sql, ',');
+        sql_bytes(sql, resolve->keys[i].external_id);
+    }
+    buf_append_text(sql, ") ORDER BY r.external_id,p.semaphore_id");
+}
+
+static void read_names(struct session *session, struct resolve *resolve)
+{
+    struct session_row row;
+    while (session_row(session, &row))
+        for (size_t i = 0; i < resolve->name_count; i++)
+            if (bytes_equal(resolve->names[i].name, row.columns[0])) {
+                resolve->names[i].ret_id = column_u64(row.columns[1]);
+                resolve->names[i].ret_kind = (enum semaphore_kind)column_u64(row.columns[2]);
+                resolve->names[i].ret_floor = column_u64(row.columns[3]);
+            }
+}
+
+/* Gives the ids read so far for one key to everybody who asked for it. */
+static enum permit_status settle_key(struct resolve *resolve, struct bytes external_id, const uint64_t *ids, size_t count,
+                                     struct arena *arena)
+{
+    uint64_t *copy = arena_array(arena, count, sizeof *copy);
+    if (!copy)
+        return PERMIT_NO_MEMORY;
+    memcpy(copy, ids, count * sizeof *copy);
+    for (size_t i = 0; i < resolve->key_count; i++)
+        if (bytes_equal(resolve->keys[i].external_id, external_id)) {
+            resolve->keys[i].ret_semaphore_ids = copy;
+            resolve->keys[i].ret_count = count;
+        }
+    return PERMIT_OK;
+}
+
+static enum permit_status read_keys(struct session *session, struct resolve *resolve, struct arena *arena)
+{
+    uint64_t ids[REQUEST_MAX_SEMAPHORES];
+    size_t count = 0;
+    struct bytes key = {0};
+    struct session_row row;
+    enum permit_status status = PERMIT_OK;
+    while (status == PERMIT_OK && session_row(session, &row)) {
+        if (count && !bytes_equal(key, row.columns[0])) {
+            status = settle_key(resolve, key, ids, count, arena);
+            count = 0;
+        }
+        key = row.columns[0];
+        if (count < REQUEST_MAX_SEMAPHORES)
+            ids[count++] = column_u64(row.columns[1]);
+    }
+    if (status == PERMIT_OK && count)
+        status = settle_key(resolve, key, ids, count, arena);
+    return status;
+}
+
+static enum permit_status resolve(struct store *store, struct resolve *what, struct arena *arena)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    buf_clear(&mysql->sql);
+    names_sql(what, &mysql->sql);
+    keys_sql(what, &mysql->sql);
+    enum permit_status status = send_sql(mysql);
+    if (status == PERMIT_OK) {
+        read_names(mysql->session, what);
+        status = session_next(mysql->session);
+    }
+    if (status == PERMIT_OK)
+        status = read_keys(mysql->session, what, arena);
+    return finish(mysql, status);
+}
+
+/* --- steps 1 and 3 ------------------------------------------------------------------------------------------------- */
+
+static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena, struct view *ret_view)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return report(mysql, batch_read_view(mysql->session, set, &mysql->sql, arena, ret_view));
+}
+
+static enum permit_status apply(struct store *store, const struct changes *changes)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    buf_clear(&mysql->sql);
+    arena_clear(&mysql->scratch);
+    batch_apply_sql(changes, &mysql->scratch, &mysql->sql);
+    enum permit_status status = send_sql(mysql);
+    return finish(mysql, status);
+}
+
+static enum permit_status rollback(struct store *store)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    if (!session_is_connected(mysql->session))
+        return PERMIT_OK;
+    enum permit_status status = session_run(mysql->session, "ROLLBACK");
+    if (status != PERMIT_OK)
+        session_drop(mysql->session);
+    return report(mysql, status);
+}
+
+/* --- small transactions -------------------------------------------------------------------------------------------- */
+
+static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    buf_clear(&mysql->sql);
+    buf_printf(&mysql->sql,
+               "UPDATE id_block SET next_id=LAST_INSERT_ID(next_id)+%llu WHERE id=1;SELECT LAST_INSERT_ID()",
+               (unsigned long long)count);
+    enum permit_status status = send_sql(mysql);
+    if (status == PERMIT_OK)
+        status = session_next(mysql->session);
+    struct session_row row;
+    uint64_t next = 0;
+    if (status == PERMIT_OK && session_row(mysql->session, &row))
+        next = column_u64(row.columns[0]);
+    status = finish(mysql, status);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_range = (struct id_range){next, next + count};
+    return PERMIT_OK;
+}
+
+static enum permit_status floors(struct store *store, const uint64_t *semaphore_ids, size_t count, uint64_t *ret_floors)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    buf_clear(&mysql->sql);
+    buf_append_text(&mysql->sql, "SELECT s.id," FLOOR_OF_S " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
+    sql_ids(&mysql->sql, semaphore_ids, count);
+    buf_append_text(&mysql->sql, ")");
+    memset(ret_floors, 0, count * sizeof *ret_floors);
+    enum permit_status status = send_sql(mysql);
+    struct session_row row;
+    while (status == PERMIT_OK && session_row(mysql->session, &row))
+        for (size_t i = 0; i < count; i++)
+            if (semaphore_ids[i] == column_u64(row.columns[0]))
+                ret_floors[i] = column_u64(row.columns[1]);
+    return finish(mysql, status);
+}
+
+static enum permit_status read_tick(struct mysql_store *mysql, struct served_clock *ret_clock, utc_us *ret_now)
+{
+    static const char read_cluster[] = "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1";
+    enum permit_status status = session_send(mysql->session, BYTES(read_cluster));
+    struct session_row row;
+    if (status == PERMIT_OK && session_row(mysql->session, &row)) {
+        *ret_now = column_i64(row.columns[0]);
+        ret_clock->tick_at = column_i64(row.columns[1]);
+        ret_clock->offset_us = column_i64(row.columns[2]);
+    }
+    return finish(mysql, status);
+}
+
+/* By compare-and-set: of several permitd one moves the clock, the others find it moved. */
+static enum permit_status tick(struct store *store)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    struct served_clock before = {0};
+    utc_us now = 0;
+    enum permit_status status = read_tick(mysql, &before, &now);
+    if (status != PERMIT_OK || (now >= before.tick_at && now - before.tick_at < US_PER_SECOND))
+        return status;
+    struct served_clock after = served_clock_tick(&before, now);
+    buf_clear(&mysql->sql);
+    buf_append_text(&mysql->sql, "UPDATE cluster SET tick_at=");
+    sql_time(&mysql->sql, after.tick_at);
+    buf_printf(&mysql->sql, ",offset_us=%lld WHERE id=1 AND offset_us=%lld AND tick_at=", (long long)after.offset_us,
+               (long long)before.offset_us);
+    sql_time(&mysql->sql, before.tick_at);
+    status = send_sql(mysql);
+    return finish(mysql, status);
+}
+
+static enum permit_status ping(struct store *store)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return report(mysql, session_ping(mysql->session));
+}
+
+static void mysql_store_free(struct store *store)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    session_free(mysql->session);
+    buf_release(&mysql->sql);
+    arena_release(&mysql->scratch);
+    free(mysql);
+}
+
+static const struct store_methods methods = {
+    .reconnect = reconnect,
+    .resolve = resolve,
+    .lock = lock,
+    .apply = apply,
+    .rollback = rollback,
+    .reserve_ids = reserve_ids,
+    .floors = floors,
+    .tick = tick,
+    .ping = ping,
+    .free = mysql_store_free,
+};
+
+struct store *mysql_store_new(const struct database_address *address)
+{
+    struct mysql_store *mysql = calloc(1, sizeof *mysql);
+    if (!mysql)
+        return NULL;
+    mysql->store.methods = &methods;
+    buf_init(&mysql->sql, SQL_MAX_BYTES);
+    arena_init(&mysql->scratch, SCRATCH_CHUNK, SCRATCH_LIMIT);
+    mysql->session = session_new(address, SESSION_WORKER);
+    if (!mysql->session) {
+        mysql_store_free(&mysql->store);
+        return NULL;
+    }
+    return &mysql->store;
+}

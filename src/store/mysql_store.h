@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* store.h on MariaDB and MySQL. */
+#ifndef STORE_MYSQL_STORE_H
+#define STORE_MYSQL_STORE_H
+
+#include "store/session.h"
+#include "store/store.h"
+
+/* Connects to nothing yet (store_reconnect does). `address` must outlive the store. NULL: no memory. */
+struct store *mysql_store_new(const struct database_address *address) MUST_CHECK;
+#endif
