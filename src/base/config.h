@@ -42,6 +42,8 @@ struct config_table {
     const struct config_row *rows;
     size_t count;
     const char *environment_prefix; /* "PERMITD_" */
+    /* Names behind that prefix that other programs read ("URL"), NULL-terminated; NULL: none. */
+    const char *const *environment_ignored;
 };
 
 /* Sets every member to its default. The struct was zeroed or released before. False: no memory or a bad table (message). */
