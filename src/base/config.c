@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/config.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/duration.h"
+
+/* A setting's name in one of its three forms is short; longer ones are cut where they are only compared or shown. */
+enum { NAME_SIZE = 64 };
+
+static void *member(const struct config_row *row, void *settings)
+{
+    return (char *)settings + row->offset;
+}
+
+/* Values ------------------------------------------------------------------------------------------------------------
+ */
+
+static bool parse_bool(const char *text, bool *ret_value)
+{
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
+    for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
+        if (strcmp(text, words[i]) == 0) {
+            *ret_value = i % 2 == 1;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_number(const char *text, int64_t *ret_value)
+{
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    if (*digits == '\0' || strspn(digits, "0123456789") != strlen(digits))
+        return false;
+    errno = 0;
+    long long value = strtoll(text, NULL, 10);
+    *ret_value = value;
+    return errno == 0;
+}
+
+static const char *find_choice(const struct config_row *row, const char *text)
+{
+    const char *const *choice = row->choices;
+    while (*choice && strcmp(*choice, text) != 0)
+        choice++;
+    return *choice;
+}
+
+/* An empty text is the same as none; only a setting that may be unset takes it. */
+static bool set_text(const struct config_row *row, char **text, const char *value)
+{
+    if (*value == '\0' && row->default_text && *row->default_text)
+        return false;
+    char *copy = *value ? strdup(value) : NULL;
+    if (*value && !copy)
+        return false;
+    free(*text);
+    *text = copy;
+    return true;
+}
+
+static bool in_range(const struct config_row *row, int64_t value)
+{
+    return value >= row->min && value <= row->max;
+}
+
+static bool set_value(const struct config_row *row, void *settings, const char *value)
+{
+    int64_t number;
+    switch (row->type) {
+    case CONFIG_TEXT: return set_text(row, member(row, settings), value);
+    case CONFIG_BOOL: return parse_bool(value, member(row, settings));
+    case CONFIG_NUMBER:
+        if (!parse_number(value, &number) || !in_range(row, number))
+            return false;
+        *(int64_t *)member(row, settings) = number;
+        return true;
+    case CONFIG_DURATION:
+        if (!duration_parse_any(bytes_of(value), &number) || !in_range(row, number))
+            return false;
+        *(int64_t *)member(row, settings) = number;
+        return true;
+    case CONFIG_CHOICE: {
+        const char *choice = find_choice(row, value);
+        if (choice)
+            *(const char **)member(row, settings) = choice;
+        return choice != NULL;
+    }
+    }
+    return false;
+}
+
+static void expect_duration(const struct config_row *row, struct buf *message)
+{
+    char least[DURATION_TEXT_SIZE];
+    char most[DURATION_TEXT_SIZE];
+    duration_format(row->min, least);
+    duration_format(row->max, most);
+    buf_printf(message, "a duration from %s to %s, such as 500ms, 30s or 1h30m", least, most);
+}
+
+static void expect_choice(const struct config_row *row, struct buf *message)
+{
+    for (const char *const *choice = row->choices; *choice; choice++)
+        buf_printf(message, "%s%s", choice == row->choices ? "" : choice[1] ? ", " : " or ", *choice);
+}
+
+/* What the setting takes, for a sentence that begins with "expected". */
+static void expect(const struct config_row *row, struct buf *message)
+{
+    switch (row->type) {
+    case CONFIG_TEXT: buf_append_text(message, "a text that is not empty"); return;
+    case CONFIG_BOOL: buf_append_text(message, "true or false"); return;
+    case CONFIG_NUMBER:
+        buf_printf(message, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max);
+        return;
+    case CONFIG_DURATION: expect_duration(row, message); return;
+    case CONFIG_CHOICE: expect_choice(row, message); return;
+    }
+}
+
+/* `shown` is the setting as the reader wrote it: log_level, PERMITD_LOG_LEVEL or --log-level. */
+static bool set_or_say(const struct config_row *row, void *settings, const char *shown, const char *value,
+                       struct buf *message)
+{
+    if (set_value(row, settings, value))
+        return true;
+    if (row->flags & CONFIG_SECRET)
+        buf_printf(message, "%s: this value cannot be used; expected ", shown);
+    else
+        buf_printf(message, "%s: '%s' cannot be used; expected ", shown, value);
+    expect(row, message);
+    return false;
+}
+
+/* Names -------------------------------------------------------------------------------------------------------------
+ */
+
+static const struct config_row *find_row(const struct config_table *table, const char *name)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (strcmp(table->rows[i].name, name) == 0)
+            return &table->rows[i];
+    return NULL;
+}
+
+/* Replaces one byte by another in a copy that is cut to NAME_SIZE. */
+static void copy_name(const char *name, size_t length, char from, char to, char ret_copy[NAME_SIZE])
+{
+    if (length >= NAME_SIZE)
+        length = NAME_SIZE - 1;
+    for (size_t i = 0; i < length; i++)
+        ret_copy[i] = name[i] == from ? to : name[i];
+    ret_copy[length] = '\0';
+}
+
+static void change_case(char *name, char first, char last)
+{
+    for (; *name; name++)
+        if (*name >= first && *name <= last)
+            *name = (char)(*name ^ 0x20);
+}
+
+/* The three forms of a name: log_level, --log-level (without the dashes in front), LOG_LEVEL (without the prefix). */
+static const char *file_name(const struct config_row *row, char ret_name[NAME_SIZE])
+{
+    copy_name(row->name, strlen(row->name), '_', '_', ret_name);
+    return ret_name;
+}
+
+static const char *flag_name(const struct config_row *row, char ret_name[NAME_SIZE])
+{
+    copy_name(row->name, strlen(row->name), '_', '-', ret_name);
+    return ret_name;
+}
+
+static const char *variable_name(const struct config_row *row, char ret_name[NAME_SIZE])
+{
+    file_name(row, ret_name);
+    change_case(ret_name, 'a', 'z');
+    return ret_name;
+}
+
+/* Levenshtein's distance: how many letters must be put in, taken out or changed. Both shorter than NAME_SIZE. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_SIZE];
+    size_t length = strlen(b);
+    for (size_t j = 0; j <= length; j++)
+        row[j] = j;
+    for (size_t i = 0; a[i]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < length; j++) {
+            size_t changed = diagonal + (a[i] != b[j]);
+            size_t moved = (row[j] < row[j + 1] ? row[j] : row[j + 1]) + 1;
+            diagonal = row[j + 1];
+            row[j + 1] = changed < moved ? changed : moved;
+        }
+    }
+    return row[length];
+}
+
+/* The setting whose name is most like `name`, which has underscores and small letters; NULL if the table is empty. */
+static const struct config_row *nearest_row(const struct config_table *table, const char *name)
+{
+    const struct config_row *nearest = NULL;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < table->count; i++) {
+        char known[NAME_SIZE];
+        copy_name(table->rows[i].name, strlen(table->rows[i].name), '_', '_', known);
+        size_t away = distance(name, known);
+        if (away < least) {
+            least = away;
+            nearest = &table->rows[i];
+        }
+    }
+    return nearest;
+}
+
+/* Never shows what stands behind the name: it may be a secret whose name was misspelt. */
+static void say_unknown(const struct config_table *table, const char *name, struct buf *message,
+                        const char *(*form)(const struct config_row *row, char ret_name[NAME_SIZE]), const char *prefix)
+{
+    char plain[NAME_SIZE];
+    char near[NAME_SIZE];
+    copy_name(name, strlen(name), '-', '_', plain);
+    change_case(plain, 'A', 'Z');
+    const struct config_row *row = nearest_row(table, plain);
+    buf_printf(message, "%s%.*s is not a setting", prefix, NAME_SIZE - 1, name);
+    if (row)
+        buf_printf(message, "; the nearest is %s%s", prefix, form(row, near));
+}
+
+/* Life --------------------------------------------------------------------------------------------------------------
+ */
+
+bool config_init(const struct config_table *table, void *settings, struct buf *message)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct config_row *row = &table->rows[i];
+        if (!row->default_text && row->type == CONFIG_TEXT) {
+            *(char **)member(row, settings) = NULL;
+            continue;
+        }
+        if (!row->default_text || !set_value(row, settings, row->default_text)) {
+            buf_printf(message, "%s: its default cannot be set: no memory, or a mistake in the table", row->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+void config_release(const struct config_table *table, void *settings)
+{
+    for (size_t i = 0; settings && i < table->count; i++)
+        if (table->rows[i].type == CONFIG_TEXT) {
+            char **text = member(&table->rows[i], settings);
+            free(*text);
+            *text = NULL;
+        }
+}
+
+/* File --------------------------------------------------------------------------------------------------------------
+ */
+
+/* A file while inih reads it. */
+struct ini_file {
+    const struct config_table *table;
+    void *settings;
+    const char *path;
+    FILE *stream;
+    struct buf *message;
+    bool *seen; /* one per row */
+    int line;   /* the one read last, which is the one that the handler is called for */
+    bool failed;
+};
+
+static void say_line(struct ini_file *file)
+{
+    file->failed = true;
+    buf_printf(file->message, "%s, line %d: ", file->path, file->line);
+}
+
+/*
+ * inih's fgets. A line that does not fit into its buffer would be taken apart and read as two, so such a line ends the
+ * reading.
+ */
+static char *read_line(char *line, int size, void *context)
+{
+    struct ini_file *file = context;
+    if (file->failed || !fgets(line, size, file->stream))
+        return NULL;
+    file->line++;
+    size_t length = strlen(line);
+    if ((length > 0 && line[length - 1] == '\n') || feof(file->stream))
+        return line;
+    say_line(file);
+    buf_printf(file->message, "longer than %d bytes, or not text", size - 2);
+    return NULL;
+}
+
+static bool take_line(struct ini_file *file, const char *section, const char *name, const char *value)
+{
+    const struct config_row *row = find_row(file->table, name);
+    if (row && *section == '\0' && !file->seen[row - file->table->rows]) {
+        file->seen[row - file->table->rows] = true;
+        char shown[4096];
+        snprintf(shown, sizeof shown, "%s, line %d: %s", file->path, file->line, name);
+        return set_or_say(row, file->settings, shown, value, file->message);
+    }
+    say_line(file);
+    if (*section)
+        buf_printf(file->message, "a [section] is not expected here; settings stand in none");
+    else if (row)
+        buf_printf(file->message, "%s stands here twice (a line that begins with a space continues the one before)",
+                   name);
+    else
+        say_unknown(file->table, name, file->message, file_name, "");
+    return false;
+}
+
+static int handle_line(void *context, const char *section, const char *name, const char *value)
+{
+    struct ini_file *file = context;
+    if (!file->failed)
+        file->failed = !take_line(file, section, name, value);
+    return !file->failed;
+}
+
+static bool parse_file(struct ini_file *file)
+{
+    int bad_line = ini_parse_stream(read_line, file, handle_line, file);
+    if (file->failed)
+        return false;
+    if (ferror(file->stream))
+        buf_printf(file->message, "%s: cannot be read: %s", file->path, strerror(errno));
+    else if (bad_line < 0)
+        buf_printf(file->message, "%s: no memory", file->path);
+    else if (bad_line > 0)
+        buf_printf(file->message, "%s, line %d: expected 'name = value'", file->path, bad_line);
+    return !ferror(file->stream) && bad_line == 0;
+}
+
+bool config_load_file(const struct config_table *table, void *settings, const char *path, struct buf *message)
+{
+    struct ini_file file = {.table = table, .settings = settings, .path = path, .message = message};
+    file.seen = calloc(table->count + 1, sizeof *file.seen);
+    file.stream = fopen(path, "re");
+    bool loaded = false;
+    if (!file.stream)
+        buf_printf(message, "%s: cannot be opened: %s", path, strerror(errno));
+    else if (!file.seen)
+        buf_printf(message, "%s: no memory", path);
+    else
+        loaded = parse_file(&file);
+    if (file.stream)
+        fclose(file.stream);
+    free(file.seen);
+    return loaded;
+}
+
+/* Environment -------------------------------------------------------------------------------------------------------
+ */
+
+static const struct config_row *find_variable(const struct config_table *table, struct bytes name)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        char known[NAME_SIZE];
+        if (bytes_equal(name, bytes_of(variable_name(&table->rows[i], known))))
+            return &table->rows[i];
+    }
+    return NULL;
+}
+
+static bool is_ignored(const struct config_table *table, struct bytes name)
+{
+    for (const char *const *other = table->environment_ignored; other && *other; other++)
+        if (bytes_equal(name, bytes_of(*other)))
+            return true;
+    return false;
+}
+
+/* `variable` is NAME=value, without the prefix. */
+static bool load_variable(const struct config_table *table, void *settings, const char *variable, struct buf *message)
+{
+    struct bytes name = {variable, strcspn(variable, "=")};
+    if (is_ignored(table, name))
+        return true;
+    const struct config_row *row = find_variable(table, name);
+    char shown[2 * NAME_SIZE];
+    if (row) {
+        snprintf(shown, sizeof shown, "%s%.*s", table->environment_prefix, (int)name.length, name.data);
+        return set_or_say(row, settings, shown, variable + name.length + 1, message);
+    }
+    copy_name(name.data, name.length, '_', '_', shown);
+    say_unknown(table, shown, message, variable_name, table->environment_prefix);
+    return false;
+}
+
+bool config_load_environment(const struct config_table *table, void *settings, struct buf *message)
+{
+    size_t prefix = strlen(table->environment_prefix);
+    for (char **variable = environ; variable && *variable; variable++)
+        if (strncmp(*variable, table->environment_prefix, prefix) == 0 && strchr(*variable, '=') &&
+            !load_variable(table, settings, *variable + prefix, message))
+            return false;
+    return true;
+}
+
+/* Command line ------------------------------------------------------------------------------------------------------
+ */
+
+static const struct config_row *find_flag(const struct config_table *table, struct bytes name)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        char known[NAME_SIZE];
+        if (bytes_equal(name, bytes_of(flag_name(&table->rows[i], known))))
+            return &table->rows[i];
+    }
+    return NULL;
+}
+
+bool config_load_argument(const struct config_table *table, void *settings, int argc, char **argv, int *index,
+                          struct buf *message)
+{
+    const char *argument = argv[*index];
+    if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0') {
+        buf_printf(message, "'%s' is not expected; settings are given as --name value", argument);
+        return false;
+    }
+    struct bytes name = {argument + 2, strcspn(argument + 2, "=")};
+    char shown[NAME_SIZE + 2] = "--";
+    copy_name(name.data, name.length, '-', '-', shown + 2);
+    const struct config_row *row = find_flag(table, name);
+    if (!row) {
+        say_unknown(table, shown + 2, message, flag_name, "--");
+        return false;
+    }
+    if (name.data[name.length] == '=')
+        return set_or_say(row, settings, shown, name.data + name.length + 1, message);
+    if (row->type == CONFIG_BOOL)
+        return set_or_say(row, settings, shown, "true", message);
+    if (*index + 1 < argc)
+        return set_or_say(row, settings, shown, argv[++*index], message);
+    buf_printf(message, "%s: a value is missing; expected ", shown);
+    expect(row, message);
+    return false;
+}
+
+/* Reload ------------------------------------------------------------------------------------------------------------
+ */
+
+static size_t member_size(const struct config_row *row)
+{
+    switch (row->type) {
+    case CONFIG_TEXT:
+    case CONFIG_CHOICE: return sizeof(char *);
+    case CONFIG_BOOL: return sizeof(bool);
+    case CONFIG_NUMBER:
+    case CONFIG_DURATION: break;
+    }
+    return sizeof(int64_t);
+}
+
+static bool same_value(const struct config_row *row, void *a, void *b)
+{
+    if (row->type != CONFIG_TEXT)
+        return memcmp(member(row, a), member(row, b), member_size(row)) == 0;
+    const char *text_a = *(char **)member(row, a);
+    const char *text_b = *(char **)member(row, b);
+    return text_a && text_b ? strcmp(text_a, text_b) == 0 : text_a == text_b;
+}
+
+/* Both structs keep owning one text each. */
+static void swap_value(const struct config_row *row, void *a, void *b)
+{
+    char kept[sizeof(int64_t)];
+    memcpy(kept, member(row, a), member_size(row));
+    memcpy(member(row, a), member(row, b), member_size(row));
+    memcpy(member(row, b), kept, member_size(row));
+}
+
+void config_reload(const struct config_table *table, void *settings, void *fresh, struct buf *message)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct config_row *row = &table->rows[i];
+        if (same_value(row, settings, fresh))
+            continue;
+        if (row->flags & CONFIG_RELOADABLE)
+            swap_value(row, settings, fresh);
+        else
+            buf_printf(message, "%s was changed, which takes effect only after a restart\n", row->name);
+    }
+}
+
+/* Printing ----------------------------------------------------------------------------------------------------------
+ */
+
+static void print_placeholder(const struct config_row *row, const char *separator, struct buf *out)
+{
+    static const char *const words[] = {[CONFIG_TEXT] = "TEXT", [CONFIG_NUMBER] = "N", [CONFIG_DURATION] = "TIME"};
+    if (row->placeholder)
+        buf_append_text(out, row->placeholder);
+    else if (row->type == CONFIG_CHOICE)
+        for (const char *const *choice = row->choices; *choice; choice++)
+            buf_printf(out, "%s%s", choice == row->choices ? "" : separator, *choice);
+    else
+        buf_append_text(out, words[row->type]);
+}
+
+/* "(default 10s; may be reloaded)"; nothing if there is nothing to say. A switch that is off needs no saying. */
+static void print_remark(const struct config_row *row, struct buf *out)
+{
+    bool shown = row->default_text && *row->default_text && !(row->flags & CONFIG_SECRET) && row->type != CONFIG_BOOL;
+    bool reloadable = row->flags & CONFIG_RELOADABLE;
+    if (!shown && !reloadable)
+        return;
+    buf_append_text(out, " (");
+    if (shown)
+        buf_printf(out, "default %s", row->default_text);
+    buf_printf(out, "%s%s)", shown && reloadable ? "; " : "", reloadable ? "may be reloaded" : "");
+}
+
+enum { HELP_INDENT = 28, HELP_WIDTH = 100 };
+
+/* Prints words from column HELP_INDENT on, in lines of at most HELP_WIDTH columns. */
+static void print_wrapped(const char *text, FILE *out)
+{
+    size_t column = HELP_INDENT;
+    while (*text) {
+        size_t word = strcspn(text, " ");
+        if (column > HELP_INDENT && column + 1 + word > HELP_WIDTH) {
+            fprintf(out, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        }
+        column += (size_t)fprintf(out, "%s%.*s", column > HELP_INDENT ? " " : "", (int)word, text);
+        text += word + strspn(text + word, " ");
+    }
+    fputc('\n', out);
+}
+
+enum { PRINTED_MAX = 4096 };
+
+void config_print_help(const struct config_table *table, FILE *out)
+{
+    struct buf text;
+    buf_init(&text, PRINTED_MAX);
+    for (size_t i = 0; i < table->count; i++) {
+        const struct config_row *row = &table->rows[i];
+        char name[NAME_SIZE];
+        buf_clear(&text);
+        buf_printf(&text, "  --%s", flag_name(row, name));
+        if (row->type != CONFIG_BOOL) {
+            buf_append_char(&text, ' ');
+            print_placeholder(row, "|", &text);
+        }
+        if (text.length + 2 > HELP_INDENT)
+            fprintf(out, "%s\n%*s", buf_text(&text), HELP_INDENT, "");
+        else
+            fprintf(out, "%-*s", HELP_INDENT, buf_text(&text));
+        buf_clear(&text);
+        buf_append_text(&text, row->help);
+        print_remark(row, &text);
+        print_wrapped(buf_text(&text), out);
+    }
+    buf_release(&text);
+}
+
+/* In a cell of a Markdown table a bar would end it. */
+static void print_cell(const char *text, FILE *out)
+{
+    for (; *text; text++)
+        fprintf(out, "%s%c", *text == '|' ? "\\" : "", *text);
+}
+
+static void print_markdown_row(const struct config_row *row, struct buf *value, FILE *out)
+{
+    buf_clear(value);
+    if (row->type == CONFIG_BOOL)
+        buf_append_text(value, "true, false");
+    else
+        print_placeholder(row, ", ", value);
+    bool shown = row->default_text && *row->default_text && !(row->flags & CONFIG_SECRET);
+    fprintf(out, "| `%s` | %s | %s%s%s | %s | ", row->name, buf_text(value), shown ? "`" : "",
+            shown ? row->default_text : "none", shown ? "`" : "", row->flags & CONFIG_RELOADABLE ? "yes" : "no");
+    print_cell(row->help, out);
+    fputs(" |\n", out);
+}
+
+void config_print_markdown(const struct config_table *table, FILE *out)
+{
+    struct buf value;
+    buf_init(&value, PRINTED_MAX);
+    fputs("| setting | value | default | reload | what it does |\n|---|---|---|---|---|\n", out);
+    for (size_t i = 0; i < table->count; i++)
+        print_markdown_row(&table->rows[i], &value, out);
+    buf_release(&value);
+}
