@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Installs the Debian 12 packages that permitd needs, and only those that are missing.
+#
+#     scripts/packages.sh run      what an installed permitd needs
+#     scripts/packages.sh build    what compiling it needs, and run
+#     scripts/packages.sh test     what tests/run.sh and .ci/run need, and build
+#
+# Asks dpkg first: if everything is there, apt is not called and no rights are needed. Otherwise it calls apt-get, through
+# sudo where it is not root.
+set -euo pipefail
+
+# package                 why
+run_packages='
+mariadb-server-core       # mariadbd and mariadb-install-db, for the private MariaDB of --data-dir
+mariadb-client            # mariadb-dump, for backups (docs/operating.md, examples/quickstart.sh)
+libmariadb3               # permitd speaks to the database through it
+libevent-2.1-7            # HTTP
+libevent-pthreads-2.1-7   # HTTP answered from worker threads
+libjson-c5                # reading JSON
+libinih1                  # the settings file
+libuuid1                  # keys that the server makes
+libssl3                   # SHA-256 of requests
+libcurl4                  # permitctl and libpermit
+'
+build_packages='
+gcc                       # C17
+libc6-dev                 # only recommended by gcc
+cmake                     # 3.25 or newer
+ninja-build               # what the presets build with
+pkg-config                # where the libraries are
+libmariadb-dev
+libevent-dev
+libjson-c-dev
+libinih-dev
+uuid-dev
+libssl-dev
+libcurl4-openssl-dev
+'
+test_packages='
+libcriterion-dev          # the suites in C
+clang-format              # the layout of the code is checked
+curl                      # the commands of README.md are tried
+jq                        # docs/openapi.json is checked
+'
+
+# One package a line, comments after #.
+names() { sed 's/#.*//' <<<"$1" | xargs -n 1; }
+
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+wanted_for() {
+    case "$1" in
+    run) names "$run_packages" ;;
+    build) names "$run_packages$build_packages" ;;
+    test) names "$run_packages$build_packages$test_packages" ;;
+    *)
+        echo "usage: scripts/packages.sh run|build|test" >&2
+        exit 64
+        ;;
+    esac
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+[ $# -eq 1 ] || set -- usage
+wanted=$(wanted_for "$1")
+missing=()
+for package in $wanted; do
+    installed "$package" || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "packages.sh: no apt-get here; install what corresponds to: ${missing[*]}" >&2
+    exit 1
+fi
+if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+    echo "packages.sh: neither root nor sudo; as root: apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+fi
+echo "packages.sh: installing ${missing[*]}" >&2
+as_root apt-get -q update >&2
+as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${missing[@]}" </dev/null >&2
