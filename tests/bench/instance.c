@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* Starting and filling permitd and its private MariaDB, and running the load programs on them. */
+#include "instance.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COMMAND_SIZE = 1024, FILL_STEP = 100000 };
+
+struct instance instance_start(void)
+{
+    struct instance instance = {.permitd = kit_permitd_start(NULL)};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/mariadb.pid", instance.permitd->data_dir);
+    char *pid = kit_read_file(path);
+    if (!pid)
+        kit_fail("no %s", path);
+    instance.database_pid = (pid_t)atoi(pid);
+    free(pid);
+    snprintf(path, sizeof(path), "%s/mariadb.sock", instance.permitd->data_dir);
+    instance.socket = strdup(path);
+    struct kit_sql *sql = kit_sql_open(instance.socket, NULL);
+    /* The naive design needs a connection per client. */
+    kit_sql_run(sql, "SET GLOBAL max_connections = 500");
+    kit_sql_close(sql);
+    return instance;
+}
+
+void instance_stop(struct instance *instance)
+{
+    kit_permitd_stop(instance->permitd);
+    free(instance->socket);
+}
+
+void instance_semaphore(struct instance *instance, const char *name, const char *kind, long capacity)
+{
+    struct kit_http http = kit_http(instance->permitd->port);
+    struct reply reply;
+    char path[256], body[256];
+    snprintf(path, sizeof(path), "/v1/semaphores/%s", name);
+    snprintf(body, sizeof(body), "{\"capacity\":%ld,\"kind\":\"%s\"}", capacity, kind);
+    if (!kit_http_put(&http, path, body, &reply) || reply.status / 100 != 2)
+        kit_fail("PUT %s: %d %s", path, reply.status, reply.body);
+    reply_release(&reply);
+    kit_http_close(&http);
+}
+
+/*
+ * One transaction per step, under the semaphore's row lock, ids from id_block, tokens from next_permit_id, in_use with
+ * the rows it counts: nothing that permitd itself could not have written.
+ */
+static void fill_step(struct kit_sql *sql, const char *semaphore, long count)
+{
+    kit_sql_run(sql, "BEGIN");
+    long long id = kit_sql_number(sql, "SELECT id FROM semaphore WHERE name = '%s' FOR UPDATE", semaphore);
+    long long token = kit_sql_number(sql, "SELECT next_permit_id FROM semaphore WHERE id = %lld", id);
+    long long request = kit_sql_number(sql, "SELECT next_id FROM id_block WHERE id = 1 FOR UPDATE");
+    kit_sql_run(sql, "UPDATE id_block SET next_id = next_id + %ld WHERE id = 1", count);
+    kit_sql_run(sql,
+                "UPDATE semaphore SET in_use = in_use + %ld, next_permit_id = next_permit_id + %ld, "
+                "version = version + 1, next_due_at = LEAST(COALESCE(next_due_at, '9999-01-01'), "
+                "UTC_TIMESTAMP(6) + INTERVAL 20 HOUR) WHERE id = %lld",
+                count, count, id);
+    kit_sql_run(sql,
+                "INSERT INTO permit_request (id, external_id, digest, owner, state, ttl_ms, due_at, acquired_at) "
+                "SELECT %lld + seq, CONCAT('fill-', %lld + seq), UNHEX(SHA2(seq, 256)), 'fill', 1, 86400000, "
+                "UTC_TIMESTAMP(6) + INTERVAL 24 HOUR, UTC_TIMESTAMP(6) FROM seq_0_to_%ld",
+                request, request, count - 1);
+    kit_sql_run(sql,
+                "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) "
+                "SELECT %lld, %lld + seq, %lld + seq, 1, '', 1 FROM seq_0_to_%ld",
+                id, token, request, count - 1);
+    kit_sql_run(sql, "COMMIT");
+}
+
+void instance_fill(struct instance *instance, const char *semaphore, long count)
+{
+    struct kit_sql *sql = kit_sql_open(instance->socket, "permitd");
+    for (long done = 0; done < count; done += FILL_STEP)
+        fill_step(sql, semaphore, count - done < FILL_STEP ? count - done : FILL_STEP);
+    KIT_CHECK(kit_sql_number(sql, "SELECT in_use FROM semaphore WHERE name = '%s'", semaphore) == count);
+    kit_sql_close(sql);
+}
+
+static const struct {
+    const char *name;
+    size_t offset;
+} members[] = {
+    {"operations", offsetof(struct result, operations)},
+    {"refused", offsetof(struct result, refused)},
+    {"failed", offsetof(struct result, failed)},
+    {"unanswered", offsetof(struct result, unanswered)},
+    {"seconds", offsetof(struct result, seconds)},
+    {"rate", offsetof(struct result, rate)},
+    {"acquire_p50_us", offsetof(struct result, p50_us)},
+    {"acquire_p99_us", offsetof(struct result, p99_us)},
+    {"acquire_max_us", offsetof(struct result, max_us)},
+    {"cpu_us_0", offsetof(struct result, permitd_cpu_us)},
+    {"cpu_us_1", offsetof(struct result, database_cpu_us)},
+    {"cpu_us_2", offsetof(struct result, client_cpu_us)},
+};
+
+static void take_line(struct result *result, const char *name, double value)
+{
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        if (!strcmp(members[i].name, name))
+            memcpy((char *)result + members[i].offset, &value, sizeof(value));
+}
+
+static struct result run_command(const char *command)
+{
+    struct result result = {.operations = 0};
+    char name[64];
+    double value;
+    FILE *output = popen(command, "re");
+    KIT_CHECK(output);
+    while (fscanf(output, "%63s %lf", name, &value) == 2)
+        take_line(&result, name, value);
+    if (pclose(output))
+        kit_fail("%s failed", command);
+    return result;
+}
+
+static int append_options(char *command, int length, struct instance *instance, const struct load *load)
+{
+    length += snprintf(command + length, COMMAND_SIZE - (size_t)length, " --clients %u --seconds %g --watch %d,%d,0",
+                       load->clients, load->seconds, (int)instance->permitd->pid, (int)instance->database_pid);
+    if (load->burst)
+        length += snprintf(command + length, COMMAND_SIZE - (size_t)length, " --burst %u", load->burst);
+    return length;
+}
+
+struct result instance_loadgen(struct instance *instance, const struct load *load)
+{
+    char command[COMMAND_SIZE];
+    int length = snprintf(command, sizeof(command), "%s/loadgen --port %u --semaphore %s", PERMIT_BENCH_DIR,
+                          instance->permitd->port, load->semaphore);
+    length = append_options(command, length, instance, load);
+    if (load->batch)
+        snprintf(command + length, sizeof(command) - (size_t)length, " --batch %u", load->batch);
+    return run_command(command);
+}
+
+struct result instance_naive(struct instance *instance, const struct load *load)
+{
+    char command[COMMAND_SIZE];
+    int length = snprintf(command, sizeof(command), "%s/naive --socket %s", PERMIT_BENCH_DIR, instance->socket);
+    append_options(command, length, instance, load);
+    return run_command(command);
+}
+
+void instance_naive_tables(struct instance *instance, long held, long capacity)
+{
+    char command[COMMAND_SIZE];
+    snprintf(command, sizeof(command), "%s/naive --socket %s --fill %ld --capacity %ld", PERMIT_BENCH_DIR,
+             instance->socket, held, capacity);
+    run_command(command);
+}
+
+static void take_variable(void *context, char **columns)
+{
+    char **value = context;
+    free(*value);
+    *value = strdup(columns[1] ? columns[1] : "");
+}
+
+char *instance_variable(struct instance *instance, const char *name)
+{
+    char statement[256], *value = NULL;
+    snprintf(statement, sizeof(statement), "SHOW GLOBAL VARIABLES LIKE '%s'", name);
+    struct kit_sql *sql = kit_sql_open(instance->socket, NULL);
+    kit_sql_each(sql, statement, take_variable, &value);
+    kit_sql_close(sql);
+    return value ? value : strdup("?");
+}

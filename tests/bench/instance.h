@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* What bench measures: permitd on its private MariaDB, and both load programs run against the two of them. */
+#ifndef INSTANCE_H
+#define INSTANCE_H
+
+#include "testkit.h"
+
+struct instance {
+    struct kit_permitd *permitd;
+    pid_t database_pid;
+    char *socket; /* of the private MariaDB; the naive design works on it too */
+};
+
+/* The numbers that a load program prints. */
+struct result {
+    double operations, refused, failed, unanswered;
+    double seconds, rate;
+    double p50_us, p99_us, max_us;                         /* acquires */
+    double permitd_cpu_us, database_cpu_us, client_cpu_us; /* per operation */
+};
+
+/* A run of loadgen or naive. */
+struct load {
+    unsigned clients;
+    double seconds;
+    unsigned batch;        /* 0: one operation per request */
+    unsigned burst;        /* 0: acquire and release for `seconds` */
+    const char *semaphore; /* loadgen only */
+};
+
+struct instance instance_start(void);
+void instance_stop(struct instance *instance);
+void instance_semaphore(struct instance *instance, const char *name, const char *kind, long capacity);
+/* `count` permits of one unit each, written as permitd writes them. */
+void instance_fill(struct instance *instance, const char *semaphore, long count);
+/* The naive design's tables anew, with `held` permits. */
+void instance_naive_tables(struct instance *instance, long held, long capacity);
+struct result instance_loadgen(struct instance *instance, const struct load *load);
+struct result instance_naive(struct instance *instance, const struct load *load);
+/* A variable of the server; the caller frees it. */
+char *instance_variable(struct instance *instance, const char *name);
+#endif

@@ -1,0 +1,39 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Measures permitd against the naive design and prints the figures as Markdown.
+#
+#     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
+#
+# --quick  one short round, fewer permits held: to see that it runs, not for figures
+# --write  also puts the figures between the marks in docs/performance.md
+#
+# PERMIT_BUILD names the build directory (default: build); it is made as a release build if it is not there.
+set -eu
+cd "$(dirname "$0")/../.."
+build=${PERMIT_BUILD:-build}
+
+write=no
+for argument do
+    shift
+    case $argument in
+    --write) write=yes ;;
+    *) set -- "$@" "$argument" ;;
+    esac
+done
+
+[ -f "$build/CMakeCache.txt" ] || cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release >&2
+cmake --build "$build" -j "$(nproc)" --target permitd bench loadgen naive >&2
+
+figures=$(mktemp)
+trap 'rm -f "$figures" "$figures.new"' EXIT
+"$build/tests/bench/bench" "$@" > "$figures"
+cat "$figures"
+
+if [ "$write" = yes ]; then
+    awk -v figures="$figures" '
+        /^<!-- figures: end/   { inside = 0 }
+        !inside                { print }
+        /^<!-- figures: begin/ { inside = 1; while ((getline line < figures) > 0) print line }
+    ' docs/performance.md > "$figures.new"
+    cat "$figures.new" > docs/performance.md
+fi

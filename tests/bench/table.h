@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Results of several rounds, their medians, and the Markdown that goes into docs/performance.md. */
+#ifndef TABLE_H
+#define TABLE_H
+
+#include "instance.h"
+
+enum { ROUNDS_MAX = 32 };
+
+/* One measurement, repeated. */
+struct series {
+    struct result results[ROUNDS_MAX];
+    size_t count;
+};
+
+void series_add(struct series *series, struct result result);
+/* Median over the rounds of the member at this offset of struct result. */
+double series_median(const struct series *series, size_t member);
+#define MEDIAN(series, member) series_median(series, offsetof(struct result, member))
+/* Median over the rounds of a's member divided by b's of the same round. */
+double series_ratio(const struct series *a, const struct series *b, size_t member);
+#define RATIO(a, b, member) series_ratio(a, b, offsetof(struct result, member))
+/* Failed operations and answers that did not come, over all rounds. */
+double series_failures(const struct series *series);
+
+/* "machine, versions, date" as a list. */
+void print_machine(struct instance *instance, size_t rounds, double seconds);
+/* The head of the table of asked and measured figures. */
+void print_asked_head(void);
+/* failures: a figure with failed operations is not reached, whatever it says. */
+void print_asked(const char *what, const char *asked, const char *measured, bool reached, double failures);
+void print_rates_head(void);
+void print_rates(const char *what, const struct series *series, bool with_permitd);
+#endif
