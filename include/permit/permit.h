@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libpermit: the client of permitd. This header is its manual; the wire format is in docs/protocol.md.
+ *
+ *     struct permit_client *client;
+ *     struct permit_request *held;
+ *     const struct permit_want want = {.semaphore = "backups"};
+ *     if (permit_client_new(NULL, &client))
+ *         ...
+ *     if (permit_acquire(client, &(struct permit_acquire_options){.permits = &want, .permit_count = 1,
+ *                                                                 .ttl_ms = 30000, .wait_ms = PERMIT_FOREVER}, &held))
+ *         fprintf(stderr, "%s\n", permit_client_message(client));
+ *     else {
+ *         ... work; send held->permits[0].token and .slots along with every write, so that the store can refuse a stale
+ * one permit_release(client, held->external_id, NULL); permit_request_free(held);
+ *     }
+ *     permit_client_free(client);
+ *
+ * Results.  Every call returns an enum permit_status (status.h): PERMIT_OK, which is 0, or how it failed. Results come
+ * last, are named ret_..., and stay untouched on failure. For a person, permit_client_message has a sentence.
+ *
+ * Retries.  Calls block. What can be tried again safely is tried again, after Retry-After or a growing pause, with
+ * jitter, until options.retry_ms have passed without a usable answer. An acquire is safe to repeat because its key is
+ * the client's: if an answer was lost, the next try is answered with the same grant. When a call gives up without
+ * knowing what happened, it returns PERMIT_NO_SERVER or PERMIT_OUTCOME_UNKNOWN: then either call again with the same
+ * key, or release the key (that is safe also if it was never granted, and also if the acquire is still on its way).
+ *
+ * Time.  Durations are in milliseconds. Moments are microseconds of CLOCK_MONOTONIC (names end in _until_us). A permit
+ * is proved to be held until `held_until_us`, which counts from BEFORE the call that was answered had been sent; the
+ * server never ends it earlier because of its time, whatever the network did in between. (A failover of the database
+ * may take up to 5 s off: fence the store.)
+ *
+ * Threads.  A client is used by one thread at a time; several clients may be used at the same time. A renewer has a
+ * thread and a connection of its own. The library changes no signal handler and blocks all signals in its thread; over
+ * https block or ignore SIGPIPE yourself.
+ *
+ * Strings passed in are copied when they are needed after the call. Proxies of the environment are not used.
+ */
+#ifndef PERMIT_PERMIT_H
+#define PERMIT_PERMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "permit/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PERMIT_MUST_CHECK  __attribute__((warn_unused_result))
+#define PERMIT_DEFAULT_URL "http://127.0.0.1:7070"
+
+/* wait_ms: until it is granted. */
+#define PERMIT_FOREVER  INT64_MAX
+/* ttl_ms: until it is released; in results: it has none. */
+#define PERMIT_TTL_NONE (-1)
+
+/* "0.1.0" */
+const char *permit_version(void);
+
+/* ---- Client ---- */
+
+struct permit_client;
+
+/* Zero members mean the default. */
+struct permit_client_options {
+    const char *url;    /* "http://host:port", https too; NULL: PERMIT_DEFAULT_URL */
+    const char *token;  /* credential, sent as a bearer token; NULL: none */
+    int64_t timeout_ms; /* of one try, from connecting to the end of the answer; default 15000 */
+    int64_t retry_ms;   /* how long a call goes on trying without a usable answer; default 5000, -1: one try only */
+};
+
+/*
+ * options may be NULL. Connects to nothing yet. PERMIT_INVALID: the url cannot be used; PERMIT_NO_MEMORY. The caller
+ * frees it with permit_client_free.
+ */
+enum permit_status permit_client_new(const struct permit_client_options *options,
+                                     struct permit_client **ret_client) PERMIT_MUST_CHECK;
+/* Accepts NULL. Releases nothing on the server. */
+void permit_client_free(struct permit_client *client);
+
+/* About the last call; all are valid until the next call with this client. */
+
+/* What went wrong, in one line: the server's problem detail where it sent one. "" after success. Never NULL. */
+const char *permit_client_message(const struct permit_client *client);
+/* The JSON text of the last answer, a problem (RFC 9457) after a refusal; "" if there was none. Never NULL. */
+const char *permit_client_answer(const struct permit_client *client);
+/* The key of the last acquire, also when it failed: to release it when the outcome is unknown. "" before. Never NULL.
+ */
+const char *permit_client_key(const struct permit_client *client);
+/* What the server said in Retry-After; 0: nothing. */
+int64_t permit_client_retry_after_ms(const struct permit_client *client);
+
+/* ---- Requests: acquire, renew, release ---- */
+
+/* What is wanted of one semaphore. */
+struct permit_want {
+    const char *semaphore; /* 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - ; each at most once in a request */
+    int64_t count;         /* units; 0: 1 */
+};
+
+/* What is held of one semaphore. */
+struct permit_held {
+    char *semaphore;
+    int64_t count;
+    uint64_t token;  /* later grants of this semaphore have larger ones */
+    uint32_t *slots; /* the numbers of the units, from 1 up, ascending; NULL for a counted semaphore */
+    size_t slot_count;
+    uint64_t floor; /* every smaller token of this semaphore is dead; 0: not said */
+};
+
+/* A request as the server described it. All of it is freed by permit_request_free. */
+struct permit_request {
+    char *external_id;     /* its key */
+    char *owner;           /* NULL: none was named */
+    bool held;             /* ACQUIRED, not RELEASED */
+    bool replayed;         /* acquire: the server had granted it before this try */
+    bool answer_lost;      /* acquire: an earlier try of this very call may have been the one that was granted. A replay
+                              without      it means that somebody else holds under this key. */
+    bool already_released; /* release: it had ended before */
+    char *end_reason;      /* "released", "expired", ...; NULL while held */
+    struct permit_held *permits;
+    size_t permit_count;
+    int64_t ttl_ms;        /* PERMIT_TTL_NONE: it has none */
+    char *acquired_at;     /* RFC 3339, UTC, by the server's clock; NULL: it never held anything */
+    char *expires_at;      /* NULL: does not expire, or has ended */
+    int64_t held_until_us; /* proved to be held until then (see Time); INT64_MAX: does not expire; 0: not held */
+};
+
+struct permit_acquire_options {
+    const char *external_id;           /* the key: 1 to 255 printable ASCII bytes without space; NULL: a random UUID */
+    const char *owner;                 /* who asks, for people; same form; NULL: none */
+    const struct permit_want *permits; /* all of them are granted, or none */
+    size_t permit_count;               /* 1 to 64 */
+    int64_t ttl_ms; /* held so long unless renewed; 0: the semaphores' default; PERMIT_TTL_NONE: until it is released */
+    int64_t wait_ms; /* keep asking so long while there is no capacity; 0: ask once; PERMIT_FOREVER. A server that goes
+                        away while we wait is waited for up to 60 s. */
+    int cancel_fd;   /* 0: none. The call ends soon after this descriptor becomes readable (a signalfd, an eventfd);
+                        nothing is   read from it. Then the status is that of the last answer (PERMIT_NO_CAPACITY: nothing
+                        is held), or   PERMIT_OUTCOME_UNKNOWN if a try was under way. */
+};
+
+/*
+ * PERMIT_NO_CAPACITY or PERMIT_PAUSED: not within the wait; nothing is held. The message names what is in the way. The
+ * caller frees the request with permit_request_free.
+ */
+enum permit_status permit_acquire(struct permit_client *client, const struct permit_acquire_options *options,
+                                  struct permit_request **ret_request) PERMIT_MUST_CHECK;
+/*
+ * Holds it for ttl_ms from now (0: as before; PERMIT_TTL_NONE: removes the limit); never shortens. PERMIT_ENDED and
+ * PERMIT_UNKNOWN_REQUEST mean the same: it is not held any more. ret_request may be NULL.
+ */
+enum permit_status permit_renew(struct permit_client *client, const char *external_id, int64_t ttl_ms,
+                                struct permit_request **ret_request) PERMIT_MUST_CHECK;
+/*
+ * Idempotent: PERMIT_OK also if it had ended before or was never granted (then it cannot be granted later either). Look
+ * at already_released and end_reason to tell. ret_request may be NULL.
+ */
+enum permit_status permit_release(struct permit_client *client, const char *external_id,
+                                  struct permit_request **ret_request);
+/* Looks it up. PERMIT_UNKNOWN_REQUEST: no such key, or forgotten. */
+enum permit_status permit_show(struct permit_client *client, const char *external_id,
+                               struct permit_request **ret_request) PERMIT_MUST_CHECK;
+/* Accepts NULL. */
+void permit_request_free(struct permit_request *request);
+
+/* ---- Renewal in the background ---- */
+
+struct permit_renewer;
+
+struct permit_renewer_options {
+    int64_t every_ms; /* 0: a third of the ttl (10 min without one) */
+    /*
+     * Called at most once, on the renewer's thread: the server says that it has ended (PERMIT_ENDED,
+     * PERMIT_UNKNOWN_REQUEST), or held_until_us has passed without a successful renewal (the status of the last try).
+     * From then on the caller must not act as a holder. Must not call permit_renewer_stop. message is valid during the
+     * call.
+     */
+    void (*lost)(void *context, enum permit_status status, const char *message);
+    void *context;
+};
+
+/*
+ * Renews `request`, which was just acquired, until it is stopped or lost. Copies what it needs of client, request and
+ * options. PERMIT_NO_MEMORY also when no thread can be had.
+ */
+enum permit_status permit_renewer_start(const struct permit_client *client, const struct permit_request *request,
+                                        const struct permit_renewer_options *options,
+                                        struct permit_renewer **ret_renewer) PERMIT_MUST_CHECK;
+/* The moment until which it is proved to be held, as of the last successful renewal; 0: lost. Any thread. */
+int64_t permit_renewer_held_until_us(const struct permit_renewer *renewer);
+/* True if it is proved to be held at this moment: ask it before a write that matters. Any thread. */
+bool permit_renewer_holds(const struct permit_renewer *renewer);
+/* Ends the thread, breaking off a renewal under way, and frees it; releases nothing. Accepts NULL. */
+void permit_renewer_stop(struct permit_renewer *renewer);
+
+/* ---- Semaphores and fencing ---- */
+
+struct permit_semaphore_options {
+    int64_t capacity;       /* units; -1: as it is */
+    const char *kind;       /* "slotted", "counted"; NULL: as it is, or slotted */
+    int64_t default_ttl_ms; /* 0: as it is */
+};
+
+/* Makes or changes it. */
+enum permit_status permit_semaphore_put(struct permit_client *client, const char *semaphore,
+                                        const struct permit_semaphore_options *options);
+
+/* How a token stands. Exact at the moment of the answer. */
+struct permit_fence {
+    bool live;
+    uint64_t floor; /* every smaller token is dead */
+};
+
+/* slot 0: the semaphore as a whole. */
+enum permit_status permit_fence_check(struct permit_client *client, const char *semaphore, uint64_t token,
+                                      uint32_t slot, struct permit_fence *ret_fence) PERMIT_MUST_CHECK;
+
+/* ---- Everything else of docs/protocol.md ---- */
+
+/*
+ * One call with the retries of this library: method "GET", "PUT", "POST" or "DELETE"; path from "/v1/..." with its
+ * query, already percent-encoded (permit_path_append); body JSON or NULL. The answer is permit_client_answer. Only for
+ * calls that may be repeated.
+ */
+enum permit_status permit_call(struct permit_client *client, const char *method, const char *path, const char *body);
+/*
+ * Writes `word` percent-encoded, and a terminating zero, at `to`, which has `size` bytes; three a byte of word are
+ * enough. Returns the length, or 0 if it does not fit.
+ */
+size_t permit_path_encode(const char *word, char *to, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

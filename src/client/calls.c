@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls of permit.h, each one exchange of docs/protocol.md. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/client.h"
+#include "client/wire.h"
+
+size_t permit_path_encode(const char *word, char *to, size_t size)
+{
+    static const char unreserved[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    static const char digits[] = "0123456789ABCDEF";
+    size_t length = 0;
+    for (const unsigned char *at = (const unsigned char *)word; *at; at++) {
+        if (length + 4 > size)
+            return 0;
+        if (strchr(unreserved, *at)) {
+            to[length++] = (char)*at;
+            continue;
+        }
+        to[length++] = '%';
+        to[length++] = digits[*at >> 4];
+        to[length++] = digits[*at & 15];
+    }
+    if (length < size)
+        to[length] = '\0';
+    return length;
+}
+
+/* Writes "<before>WORD<suffix>", WORD encoded. False: too long, or an empty word. */
+static bool path_write(const char *before, const char *word, const char *suffix, char path[PATH_MAX_BYTES])
+{
+    size_t length = strlen(before);
+    memcpy(path, before, length);
+    size_t encoded = permit_path_encode(word, path + length, PATH_MAX_BYTES - length);
+    size_t room = PATH_MAX_BYTES - length - encoded;
+    return encoded > 0 && (size_t)snprintf(path + length + encoded, room, "%s", suffix) < room;
+}
+
+bool client_request_path(const char *external_id, const char *suffix, char path[PATH_MAX_BYTES])
+{
+    return path_write("/v1/requests/", external_id, suffix, path);
+}
+
+/* Hands out the request in the last answer. */
+static enum permit_status take_request(struct permit_client *client, const struct effort *effort,
+                                       struct permit_request **ret_request)
+{
+    if (!ret_request)
+        return PERMIT_OK;
+    struct permit_request *request = wire_read_request(permit_client_answer(client), effort->sent);
+    if (!request)
+        return client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+    request->answer_lost = effort->answer_lost;
+    *ret_request = request;
+    return PERMIT_OK;
+}
+
+/* One call about one request, by its key. */
+static enum permit_status call_request(struct permit_client *client, const char *method, const char *external_id,
+                                       const char *suffix, const char *body, struct permit_request **ret_request)
+{
+    char path[PATH_MAX_BYTES];
+    if (!client_request_path(external_id, suffix, path))
+        return client_fail(client, PERMIT_INVALID, "the key must have 1 to 255 bytes");
+    struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = -1};
+    struct effort effort = {.cancel_fd = -1};
+    enum permit_status status = client_persist(client, &call, &effort);
+    return status ? status : take_request(client, &effort, ret_request);
+}
+
+/* ---- Acquire ---- */
+
+/* The key of this acquire: the caller's, or a new one. False: no memory. */
+static bool take_key(struct permit_client *client, const char *external_id)
+{
+    char made[UUID_TEXT_SIZE];
+    if (!external_id)
+        uuid_make(made);
+    char *key = strdup(external_id ? external_id : made);
+    if (!key)
+        return false;
+    free(client->key);
+    client->key = key;
+    return true;
+}
+
+static mono_us wait_end(int64_t wait_ms)
+{
+    mono_us now = clock_mono();
+    if (wait_ms <= 0)
+        return 0;
+    return wait_ms >= (NEVER - now) / US_PER_MS ? NEVER : now + wait_ms * US_PER_MS;
+}
+
+enum permit_status permit_acquire(struct permit_client *client, const struct permit_acquire_options *options,
+                                  struct permit_request **ret_request)
+{
+    struct effort effort = {.wait_until = wait_end(options->wait_ms),
+                            .cancel_fd = options->cancel_fd > 0 ? options->cancel_fd : -1};
+    struct buf body;
+    buf_init(&body, BODY_MAX_BYTES);
+    enum permit_status status = PERMIT_NO_MEMORY;
+    if (take_key(client, options->external_id) && wire_write_acquire(options, client->key, &body)) {
+        struct http_call call = {
+            .method = "POST", .path = "/v1/requests", .body = body.data, .cancel_fd = effort.cancel_fd};
+        status = client_persist(client, &call, &effort);
+    } else {
+        (void)client_fail(client, status, "no memory for the request");
+    }
+    buf_release(&body);
+    return status ? status : take_request(client, &effort, ret_request);
+}
+
+/* ---- Renew, release, show ---- */
+
+enum permit_status permit_renew(struct permit_client *client, const char *external_id, int64_t ttl_ms,
+                                struct permit_request **ret_request)
+{
+    struct buf body;
+    buf_init(&body, BODY_MAX_BYTES);
+    enum permit_status status = PERMIT_NO_MEMORY;
+    if (ttl_ms == 0 || wire_write_renew(ttl_ms, &body))
+        status = call_request(client, "POST", external_id, "/renew", body.data, ret_request);
+    buf_release(&body);
+    return status;
+}
+
+enum permit_status permit_release(struct permit_client *client, const char *external_id,
+                                  struct permit_request **ret_request)
+{
+    return call_request(client, "DELETE", external_id, "", NULL, ret_request);
+}
+
+enum permit_status permit_show(struct permit_client *client, const char *external_id,
+                               struct permit_request **ret_request)
+{
+    return call_request(client, "GET", external_id, "", NULL, ret_request);
+}
+
+void permit_request_free(struct permit_request *request)
+{
+    if (!request)
+        return;
+    for (size_t i = 0; i < request->permit_count && request->permits; i++) {
+        free(request->permits[i].semaphore);
+        free(request->permits[i].slots);
+    }
+    free(request->permits);
+    free(request->external_id);
+    free(request->owner);
+    free(request->end_reason);
+    free(request->acquired_at);
+    free(request->expires_at);
+    free(request);
+}
+
+/* ---- Semaphores, fencing, and the rest ---- */
+
+enum permit_status permit_call(struct permit_client *client, const char *method, const char *path, const char *body)
+{
+    struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = -1};
+    struct effort effort = {.cancel_fd = -1};
+    return client_persist(client, &call, &effort);
+}
+
+enum permit_status permit_semaphore_put(struct permit_client *client, const char *semaphore,
+                                        const struct permit_semaphore_options *options)
+{
+    char path[PATH_MAX_BYTES];
+    struct buf body;
+    buf_init(&body, BODY_MAX_BYTES);
+    enum permit_status status = PERMIT_NO_MEMORY;
+    if (!path_write("/v1/semaphores/", semaphore, "", path))
+        status = client_fail(client, PERMIT_INVALID, "the name must have 1 to 255 bytes");
+    else if (wire_write_semaphore(options, &body))
+        status = permit_call(client, "PUT", path, body.data);
+    buf_release(&body);
+    return status;
+}
+
+enum permit_status permit_fence_check(struct permit_client *client, const char *semaphore, uint64_t token,
+                                      uint32_t slot, struct permit_fence *ret_fence)
+{
+    char query[64];
+    char path[PATH_MAX_BYTES];
+    int length = snprintf(query, sizeof(query), "/fence?token=%" PRIu64, token);
+    if (slot)
+        (void)snprintf(query + length, sizeof(query) - (size_t)length, "&slot=%" PRIu32, slot);
+    if (!path_write("/v1/semaphores/", semaphore, query, path))
+        return client_fail(client, PERMIT_INVALID, "the name must have 1 to 255 bytes");
+    enum permit_status status = permit_call(client, "GET", path, NULL);
+    if (status)
+        return status;
+    return wire_read_fence(permit_client_answer(client), ret_fence)
+               ? PERMIT_OK
+               : client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+}

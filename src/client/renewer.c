@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A thread that renews one request in time, and knows until when it is proved to be held. Time counts from before the
+ * last successful call was sent: the server's clock started later, so ours runs out first.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "client/client.h"
+#include "client/wire.h"
+
+enum { EVERY_WITHOUT_TTL_MS = 600000 };
+
+struct permit_renewer {
+    struct permit_client *client;
+    struct permit_renewer_options options;
+    char path[PATH_MAX_BYTES];
+    _Atomic int64_t held_until; /* 0: lost */
+    int stop_fd;                /* an eventfd: readable once the caller wants us to end */
+    pthread_t thread;
+};
+
+int64_t permit_renewer_held_until_us(const struct permit_renewer *renewer)
+{
+    return atomic_load(&renewer->held_until);
+}
+
+bool permit_renewer_holds(const struct permit_renewer *renewer)
+{
+    return clock_mono() < permit_renewer_held_until_us(renewer);
+}
+
+static void lose(struct permit_renewer *renewer, enum permit_status status, const char *message)
+{
+    atomic_store(&renewer->held_until, 0);
+    if (renewer->options.lost)
+        renewer->options.lost(renewer->options.context, status, message);
+}
+
+/* One renewal; on success held_until moves on. *ret_sent: when it began. */
+static enum permit_status renew_once(struct permit_renewer *renewer, mono_us *ret_sent)
+{
+    mono_us held_until = permit_renewer_held_until_us(renewer);
+    int64_t left_ms = held_until == NEVER ? NEVER : (held_until - clock_mono()) / US_PER_MS + 1;
+    struct http_call call = {.method = "POST",
+                             .path = renewer->path,
+                             .timeout_ms = max_i64(1, min_i64(left_ms, renewer->client->options.timeout_ms)),
+                             .cancel_fd = renewer->stop_fd};
+    enum permit_status status = client_try(renewer->client, &call, ret_sent);
+    if (status)
+        return status;
+    struct permit_request *request = wire_read_request(permit_client_answer(renewer->client), *ret_sent);
+    if (!request)
+        return client_fail(renewer->client, PERMIT_INTERNAL, "the server's answer cannot be read");
+    if (request->held)
+        atomic_store(&renewer->held_until, request->held_until_us);
+    status = request->held ? PERMIT_OK : PERMIT_ENDED;
+    permit_request_free(request);
+    return status;
+}
+
+static int64_t next_pause_ms(const struct permit_renewer *renewer, unsigned failures)
+{
+    return min_i64(client_pause_ms(renewer->client, failures), renewer->options.every_ms);
+}
+
+/* Sleeps until `next`, or until the proof runs out. False: we are to stop. */
+static bool sleep_until(const struct permit_renewer *renewer, mono_us next)
+{
+    mono_us wake = min_i64(next, permit_renewer_held_until_us(renewer));
+    return client_sleep(max_i64(0, (wake - clock_mono() + US_PER_MS - 1) / US_PER_MS), renewer->stop_fd);
+}
+
+static void *renewer_run(void *context)
+{
+    struct permit_renewer *renewer = context;
+    enum permit_status status = PERMIT_NO_SERVER;
+    mono_us sent = clock_mono();
+    mono_us left = permit_renewer_held_until_us(renewer) - sent;
+    /* A replayed request may have little time left. */
+    mono_us next = sent + min_i64(renewer->options.every_ms * US_PER_MS, left / 3);
+    unsigned failures = 0;
+    while (sleep_until(renewer, next)) {
+        if (!permit_renewer_holds(renewer)) {
+            lose(renewer, status, failures ? permit_client_message(renewer->client) : "stopped for too long to renew");
+            break;
+        }
+        status = renew_once(renewer, &sent);
+        if (renewer->client->reply.cancelled)
+            break;
+        /* 404: the server has forgotten it, or never knew: the same as ended. */
+        if (status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST) {
+            lose(renewer, status, permit_client_message(renewer->client));
+            break;
+        }
+        failures = status ? failures + 1 : 0;
+        next = failures ? clock_mono() + next_pause_ms(renewer, failures) * US_PER_MS
+                        : sent + renewer->options.every_ms * US_PER_MS;
+    }
+    return NULL;
+}
+
+/* Starts it with all signals blocked: they are the caller's. */
+static bool start_thread(struct permit_renewer *renewer)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&renewer->thread, NULL, renewer_run, renewer) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+static void renewer_free(struct permit_renewer *renewer)
+{
+    permit_client_free(renewer->client);
+    if (renewer->stop_fd >= 0)
+        (void)close(renewer->stop_fd);
+    free(renewer);
+}
+
+static int64_t usual_interval_ms(const struct permit_request *request)
+{
+    return request->ttl_ms == PERMIT_TTL_NONE ? EVERY_WITHOUT_TTL_MS : max_i64(1, request->ttl_ms / 3);
+}
+
+enum permit_status permit_renewer_start(const struct permit_client *client, const struct permit_request *request,
+                                        const struct permit_renewer_options *options,
+                                        struct permit_renewer **ret_renewer)
+{
+    struct permit_renewer *renewer = calloc(1, sizeof(*renewer));
+    if (!renewer)
+        return PERMIT_NO_MEMORY;
+    renewer->options = *options;
+    if (renewer->options.every_ms <= 0)
+        renewer->options.every_ms = usual_interval_ms(request);
+    atomic_init(&renewer->held_until, request->held_until_us);
+    renewer->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    enum permit_status status = permit_client_new(&client->options, &renewer->client);
+    if (!status && !client_request_path(request->external_id, "/renew", renewer->path))
+        status = PERMIT_INVALID;
+    if (!status && (renewer->stop_fd < 0 || !start_thread(renewer)))
+        status = PERMIT_NO_MEMORY;
+    if (status)
+        renewer_free(renewer);
+    else
+        *ret_renewer = renewer;
+    return status;
+}
+
+void permit_renewer_stop(struct permit_renewer *renewer)
+{
+    if (!renewer)
+        return;
+    (void)eventfd_write(renewer->stop_fd, 1);
+    (void)pthread_join(renewer->thread, NULL);
+    renewer_free(renewer);
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+#include "client/wire.h"
+
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { JSON_DEPTH = 32 };
+
+/* ---- Writing ---- */
+
+/* Durations go out as text with units, which the server reads to the millisecond. */
+static struct json_object *duration_value(int64_t ms)
+{
+    char text[32];
+    if (ms == PERMIT_TTL_NONE)
+        return json_object_new_string("none");
+    (void)snprintf(text, sizeof(text), "%lldms", (long long)ms);
+    return json_object_new_string(text);
+}
+
+static bool add(struct json_object *object, const char *name, struct json_object *value)
+{
+    return value && json_object_object_add(object, name, value) == 0;
+}
+
+static bool add_text(struct json_object *object, const char *name, const char *text)
+{
+    return !text || add(object, name, json_object_new_string(text));
+}
+
+static bool add_duration(struct json_object *object, const char *name, int64_t ms)
+{
+    return ms == 0 || add(object, name, duration_value(ms));
+}
+
+/* Appends the text of `object` if `whole`, and lets go of it. */
+static bool finish(struct json_object *object, bool whole, struct buf *out)
+{
+    const char *text = whole ? json_object_to_json_string_ext(object, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
+    if (text)
+        buf_append_text(out, text);
+    json_object_put(object);
+    return text && !out->broken;
+}
+
+static struct json_object *want_value(const struct permit_want *want)
+{
+    struct json_object *value = json_object_new_object();
+    if (value && add_text(value, "semaphore", want->semaphore) &&
+        add(value, "count", json_object_new_int64(want->count ? want->count : 1)))
+        return value;
+    json_object_put(value);
+    return NULL;
+}
+
+static struct json_object *wants_value(const struct permit_want *wants, size_t count)
+{
+    struct json_object *array = json_object_new_array();
+    for (size_t i = 0; array && i < count; i++) {
+        struct json_object *value = want_value(&wants[i]);
+        if (value && json_object_array_add(array, value) == 0)
+            continue;
+        json_object_put(value);
+        json_object_put(array);
+        return NULL;
+    }
+    return array;
+}
+
+bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, struct buf *out)
+{
+    struct json_object *body = json_object_new_object();
+    bool whole = body && add_text(body, "external_id", external_id) && add_text(body, "owner", options->owner) &&
+                 add(body, "permits", wants_value(options->permits, options->permit_count)) &&
+                 add_duration(body, "ttl", options->ttl_ms);
+    return finish(body, whole, out);
+}
+
+bool wire_write_renew(int64_t ttl_ms, struct buf *out)
+{
+    struct json_object *body = json_object_new_object();
+    return finish(body, body && add_duration(body, "ttl", ttl_ms), out);
+}
+
+bool wire_write_semaphore(const struct permit_semaphore_options *options, struct buf *out)
+{
+    struct json_object *body = json_object_new_object();
+    bool whole = body && (options->capacity < 0 || add(body, "capacity", json_object_new_int64(options->capacity))) &&
+                 add_text(body, "kind", options->kind) && add_duration(body, "default_ttl", options->default_ttl_ms);
+    return finish(body, whole, out);
+}
+
+/* ---- Reading ---- */
+
+/* An object, or NULL. The caller lets go of it with json_object_put. */
+static struct json_object *parse(const char *body)
+{
+    struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH);
+    if (!tokener)
+        return NULL;
+    struct json_object *object = json_tokener_parse_ex(tokener, body, -1);
+    json_tokener_free(tokener);
+    if (json_object_is_type(object, json_type_object))
+        return object;
+    json_object_put(object);
+    return NULL;
+}
+
+/* The member if it has that type; else NULL. Borrowed from the object. */
+static struct json_object *member(struct json_object *object, const char *name, enum json_type type)
+{
+    struct json_object *value;
+    return json_object_object_get_ex(object, name, &value) && json_object_is_type(value, type) ? value : NULL;
+}
+
+static const char *text_of(struct json_object *object, const char *name)
+{
+    struct json_object *value = member(object, name, json_type_string);
+    return value ? json_object_get_string(value) : NULL;
+}
+
+static int64_t number_of(struct json_object *object, const char *name, int64_t otherwise)
+{
+    struct json_object *value = member(object, name, json_type_int);
+    return value ? json_object_get_int64(value) : otherwise;
+}
+
+static bool true_of(struct json_object *object, const char *name)
+{
+    struct json_object *value = member(object, name, json_type_boolean);
+    return value && json_object_get_boolean(value);
+}
+
+/* Copies a text that may be missing. False: no memory. */
+static bool copy_text(struct json_object *object, const char *name, char **ret_text)
+{
+    const char *text = text_of(object, name);
+    *ret_text = text ? strdup(text) : NULL;
+    return !text || *ret_text;
+}
+
+/* The status named by "type", "/problems/no_capacity"; -1 if it is none of ours. */
+static int problem_status(struct json_object *problem)
+{
+    const char *type = text_of(problem, "type");
+    const char *slash = type ? strrchr(type, '/') : NULL;
+    return slash ? permit_status_from_word(slash + 1) : -1;
+}
+
+/* A newer server may know problems that we do not: what the HTTP code stands for in our table says enough. */
+static int status_of_code(int http_status)
+{
+    for (int status = PERMIT_MALFORMED; status < PERMIT_CONFLICT; status++)
+        if (permit_status_http((enum permit_status)status) == http_status)
+            return status;
+    return http_status < 500 ? PERMIT_INVALID : PERMIT_INTERNAL;
+}
+
+bool wire_read_problem(const char *body, int http_status, enum permit_status *ret_status, int64_t *ret_retry_after_ms,
+                       struct buf *detail)
+{
+    struct json_object *problem = parse(body);
+    if (!problem || !text_of(problem, "type")) {
+        json_object_put(problem);
+        return false;
+    }
+    int status = problem_status(problem);
+    *ret_status = (enum permit_status)(status > 0 ? status : status_of_code(http_status));
+    *ret_retry_after_ms = number_of(problem, "retry_after_ms", *ret_retry_after_ms);
+    const char *sentence = text_of(problem, "detail");
+    if (!sentence)
+        sentence = text_of(problem, "title");
+    buf_append_text(detail, sentence ? sentence : permit_status_title(*ret_status));
+    json_object_put(problem);
+    return true;
+}
+
+static bool read_slots(struct json_object *array, struct permit_held *held)
+{
+    size_t count = array ? json_object_array_length(array) : 0;
+    if (count == 0)
+        return true;
+    held->slots = calloc(count, sizeof(*held->slots));
+    if (!held->slots)
+        return false;
+    held->slot_count = count;
+    for (size_t i = 0; i < count; i++)
+        held->slots[i] = (uint32_t)json_object_get_int64(json_object_array_get_idx(array, i));
+    return true;
+}
+
+static bool read_held(struct json_object *value, struct permit_held *held)
+{
+    if (!text_of(value, "semaphore") || !copy_text(value, "semaphore", &held->semaphore))
+        return false;
+    held->count = number_of(value, "count", 1);
+    held->token = (uint64_t)number_of(value, "token", 0);
+    held->floor = (uint64_t)number_of(value, "floor", 0);
+    return read_slots(member(value, "slots", json_type_array), held);
+}
+
+static bool read_permits(struct json_object *array, struct permit_request *request)
+{
+    size_t count = array ? json_object_array_length(array) : 0;
+    request->permits = calloc(count ? count : 1, sizeof(*request->permits));
+    if (!request->permits)
+        return false;
+    request->permit_count = count;
+    for (size_t i = 0; i < count; i++)
+        if (!read_held(json_object_array_get_idx(array, i), &request->permits[i]))
+            return false;
+    return true;
+}
+
+/* "held until" by our clock: what is left by the server's, counted from before the call was sent. */
+static int64_t held_until(struct json_object *object, bool held, mono_us sent)
+{
+    int64_t left_ms = number_of(object, "expires_in_ms", INT64_MAX);
+    if (!held)
+        return 0;
+    if (left_ms >= (INT64_MAX - sent) / US_PER_MS)
+        return NEVER;
+    return sent + max_i64(left_ms, 0) * US_PER_MS;
+}
+
+static bool read_request(struct json_object *object, mono_us sent, struct permit_request *request)
+{
+    const char *state = text_of(object, "state");
+    if (!state || !text_of(object, "external_id"))
+        return false;
+    request->held = strcmp(state, "ACQUIRED") == 0;
+    request->replayed = true_of(object, "replayed");
+    request->already_released = true_of(object, "already_released");
+    request->ttl_ms = number_of(object, "ttl_ms", PERMIT_TTL_NONE);
+    request->held_until_us = held_until(object, request->held, sent);
+    return copy_text(object, "external_id", &request->external_id) && copy_text(object, "owner", &request->owner) &&
+           copy_text(object, "end_reason", &request->end_reason) &&
+           copy_text(object, "acquired_at", &request->acquired_at) &&
+           copy_text(object, "expires_at", &request->expires_at) &&
+           read_permits(member(object, "permits", json_type_array), request);
+}
+
+struct permit_request *wire_read_request(const char *body, mono_us sent)
+{
+    struct json_object *object = parse(body);
+    struct permit_request *request = object ? calloc(1, sizeof(*request)) : NULL;
+    if (request && !read_request(object, sent, request)) {
+        permit_request_free(request);
+        request = NULL;
+    }
+    json_object_put(object);
+    return request;
+}
+
+bool wire_read_fence(const char *body, struct permit_fence *ret_fence)
+{
+    struct json_object *object = parse(body);
+    bool known = object && member(object, "live", json_type_boolean);
+    if (known)
+        *ret_fence =
+            (struct permit_fence){.live = true_of(object, "live"), .floor = (uint64_t)number_of(object, "floor", 0)};
+    json_object_put(object);
+    return known;
+}
