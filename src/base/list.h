@@ -12,8 +12,8 @@ struct list {
 
 #define LIST_ENTRY(node, type, member) CONTAINER_OF(node, type, member)
 /* The loop's body may remove `node`. */
-#define list_for_each(node, following, list)                                                                           \
-    for (struct list *node = (list)->next, *following = node->next; node != (list);                                    \
+#define list_for_each(node, following, head)                                                                           \
+    for (struct list *node = (head)->next, *following = node->next; node != (head);                                    \
          node = following, following = node->next)
 
 /* Also makes a member that is on no list. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The engine carries operations to the database in batches. Callers give it an op and get it back decided; between the two
- * the op belongs to the engine. Threads: `workers` run batches, one reader runs look-ups. Any thread may submit.
+ * The engine carries operations to the database in batches. Callers give it an op and get it back decided; between the
+ * two the op belongs to the engine. Threads: `workers` run batches, one reader runs look-ups. Any thread may submit.
  *
  *     op_init(&op->op, &operation, my_decided); engine_submit(engine, &op->op);
  *
- * `decided` runs on a thread of the engine, exactly once per op, after COMMIT if the outcome asserts a state; everything the
- * outcome points to is valid until it returns. It must not block, and may free the op.
+ * `decided` runs on a thread of the engine, exactly once per op, after COMMIT if the outcome asserts a state;
+ * everything the outcome points to is valid until it returns. It must not block, and may free the op.
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
@@ -19,7 +19,6 @@
 #include "store/session.h"
 #include "store/store.h"
 
-struct op;
 struct engine;
 struct gate;
 
@@ -51,23 +50,25 @@ struct decision {
     const uint64_t *floors;              /* with outcome->request: one per permit */
     const struct blocking *blocking;     /* no_capacity: each semaphore without room */
     size_t blocking_count;
-    int64_t retry_after_ms;              /* statuses that carry Retry-After; jittered; else 0 */
+    int64_t retry_after_ms; /* statuses that carry Retry-After; jittered; else 0 */
 };
 
 struct op {
     const struct operation *operation;
     void (*decided)(struct op *op, const struct decision *decision);
-    mono_us deadline;       /* when the engine stops trying; the caller may answer on its own from then on */
+    mono_us deadline;        /* when the engine stops trying; the caller may answer on its own from then on */
     atomic_bool commit_sent; /* it was in a packet with COMMIT: from then on a silent end is outcome_unknown */
 
     /* The engine's own. */
     struct list node;
-    uint64_t arrival;
-    uint64_t *semaphore_ids; /* ascending; malloc'ed by the engine */
-    size_t semaphore_count;
+    uint64_t arrival; /* its place in the queue */
+    mono_us arrived_at;
+    struct gate **gates; /* of the semaphores it needs, ascending by id; few_gates, or malloc'ed */
+    size_t gate_count;
+    struct gate *few_gates[2];
     bool resolved;
+    bool counts_as_end; /* a release or renewal: bounded on its own */
     unsigned put_backs;
-    uint64_t scanned; /* pass of the queue that last looked at it */
 };
 
 struct engine_settings {
@@ -89,12 +90,13 @@ void op_init(struct op *op, const struct operation *operation, mono_us deadline,
 /* Starts its threads; they connect by themselves. False: no memory or no thread (message). */
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message) MUST_CHECK;
 /*
- * Takes the op, or says at once why not (too_many, shutting_down, no_memory): then `decided` is not called and the op stays
- * the caller's.
+ * Takes the op, or says at once why not (too_many, shutting_down, no_memory): then `decided` is not called and the op
+ * stays the caller's.
  */
 enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
 
-/* A look-up that runs on the reader's own session; `work` is given PERMIT_DATABASE_* and a NULL session if it has none. */
+/* A look-up that runs on the reader's own session; `work` is given PERMIT_DATABASE_* and a NULL session if it has none.
+ */
 struct look {
     void (*work)(struct look *look, struct session *session, enum permit_status status);
     struct list node;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The two packets of a batch as text (batch_sql.c), and reading what the first one brings (batch_view.c). Only mysql_store.c
- * calls these.
+ * The two packets of a batch as text (batch_sql.c), and reading what the first one brings (batch_view.c). Only
+ * mysql_store.c calls these.
  */
 #ifndef STORE_BATCH_H
 #define STORE_BATCH_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Step 3 of a batch: one packet that writes the final images and commits. Semaphores first, in the order of their ids, by a
- * compare-and-set that raises (NULL into NOT NULL is error 1048 in strict mode and stops the packet before COMMIT); then one
- * INSERT of all new requests, sorted by the bytes of external_id; their permits; ends; slots; UPDATEs by primary key.
+ * Step 3 of a batch: one packet that writes the final images and commits. Semaphores first, in the order of their ids,
+ * by a compare-and-set that raises (NULL into NOT NULL is error 1048 in strict mode and stops the packet before
+ * COMMIT); then one INSERT of all new requests, sorted by the bytes of external_id; their permits; ends; slots; UPDATEs
+ * by primary key.
  */
 #include <stdlib.h>
 
@@ -11,8 +12,8 @@
 #include "store/sql_text.h"
 
 /*
- * An UPDATE must have changed exactly this many rows; otherwise the packet stops with error 1242 before its COMMIT. All rows
- * are under locks of ours, so this is a bug or a stranger who writes without them.
+ * An UPDATE must have changed exactly this many rows; otherwise the packet stops with error 1242 before its COMMIT. All
+ * rows are under locks of ours, so this is a bug or a stranger who writes without them.
  */
 static void guard_sql(struct buf *sql, size_t rows)
 {
@@ -27,7 +28,8 @@ static void separate(struct buf *sql, size_t index)
         buf_append_char(sql, ',');
 }
 
-/* --- semaphores ---------------------------------------------------------------------------------------------------- */
+/* --- semaphores ----------------------------------------------------------------------------------------------------
+ */
 
 /* name=value pairs that every batch writes. */
 static void usage_sql(const struct semaphore_image *image, struct buf *sql)
@@ -113,7 +115,8 @@ static void slot_rows_sql(const struct semaphore_image *image, struct buf *sql)
 
 static void event_sql(const struct semaphore_image *image, utc_us wall_now, struct buf *sql)
 {
-    buf_printf(sql, "INSERT INTO semaphore_event SET semaphore_id=%llu,what='%s',from_value='%lld',to_value='%lld',"
+    buf_printf(sql,
+               "INSERT INTO semaphore_event SET semaphore_id=%llu,what='%s',from_value='%lld',to_value='%lld',"
                "next_permit_id=%llu,at=",
                (unsigned long long)image->semaphore->id, image->event, (long long)image->capacity_before,
                (long long)image->semaphore->capacity, (unsigned long long)image->semaphore->next_permit_id);
@@ -137,7 +140,8 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
     }
 }
 
-/* --- new requests and their permits -------------------------------------------------------------------------------- */
+/* --- new requests and their permits --------------------------------------------------------------------------------
+ */
 
 static void request_values_sql(const struct request *request, struct buf *sql)
 {
@@ -187,8 +191,9 @@ static void insert_requests_sql(const struct changes *changes, size_t count, str
 {
     if (count == 0)
         return;
-    buf_append_text(sql, "INSERT INTO permit_request (id,external_id,digest,owner,principal,state,end_reason,ttl_ms,due_at,"
-                         "grace_ms,confirmed_at,renewals,replays,acquired_at,ended_at) VALUES ");
+    buf_append_text(sql,
+                    "INSERT INTO permit_request (id,external_id,digest,owner,principal,state,end_reason,ttl_ms,due_at,"
+                    "grace_ms,confirmed_at,renewals,replays,acquired_at,ended_at) VALUES ");
     for (size_t i = 0; i < count; i++) {
         separate(sql, i);
         request_values_sql(changes->requests[i].request, sql);
@@ -220,7 +225,8 @@ static void insert_permits_sql(const struct changes *changes, size_t count, stru
         const struct request *request = changes->requests[i].request;
         for (size_t j = 0; j < request->permit_count; j++) {
             if (rows == 0)
-                buf_append_text(sql, "INSERT INTO permit (semaphore_id,id,permit_request_id,count,slots,state) VALUES ");
+                buf_append_text(sql,
+                                "INSERT INTO permit (semaphore_id,id,permit_request_id,count,slots,state) VALUES ");
             separate(sql, rows++);
             permit_values_sql(request, &request->permits[j], sql);
         }
@@ -229,7 +235,8 @@ static void insert_permits_sql(const struct changes *changes, size_t count, stru
         buf_append_char(sql, ';');
 }
 
-/* --- permits that end ---------------------------------------------------------------------------------------------- */
+/* --- permits that end ----------------------------------------------------------------------------------------------
+ */
 
 struct permit_key {
     uint64_t semaphore_id;
@@ -250,7 +257,8 @@ static size_t collect_ended(const struct changes *changes, struct permit_key *re
     size_t count = 0;
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request *request = changes->requests[i].request;
-        for (size_t j = 0; changes->requests[i].ends && !changes->requests[i].insert && j < request->permit_count; j++) {
+        for (size_t j = 0; changes->requests[i].ends && !changes->requests[i].insert && j < request->permit_count;
+             j++) {
             if (ret_keys)
                 ret_keys[count] = (struct permit_key){request->permits[j].semaphore_id, request->permits[j].token};
             count++;
@@ -282,7 +290,8 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
     }
 }
 
-/* --- slots --------------------------------------------------------------------------------------------------------- */
+/* --- slots ---------------------------------------------------------------------------------------------------------
+ */
 
 /* The numbers of [first, end) that are freed, or those that are granted; returns how many. */
 static size_t slot_numbers_sql(const struct changes *changes, size_t first, size_t end, bool granted, struct buf *sql)
@@ -341,7 +350,8 @@ static void slots_sql(const struct changes *changes, struct buf *sql)
     }
 }
 
-/* --- requests that change ------------------------------------------------------------------------------------------ */
+/* --- requests that change ------------------------------------------------------------------------------------------
+ */
 
 static int compare_i64(int64_t a, int64_t b)
 {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Step 1 of a batch: one packet that locks the semaphores in the order of their ids and then reads, plainly, what the plan
- * needs. One rule of locking: whoever changes a request, its permits or its slots holds the X locks of all its semaphores.
+ * Step 1 of a batch: one packet that locks the semaphores in the order of their ids and then reads, plainly, what the
+ * plan needs. One rule of locking: whoever changes a request, its permits or its slots holds the X locks of all its
+ * semaphores.
  */
 #include "store/batch.h"
 #include "store/sql_text.h"
 
-/* Walks PRIMARY in order: without the hint or the ORDER BY a small table is scanned, and strangers' rows are waited for. */
+/* Walks PRIMARY in order: without the hint or the ORDER BY a small table is scanned, and strangers' rows are waited
+ * for. */
 #define SEMAPHORE_COLUMNS                                                                                              \
     "SELECT id,name,kind,queue,capacity,in_use,next_permit_id,version,config_version," SQL_US(                         \
         "next_due_at") ",first_free,default_ttl_ms,max_ttl_ms,grace_ms,max_hold_ms,"                                   \
@@ -15,13 +17,38 @@ static const char lock_by_id[] = SEMAPHORE_COLUMNS "FORCE INDEX (PRIMARY) WHERE 
 static const char lock_by_name[] = SEMAPHORE_COLUMNS "FORCE INDEX (semaphore_name) WHERE name=";
 
 /* Walks the unique key, then permit_request. */
-static const char requests_by_key[] =
-    "SELECT r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms," SQL_US(
-        "r.due_at") ",r.grace_ms," SQL_US("r.confirmed_at") ",r.renewals,r.replays," SQL_US("r.acquired_at") "," SQL_US(
-        "r.ended_at") ",p.semaphore_id,p.id,p.count,p.slots "
-                      "FROM permit_request r FORCE INDEX (permit_request_external_id) "
-                      "LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id "
-                      "WHERE r.external_id IN (";
+static const char
+    requests_by_key
+        [] =
+            "SELECT r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms," SQL_US("r.due_at") ",r.grace_ms," SQL_US(
+                "r.confirmed_at") ",r.renewals,r.replays," SQL_US("r.acquired_at") "," SQL_US("r.ended_at") ",p."
+                                                                                                            "semaphore_"
+                                                                                                            "id,p.id,p."
+                                                                                                            "count,p."
+                                                                                                            "slots "
+                                                                                                            "FROM "
+                                                                                                            "permit_"
+                                                                                                            "request r "
+                                                                                                            "FORCE "
+                                                                                                            "INDEX "
+                                                                                                            "(permit_"
+                                                                                                            "request_"
+                                                                                                            "external_"
+                                                                                                            "id) "
+                                                                                                            "LEFT JOIN "
+                                                                                                            "permit p "
+                                                                                                            "FORCE "
+                                                                                                            "INDEX "
+                                                                                                            "(permit_"
+                                                                                                            "request) "
+                                                                                                            "ON "
+                                                                                                            "p.permit_"
+                                                                                                            "request_"
+                                                                                                            "id=r.id "
+                                                                                                            "WHERE "
+                                                                                                            "r."
+                                                                                                            "external_"
+                                                                                                            "id IN (";
 
 static const char clock_row[] = "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch FROM cluster WHERE id=1";
 
@@ -56,7 +83,8 @@ static void slots_sql(uint64_t semaphore_id, int64_t wanted, struct buf *sql)
 {
     buf_append_text(sql, "SELECT number FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");
     buf_append_u64(sql, semaphore_id);
-    buf_append_text(sql, " AND permit_id IS NULL AND retired=0 AND number>=(SELECT first_free FROM semaphore WHERE id=");
+    buf_append_text(sql,
+                    " AND permit_id IS NULL AND retired=0 AND number>=(SELECT first_free FROM semaphore WHERE id=");
     buf_append_u64(sql, semaphore_id);
     buf_append_text(sql, ") ORDER BY number LIMIT ");
     buf_append_i64(sql, wanted);
@@ -74,7 +102,8 @@ void batch_lock_sql(const struct lock_set *set, struct buf *sql)
     buf_append_text(sql, clock_row);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading -------------------------------------------------------------------------------------------------------
+ */
 
 /* Takes the columns of one row from left to right; `broken` once memory ran out. */
 struct reader {
@@ -184,7 +213,8 @@ static void read_permit(struct reader *reader, struct permit *permit)
 }
 
 /* One row per permit (or one of NULLs), in the order of the keys; the rows of a request follow each other. */
-static enum permit_status read_requests(struct session *session, struct arena *arena, size_t key_count, struct view *view)
+static enum permit_status read_requests(struct session *session, struct arena *arena, size_t key_count,
+                                        struct view *view)
 {
     struct permit *permits = arena_array(arena, session_affected(session), sizeof *permits);
     view->requests = arena_array(arena, key_count, sizeof *view->requests);

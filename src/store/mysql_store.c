@@ -24,13 +24,17 @@ static struct mysql_store *mysql_store_of(struct store *store)
     return CONTAINER_OF(store, struct mysql_store, store);
 }
 
-/* Every failure takes the session's words along. */
+/* Every failure takes the session's words along. A server that cannot be used now may not be the one to use next time.
+ */
 static enum permit_status report(struct mysql_store *mysql, enum permit_status status)
 {
     mysql->store.message[0] = '\0';
-    if (status != PERMIT_OK)
-        snprintf(mysql->store.message, sizeof mysql->store.message, "%s (error %u)", session_message(mysql->session),
-                 session_errno(mysql->session));
+    if (status == PERMIT_OK)
+        return status;
+    snprintf(mysql->store.message, sizeof mysql->store.message, "%s (error %u)", session_message(mysql->session),
+             session_errno(mysql->session));
+    if (status == PERMIT_DATABASE_UNAVAILABLE)
+        session_drop(mysql->session);
     return status;
 }
 
@@ -54,11 +58,12 @@ static enum permit_status finish(struct mysql_store *mysql, enum permit_status s
     return report(mysql, status == PERMIT_OK ? finished : status);
 }
 
-/* --- step 0 -------------------------------------------------------------------------------------------------------- */
+/* --- step 0 --------------------------------------------------------------------------------------------------------
+ */
 
 /* Walks permit_state: the first live token, or the next one. */
 #define FLOOR_OF_S                                                                                                     \
-    "COALESCE((SELECT MIN(p.id) FROM permit p FORCE INDEX (permit_state) WHERE p.semaphore_id=s.id AND p.state=1)," \
+    "COALESCE((SELECT MIN(p.id) FROM permit p FORCE INDEX (permit_state) WHERE p.semaphore_id=s.id AND p.state=1),"    \
     "s.next_permit_id)"
 
 static void names_sql(const struct resolve *resolve, struct buf *sql)
@@ -98,8 +103,8 @@ static void read_names(struct session *session, struct resolve *resolve)
 }
 
 /* Gives the ids read so far for one key to everybody who asked for it. */
-static enum permit_status settle_key(struct resolve *resolve, struct bytes external_id, const uint64_t *ids, size_t count,
-                                     struct arena *arena)
+static enum permit_status settle_key(struct resolve *resolve, struct bytes external_id, const uint64_t *ids,
+                                     size_t count, struct arena *arena)
 {
     uint64_t *copy = arena_array(arena, count, sizeof *copy);
     if (!copy)
@@ -150,9 +155,11 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     return finish(mysql, status);
 }
 
-/* --- steps 1 and 3 ------------------------------------------------------------------------------------------------- */
+/* --- steps 1 and 3 -------------------------------------------------------------------------------------------------
+ */
 
-static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena, struct view *ret_view)
+static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
+                               struct view *ret_view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     return report(mysql, batch_read_view(mysql->session, set, &mysql->sql, arena, ret_view));
@@ -179,7 +186,8 @@ static enum permit_status rollback(struct store *store)
     return report(mysql, status);
 }
 
-/* --- small transactions -------------------------------------------------------------------------------------------- */
+/* --- small transactions --------------------------------------------------------------------------------------------
+ */
 
 static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * SQL as text that is safe by construction: values are integers, x'..' literals and times of our own making; nothing that
- * came from outside is ever quoted.
+ * SQL as text that is safe by construction: values are integers, x'..' literals and times of our own making; nothing
+ * that came from outside is ever quoted.
  */
 #ifndef STORE_SQL_TEXT_H
 #define STORE_SQL_TEXT_H
@@ -12,7 +12,7 @@
 /* A column as microseconds since 1970; NULL stays NULL. */
 #define SQL_US(column) "TIMESTAMPDIFF(MICROSECOND,'1970-01-01'," column ")"
 /* The server's clock now, not at the start of the transaction. */
-#define SQL_NOW_US SQL_US("SYSDATE(6)")
+#define SQL_NOW_US     SQL_US("SYSDATE(6)")
 
 /* x'6162'; '' for nothing. */
 void sql_bytes(struct buf *sql, struct bytes bytes);

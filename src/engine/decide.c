@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* The last step of every operation: the decision is put together, counted, and handed over. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/uuid.h"
+#include "engine/state.h"
+
+/* When to come back, by the kind of refusal. */
+static int64_t retry_after_ms(enum permit_status status)
+{
+    if (permit_status_retry(status) == PERMIT_RETRY_NEVER)
+        return 0;
+    return jittered_ms(status == PERMIT_DATABASE_UNAVAILABLE ? 2000 : 1000);
+}
+
+int64_t jittered_ms(int64_t ms)
+{
+    static _Thread_local uint64_t state;
+    if (state == 0)
+        state = random_u64() | 1;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return ms / 2 + (int64_t)(state % (uint64_t)(ms + 1));
+}
+
+void decide(struct engine *engine, struct op *op, struct decision *decision)
+{
+    if (decision->retry_after_ms == 0)
+        decision->retry_after_ms = retry_after_ms(decision->status);
+    if (op->gates && op->gates != op->few_gates)
+        free(op->gates);
+    op->gates = NULL;
+    metrics_operation(&engine->metrics, op->operation->kind, decision->status, clock_mono() - op->arrived_at);
+    op->decided(op, decision);
+}
+
+void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
+{
+    decide(engine, op, &(struct decision){.status = status, .detail = detail});
+}
+
+static void unref_all(struct engine *engine, struct holders **holders, size_t count)
+{
+    pthread_mutex_lock(&engine->mutex);
+    for (size_t i = 0; i < count; i++)
+        holders_unref(holders[i]);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void decide_refusal(struct engine *engine, struct refusal *refusal, struct holders **holders)
+{
+    struct blocking blocking[REQUEST_MAX_SEMAPHORES];
+    for (size_t i = 0; i < refusal->count; i++) {
+        const struct shortage *shortage = &refusal->shortages[i];
+        blocking[i] = (struct blocking){
+            .semaphore = shortage->semaphore,
+            .capacity = shortage->capacity,
+            .in_use = shortage->in_use,
+            .requested = shortage->requested,
+            .holders = holders[i] ? holders[i]->rows : NULL,
+            .holder_count = holders[i] ? holders[i]->count : 0,
+        };
+    }
+    struct outcome outcome = {
+        .status = PERMIT_NO_CAPACITY, .shortages = refusal->shortages, .shortage_count = refusal->count};
+    struct decision decision = {
+        .outcome = &outcome,
+        .status = PERMIT_NO_CAPACITY,
+        .clock = &refusal->clock,
+        .now = refusal->now,
+        .blocking = blocking,
+        .blocking_count = refusal->count,
+        .retry_after_ms = refusal->retry_after_ms,
+    };
+    decide(engine, refusal->op, &decision);
+    unref_all(engine, holders, refusal->count);
+    free(refusal);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* Start, stop, and the way in. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "engine/state.h"
+
+enum { READERS = 1, KEEPERS = 1, MAX_LOOKS = 10000 };
+
+void op_init(struct op *op, const struct operation *operation, mono_us deadline,
+             void (*decided)(struct op *op, const struct decision *decision))
+{
+    *op = (struct op){.operation = operation, .decided = decided, .deadline = deadline};
+    list_init(&op->node);
+    op->counts_as_end = operation->kind == OP_RELEASE || operation->kind == OP_RENEW;
+}
+
+/* --- start and stop ------------------------------------------------------------------------------------------------
+ */
+
+static bool start_thread(struct engine *engine, void *(*body)(void *))
+{
+    if (pthread_create(&engine->threads[engine->thread_count], NULL, body, engine) != 0)
+        return false;
+    engine->thread_count++;
+    return true;
+}
+
+/* Readers are the first threads of the list, so that they are the last to be joined. */
+static bool start_threads(struct engine *engine)
+{
+    bool started = true;
+    for (unsigned i = 0; started && i < READERS; i++)
+        started = start_thread(engine, reader_thread);
+    for (unsigned i = 0; started && i < KEEPERS; i++)
+        started = start_thread(engine, keeper_thread);
+    for (unsigned i = 0; started && i < engine->settings.workers; i++)
+        started = start_thread(engine, worker_thread);
+    return started;
+}
+
+static void init_locks(struct engine *engine)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&engine->mutex, NULL);
+    pthread_cond_init(&engine->work, &monotonic);
+    pthread_cond_init(&engine->looks, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    size_t threads = READERS + KEEPERS + settings->workers;
+    if (engine)
+        engine->threads = calloc(threads, sizeof *engine->threads);
+    if (!engine || !engine->threads) {
+        free(engine);
+        buf_append_text(message, "out of memory");
+        return false;
+    }
+    engine->settings = *settings;
+    metrics_init(&engine->metrics);
+    queue_init(&engine->queue, settings->directory_entries);
+    list_init(&engine->look_list);
+    list_init(&engine->refusal_list);
+    init_locks(engine);
+    if (!start_threads(engine)) {
+        buf_append_text(message, "cannot start a thread");
+        engine_stop(engine);
+        engine_free(engine);
+        return false;
+    }
+    *ret_engine = engine;
+    return true;
+}
+
+static void wake_all(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    pthread_cond_broadcast(&engine->work);
+    pthread_cond_broadcast(&engine->looks);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+/* What nobody took. */
+static void refuse_pending(struct engine *engine)
+{
+    struct list left;
+    list_init(&left);
+    pthread_mutex_lock(&engine->mutex);
+    queue_take_expired(&engine->queue, NEVER, &left);
+    pthread_mutex_unlock(&engine->mutex);
+    list_for_each (node, next, &left)
+        decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
+}
+
+/* Workers first: what they refuse still goes through the reader. */
+void engine_stop(struct engine *engine)
+{
+    if (!engine)
+        return;
+    atomic_store(&engine->stopping, true);
+    wake_all(engine);
+    while (engine->thread_count > READERS)
+        pthread_join(engine->threads[--engine->thread_count], NULL);
+    refuse_pending(engine);
+    atomic_store(&engine->reader_may_end, true);
+    wake_all(engine);
+    while (engine->thread_count > 0)
+        pthread_join(engine->threads[--engine->thread_count], NULL);
+}
+
+void engine_free(struct engine *engine)
+{
+    if (!engine)
+        return;
+    queue_release(&engine->queue);
+    pthread_cond_destroy(&engine->looks);
+    pthread_cond_destroy(&engine->work);
+    pthread_mutex_destroy(&engine->mutex);
+    free(engine->threads);
+    free(engine);
+}
+
+/* --- the way in ----------------------------------------------------------------------------------------------------
+ */
+
+/* Overload must not expire live holders: releases and renewals have a bound of their own. */
+static bool has_room(const struct engine *engine, const struct op *op)
+{
+    return op->counts_as_end ? engine->queue.end_count < engine->settings.max_pending_ends
+                             : engine->queue.acquire_count < engine->settings.max_pending;
+}
+
+enum permit_status engine_submit(struct engine *engine, struct op *op)
+{
+    enum permit_status status = PERMIT_OK;
+    op->arrived_at = clock_mono();
+    pthread_mutex_lock(&engine->mutex);
+    if (atomic_load(&engine->stopping))
+        status = PERMIT_SHUTTING_DOWN;
+    else if (!has_room(engine, op))
+        status = PERMIT_TOO_MANY;
+    else if (queue_add(&engine->queue, op) && engine->idle_workers)
+        pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+enum permit_status engine_look(struct engine *engine, struct look *look)
+{
+    enum permit_status status = PERMIT_OK;
+    pthread_mutex_lock(&engine->mutex);
+    if (atomic_load(&engine->stopping)) {
+        status = PERMIT_SHUTTING_DOWN;
+    } else if (engine->look_count >= MAX_LOOKS) {
+        status = PERMIT_TOO_MANY;
+    } else {
+        engine->look_count++;
+        list_append(&engine->look_list, &look->node);
+        pthread_cond_signal(&engine->looks);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+bool engine_database_up(const struct engine *engine)
+{
+    return atomic_load(&engine->metrics.database_up);
+}
+
+void engine_reload(struct engine *engine, const struct engine_settings *settings)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->settings.request_timeout_ms = settings->request_timeout_ms;
+    engine->settings.max_pending = settings->max_pending;
+    engine->settings.max_pending_ends = settings->max_pending_ends;
+    engine->settings.plan = settings->plan;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void engine_metrics(struct engine *engine, struct buf *out)
+{
+    metrics_print(&engine->metrics, out);
+}

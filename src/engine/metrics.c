@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/metrics.h"
+
+#include <stdio.h>
+
+static const double second_bounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
+static const double batch_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 500};
+
+static void histogram_init(struct histogram *histogram, const double *bounds, size_t bound_count)
+{
+    histogram->bounds = bounds;
+    histogram->bound_count = bound_count;
+}
+
+static void histogram_add(struct histogram *histogram, double value)
+{
+    size_t bucket = 0;
+    while (bucket < histogram->bound_count && value > histogram->bounds[bucket])
+        bucket++;
+    metrics_count(&histogram->buckets[bucket]);
+    metrics_count(&histogram->count);
+    atomic_fetch_add_explicit(&histogram->sum_us, (uint_fast64_t)(value * 1e6), memory_order_relaxed);
+}
+
+void metrics_init(struct metrics *metrics)
+{
+    *metrics = (struct metrics){0};
+    for (int kind = 0; kind < OP_KIND_COUNT; kind++)
+        histogram_init(&metrics->operation_seconds[kind], second_bounds, ARRAY_LENGTH(second_bounds));
+    histogram_init(&metrics->batch_operations, batch_bounds, ARRAY_LENGTH(batch_bounds));
+}
+
+void metrics_count(atomic_uint_fast64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us)
+{
+    metrics_count(&metrics->operations[kind][status]);
+    histogram_add(&metrics->operation_seconds[kind], (double)took_us / 1e6);
+}
+
+void metrics_batch(struct metrics *metrics, size_t operations)
+{
+    histogram_add(&metrics->batch_operations, (double)operations);
+}
+
+static unsigned long long load(atomic_uint_fast64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void print_head(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* `label` is "" or `op="acquire"`. */
+static void print_histogram(struct buf *out, const char *name, const char *label, struct histogram *histogram)
+{
+    unsigned long long total = 0;
+    const char *comma = label[0] ? "," : "";
+    for (size_t i = 0; i <= histogram->bound_count; i++) {
+        total += load(&histogram->buckets[i]);
+        if (i < histogram->bound_count)
+            buf_printf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n", name, label, comma, histogram->bounds[i], total);
+        else
+            buf_printf(out, "%s_bucket{%s%sle=\"+Inf\"} %llu\n", name, label, comma, total);
+    }
+    const char *open = label[0] ? "{" : "";
+    const char *close = label[0] ? "}" : "";
+    buf_printf(out, "%s_sum%s%s%s %g\n", name, open, label, close, (double)load(&histogram->sum_us) / 1e6);
+    buf_printf(out, "%s_count%s%s%s %llu\n", name, open, label, close, total);
+}
+
+static void print_operations(struct metrics *metrics, struct buf *out)
+{
+    print_head(out, "permitd_operations_total", "counter", "Operations by kind and outcome.");
+    for (enum operation_kind kind = 0; kind < OP_KIND_COUNT; kind++)
+        for (enum permit_status status = 0; status < PERMIT_STATUS_COUNT; status++)
+            if (load(&metrics->operations[kind][status]))
+                buf_printf(out, "permitd_operations_total{op=\"%s\",outcome=\"%s\"} %llu\n", operation_kind_word(kind),
+                           permit_status_word(status), load(&metrics->operations[kind][status]));
+    print_head(out, "permitd_operation_seconds", "histogram", "From arrival to decision, by kind.");
+    for (enum operation_kind kind = 0; kind < OP_KIND_COUNT; kind++) {
+        char label[64];
+        snprintf(label, sizeof label, "op=\"%s\"", operation_kind_word(kind));
+        print_histogram(out, "permitd_operation_seconds", label, &metrics->operation_seconds[kind]);
+    }
+}
+
+void metrics_print(struct metrics *metrics, struct buf *out)
+{
+    static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
+    print_operations(metrics, out);
+    print_head(out, "permitd_batch_operations", "histogram", "Operations that one database transaction carried.");
+    print_histogram(out, "permitd_batch_operations", "", &metrics->batch_operations);
+    print_head(out, "permitd_batch_retries_total", "counter", "Transactions that were run again, by reason.");
+    for (int i = 0; i < BATCH_RETRY_COUNT; i++)
+        buf_printf(out, "permitd_batch_retries_total{reason=\"%s\"} %llu\n", retry_words[i],
+                   load(&metrics->retries[i]));
+    print_head(out, "permitd_put_backs_total", "counter", "Operations that turned out to need more semaphores.");
+    buf_printf(out, "permitd_put_backs_total %llu\n", load(&metrics->put_backs));
+    print_head(out, "permitd_ended_total", "counter", "Requests that ended, by reason.");
+    for (int reason = END_RELEASED; reason <= END_NEVER_HELD; reason++)
+        buf_printf(out, "permitd_ended_total{reason=\"%s\"} %llu\n", end_reason_word((enum end_reason)reason),
+                   load(&metrics->ended[reason]));
+    print_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
+    buf_printf(out, "permitd_database_up %d\n", atomic_load(&metrics->database_up) ? 1 : 0);
+}

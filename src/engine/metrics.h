@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* Counters of the engine, written by any thread without locks, printed in the Prometheus text format. */
+#ifndef ENGINE_METRICS_H
+#define ENGINE_METRICS_H
+
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "core/plan.h"
+
+enum { HISTOGRAM_MAX = 20 };
+
+/* Bounds are given once, ascending; a last bucket takes the rest. */
+struct histogram {
+    const double *bounds;
+    size_t bound_count;
+    atomic_uint_fast64_t buckets[HISTOGRAM_MAX + 1];
+    atomic_uint_fast64_t count;
+    atomic_uint_fast64_t sum_us; /* thousandths of thousandths of the unit */
+};
+
+enum batch_retry {
+    BATCH_RETRY_CONFLICT,
+    BATCH_RETRY_LOCK_TIMEOUT,
+    BATCH_RETRY_LOST,
+    BATCH_RETRY_UNAVAILABLE,
+    BATCH_RETRY_COUNT
+};
+
+struct metrics {
+    atomic_uint_fast64_t operations[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
+    atomic_uint_fast64_t ended[END_NEVER_HELD + 1];
+    atomic_uint_fast64_t retries[BATCH_RETRY_COUNT];
+    atomic_uint_fast64_t put_backs;
+    struct histogram operation_seconds[OP_KIND_COUNT];
+    struct histogram batch_operations;
+    atomic_bool database_up;
+};
+
+void metrics_init(struct metrics *metrics);
+void metrics_count(atomic_uint_fast64_t *counter);
+void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us);
+void metrics_batch(struct metrics *metrics, size_t operations);
+void metrics_print(struct metrics *metrics, struct buf *out);
+#endif

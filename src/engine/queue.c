@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/queue.h"
+
+#include <stdlib.h>
+
+/* A gate is a few hundred bytes; names that are not in use are looked up again. */
+enum { GATES_MAX = 100000 };
+
+void queue_init(struct queue *queue, size_t max_directory)
+{
+    *queue = (struct queue){0};
+    list_init(&queue->pending);
+    list_init(&queue->unresolved);
+    gates_init(&queue->gates, GATES_MAX);
+    directory_init(&queue->directory, max_directory);
+}
+
+void queue_release(struct queue *queue)
+{
+    gates_release(&queue->gates);
+    directory_release(&queue->directory);
+}
+
+static size_t *count_of(struct queue *queue, const struct op *op)
+{
+    return op->counts_as_end ? &queue->end_count : &queue->acquire_count;
+}
+
+/* --- the semaphores of an operation --------------------------------------------------------------------------------
+ */
+
+static struct gate **gates_room(struct op *op, size_t count)
+{
+    if (op->gates && op->gates != op->few_gates)
+        free(op->gates);
+    op->gate_count = 0;
+    op->gates = count <= ARRAY_LENGTH(op->few_gates) ? op->few_gates : malloc(count * sizeof *op->gates);
+    return op->gates;
+}
+
+bool queue_set_gates(struct queue *queue, struct op *op, const uint64_t *semaphore_ids, size_t count)
+{
+    if (!gates_room(op, count))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct gate *gate = gates_get(&queue->gates, semaphore_ids[i]);
+        if (!gate)
+            return false;
+        op->gates[op->gate_count++] = gate;
+    }
+    op->resolved = true;
+    return true;
+}
+
+static int compare_gates(const void *a, const void *b)
+{
+    uint64_t left = (*(struct gate *const *)a)->id;
+    uint64_t right = (*(struct gate *const *)b)->id;
+    return (left > right) - (left < right);
+}
+
+/* An acquire names its semaphores; the gates know their ids, or not. */
+static bool resolve_wants(struct queue *queue, struct op *op)
+{
+    const struct operation *operation = op->operation;
+    if (!gates_room(op, operation->want_count))
+        return false;
+    for (size_t i = 0; i < operation->want_count; i++) {
+        struct gate *gate = gates_find_name(&queue->gates, operation->wants[i].semaphore);
+        if (!gate)
+            return false;
+        operation->wants[i].semaphore_id = gate->id;
+        op->gates[op->gate_count++] = gate;
+    }
+    if (op->gate_count > 1)
+        qsort(op->gates, op->gate_count, sizeof *op->gates, compare_gates);
+    return true;
+}
+
+/* An administrative operation finds its row by name; the gate only keeps our own batches off it. */
+static bool resolve_name(struct queue *queue, struct op *op)
+{
+    struct gate *gate = gates_find_name(&queue->gates, op->operation->semaphore);
+    op->gates = op->few_gates;
+    op->gate_count = 0;
+    if (gate)
+        op->gates[op->gate_count++] = gate;
+    return true;
+}
+
+static bool resolve_key(struct queue *queue, struct op *op)
+{
+    const struct directory_entry *entry = directory_find(&queue->directory, op->operation->external_id);
+    return entry && queue_set_gates(queue, op, entry->semaphore_ids, entry->count);
+}
+
+static bool resolve_from_memory(struct queue *queue, struct op *op)
+{
+    if (operation_is_administrative(op->operation->kind))
+        return resolve_name(queue, op);
+    if (op->operation->kind == OP_ACQUIRE)
+        return resolve_wants(queue, op);
+    return resolve_key(queue, op);
+}
+
+/* --- in and out ----------------------------------------------------------------------------------------------------
+ */
+
+/* True if no batch and no earlier operation stands before it. */
+static bool claim_gates(struct op *op)
+{
+    bool clear = true;
+    for (size_t i = 0; i < op->gate_count; i++) {
+        clear &= !op->gates[i]->batch && op->gates[i]->waiting == 0;
+        op->gates[i]->waiting++;
+    }
+    return clear;
+}
+
+bool queue_add(struct queue *queue, struct op *op)
+{
+    op->arrival = ++queue->arrivals;
+    ++*count_of(queue, op);
+    op->resolved = resolve_from_memory(queue, op);
+    if (!op->resolved) {
+        op->gate_count = 0;
+        list_append(&queue->unresolved, &op->node);
+        return true;
+    }
+    list_append(&queue->pending, &op->node);
+    return claim_gates(op);
+}
+
+void queue_put_back(struct queue *queue, struct op *op)
+{
+    struct list *at = queue->pending.next;
+    while (at != &queue->pending && LIST_ENTRY(at, struct op, node)->arrival < op->arrival)
+        at = at->next;
+    list_insert_before(at, &op->node);
+    ++*count_of(queue, op);
+    (void)claim_gates(op);
+}
+
+static void take_out(struct queue *queue, struct op *op)
+{
+    list_remove(&op->node);
+    --*count_of(queue, op);
+    for (size_t i = 0; i < op->gate_count; i++)
+        op->gates[i]->waiting--;
+}
+
+size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max)
+{
+    size_t count = 0;
+    while (count < max && !list_empty(&queue->unresolved)) {
+        struct op *op = LIST_ENTRY(queue->unresolved.next, struct op, node);
+        take_out(queue, op);
+        ret_ops[count++] = op;
+    }
+    return count;
+}
+
+/* --- batches -------------------------------------------------------------------------------------------------------
+ */
+
+/* How many gates the batch would have to take for this operation, or -1 if one is not free for it. */
+static int new_gates(const struct queue *queue, const struct batch *batch, const struct op *op)
+{
+    int count = 0;
+    for (size_t i = 0; i < op->gate_count; i++) {
+        const struct gate *gate = op->gates[i];
+        if ((gate->batch && gate->batch != batch) || gate->reserved == queue->pass)
+            return -1;
+        count += gate->batch != batch;
+    }
+    return count;
+}
+
+static void reserve(const struct queue *queue, struct op *op)
+{
+    for (size_t i = 0; i < op->gate_count; i++)
+        op->gates[i]->reserved = queue->pass;
+}
+
+static void take_op(struct queue *queue, struct batch *batch, struct op *op)
+{
+    take_out(queue, op);
+    batch->ops[batch->op_count++] = op;
+    for (size_t i = 0; i < op->gate_count; i++) {
+        if (op->gates[i]->batch == batch)
+            continue;
+        op->gates[i]->batch = batch;
+        batch->gates[batch->gate_count++] = op->gates[i];
+    }
+}
+
+bool queue_take(struct queue *queue, struct batch *batch)
+{
+    queue->pass++;
+    list_for_each (node, next, &queue->pending) {
+        struct op *op = LIST_ENTRY(node, struct op, node);
+        bool alone = operation_is_administrative(op->operation->kind);
+        int more = new_gates(queue, batch, op);
+        bool fits =
+            more >= 0 && batch->gate_count + (size_t)more <= BATCH_MAX_SEMAPHORES && !(alone && batch->op_count);
+        if (!fits) {
+            reserve(queue, op);
+            continue;
+        }
+        take_op(queue, batch, op);
+        if (alone || batch->op_count == BATCH_MAX_OPERATIONS)
+            break;
+    }
+    return batch->op_count > 0;
+}
+
+void queue_finish(struct queue *queue, struct batch *batch)
+{
+    (void)queue;
+    for (size_t i = 0; i < batch->gate_count; i++)
+        batch->gates[i]->batch = NULL;
+    batch->gate_count = 0;
+    batch->op_count = 0;
+}
+
+static void expire_list(struct queue *queue, struct list *list, mono_us now, struct list *ret_expired)
+{
+    list_for_each (node, next, list) {
+        struct op *op = LIST_ENTRY(node, struct op, node);
+        if (op->deadline > now && now != NEVER)
+            continue;
+        take_out(queue, op);
+        list_append(ret_expired, &op->node);
+    }
+}
+
+void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expired)
+{
+    expire_list(queue, &queue->pending, now, ret_expired);
+    expire_list(queue, &queue->unresolved, now, ret_expired);
+}
+
+bool queue_empty(const struct queue *queue)
+{
+    return list_empty(&queue->pending) && list_empty(&queue->unresolved);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The reader: one thread with a session of its own for look-ups, so that a long list never stands in a batch's way, and
+ * for the holders that a no_capacity names.
+ */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "engine/state.h"
+#include "store/query.h"
+
+enum { ARENA_CHUNK = 16 * 1024, ARENA_LIMIT = 1024 * 1024 };
+#define PING_AFTER_US (1LL * US_PER_SECOND)
+
+struct reader {
+    struct engine *engine;
+    struct session *session;
+    struct arena arena;
+    mono_us used_at;
+};
+
+/* A session that answered lately: one that was idle is asked first, since the server may have been restarted. */
+static enum permit_status ready_session(struct reader *reader)
+{
+    enum permit_status status = session_connect(reader->session);
+    mono_us now = clock_mono();
+    if (status == PERMIT_OK && now - reader->used_at > PING_AFTER_US) {
+        status = session_ping(reader->session);
+        if (status != PERMIT_OK)
+            status = session_connect(reader->session);
+    }
+    reader->used_at = now;
+    return status;
+}
+
+static void run_look(struct reader *reader, struct look *look)
+{
+    enum permit_status status = atomic_load(&reader->engine->stopping) ? PERMIT_SHUTTING_DOWN : ready_session(reader);
+    look->work(look, status == PERMIT_OK ? reader->session : NULL, status);
+}
+
+/* --- holders -------------------------------------------------------------------------------------------------------
+ */
+
+static struct bytes keep_string(char **at, struct bytes string)
+{
+    struct bytes copy = {*at, string.length};
+    if (string.length)
+        memcpy(*at, string.data, string.length);
+    *at += string.length;
+    return copy;
+}
+
+/* The rows of a query as an object of their own. NULL: no memory. */
+static struct holders *holders_new(const struct holder_row *rows, size_t count, const struct served_clock *clock)
+{
+    size_t strings = 0;
+    for (size_t i = 0; i < count; i++)
+        strings += rows[i].request.external_id.length + rows[i].request.owner.length;
+    struct holders *holders = malloc(sizeof *holders + strings);
+    if (!holders)
+        return NULL;
+    *holders = (struct holders){.references = 1, .read_at = clock_mono(), .count = count};
+    char *at = holders->strings;
+    for (size_t i = 0; i < count; i++)
+        holders->rows[i] = (struct blocking_holder){
+            .external_id = keep_string(&at, rows[i].request.external_id),
+            .owner = keep_string(&at, rows[i].request.owner),
+            .since = served_to_wall(clock, rows[i].request.acquired_at),
+            .expires_at = served_to_wall(clock, request_expires_at(&rows[i].request)),
+        };
+    return holders;
+}
+
+static struct holders *read_holders(struct reader *reader, struct bytes semaphore)
+{
+    struct holder_row *rows;
+    size_t count;
+    struct query_time time;
+    arena_clear(&reader->arena);
+    if (ready_session(reader) != PERMIT_OK ||
+        query_holders(reader->session, semaphore, 0, HOLDERS_MAX, &reader->arena, &rows, &count, &time) != PERMIT_OK)
+        return NULL;
+    return holders_new(rows, count, &time.clock);
+}
+
+/* The holders that the gate has, if fresh, with a reference for the caller; NULL otherwise. */
+static struct holders *fresh_holders(struct engine *engine, uint64_t semaphore_id)
+{
+    struct holders *holders = NULL;
+    pthread_mutex_lock(&engine->mutex);
+    struct gate *gate = gates_find(&engine->queue.gates, semaphore_id);
+    if (gate && gate->holders && clock_mono() - gate->holders->read_at <= HOLDERS_FRESH_US) {
+        holders = gate->holders;
+        holders->references++;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return holders;
+}
+
+/* Gives the gate new holders; the caller keeps its own reference. */
+static void share_holders(struct engine *engine, uint64_t semaphore_id, struct holders *holders)
+{
+    pthread_mutex_lock(&engine->mutex);
+    struct gate *gate = gates_find(&engine->queue.gates, semaphore_id);
+    if (gate) {
+        holders_unref(gate->holders);
+        gate->holders = holders;
+        holders->references++;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+static void run_refusal(struct reader *reader, struct refusal *refusal)
+{
+    struct holders *holders[REQUEST_MAX_SEMAPHORES] = {NULL};
+    for (size_t i = 0; i < refusal->count; i++) {
+        const struct shortage *shortage = &refusal->shortages[i];
+        holders[i] = fresh_holders(reader->engine, shortage->semaphore_id);
+        if (holders[i] || atomic_load(&reader->engine->stopping))
+            continue;
+        holders[i] = read_holders(reader, shortage->semaphore);
+        if (holders[i])
+            share_holders(reader->engine, shortage->semaphore_id, holders[i]);
+    }
+    decide_refusal(reader->engine, refusal, holders);
+}
+
+/* --- the thread ----------------------------------------------------------------------------------------------------
+ */
+
+/* Refusals first: they are quick, and a list may be long. Engine's mutex held, let go in between. */
+static void read_once(struct reader *reader)
+{
+    struct engine *engine = reader->engine;
+    struct list *list = !list_empty(&engine->refusal_list) ? &engine->refusal_list : &engine->look_list;
+    if (list_empty(list)) {
+        pthread_cond_wait(&engine->looks, &engine->mutex);
+        return;
+    }
+    struct list *node = list->next;
+    list_remove(node);
+    engine->look_count -= list == &engine->look_list;
+    pthread_mutex_unlock(&engine->mutex);
+    if (list == &engine->refusal_list)
+        run_refusal(reader, LIST_ENTRY(node, struct refusal, node));
+    else
+        run_look(reader, LIST_ENTRY(node, struct look, node));
+    pthread_mutex_lock(&engine->mutex);
+}
+
+/* Ends only when nothing waits any more: workers may still refuse while the engine stops. */
+void *reader_thread(void *context)
+{
+    struct engine *engine = context;
+    struct reader reader = {.engine = engine};
+    session_thread_begin();
+    reader.session = session_new(engine->settings.address, SESSION_READER);
+    arena_init(&reader.arena, ARENA_CHUNK, ARENA_LIMIT);
+    pthread_mutex_lock(&engine->mutex);
+    while (!atomic_load(&engine->reader_may_end) || !list_empty(&engine->look_list) ||
+           !list_empty(&engine->refusal_list))
+        read_once(&reader);
+    pthread_mutex_unlock(&engine->mutex);
+    arena_release(&reader.arena);
+    session_free(reader.session);
+    session_thread_end();
+    return NULL;
+}

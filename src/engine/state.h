@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* What the threads of one engine share. One mutex guards the queue and the looks; nobody holds it during a database
+ * call. */
+#ifndef ENGINE_STATE_H
+#define ENGINE_STATE_H
+
+#include <pthread.h>
+
+#include "engine/engine.h"
+#include "engine/metrics.h"
+#include "engine/queue.h"
+
+struct engine {
+    struct engine_settings settings;
+    struct metrics metrics;
+    atomic_bool stopping;
+    atomic_bool reader_may_end; /* nobody will ask it for anything any more */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t work;  /* an operation may be taken */
+    pthread_cond_t looks; /* a look-up or a refusal waits */
+    struct queue queue;
+    struct list look_list;    /* struct look */
+    size_t look_count;        /* of look_list */
+    struct list refusal_list; /* struct refusal: a no_capacity that wants to know who holds */
+    unsigned idle_workers;
+
+    pthread_t *threads;
+    size_t thread_count;
+};
+
+/* The bodies of the threads; each takes its engine. */
+void *worker_thread(void *engine);
+void *reader_thread(void *engine);
+void *keeper_thread(void *engine);
+
+/* --- deciding ------------------------------------------------------------------------------------------------------
+ */
+
+/* Tells an op that it never came to a plan. The op is the caller's business no more. */
+void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail);
+/* Hands a finished decision over, counted. */
+void decide(struct engine *engine, struct op *op, struct decision *decision);
+
+/* A no_capacity on its way through the reader: what the plan's memory held is copied. */
+struct refusal {
+    struct list node;
+    struct op *op;
+    struct served_clock clock;
+    utc_us now;
+    int64_t retry_after_ms;
+    size_t count;
+    struct shortage shortages[]; /* names point into the op's operation */
+};
+
+/* How old a list of holders may be in a refusal. */
+#define HOLDERS_FRESH_US (1LL * US_PER_SECOND)
+
+/*
+ * Decides the refusal with these holders (one per shortage, NULL where none are known), which it unreferences
+ * afterwards, and frees it.
+ */
+void decide_refusal(struct engine *engine, struct refusal *refusal, struct holders **holders);
+
+/* About `ms`, between half and one and a half of it, so that clients do not come back together. */
+int64_t jittered_ms(int64_t ms);
+#endif
