@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* What may be a name, and the table of statuses. */
+#include <criterion/criterion.h>
+
+#include "core/name.h"
+#include "permit/status.h"
+
+static bool semaphore_letter(int byte)
+{
+    return byte != 0 && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-", byte);
+}
+
+Test(name, every_byte_is_allowed_or_refused_as_the_protocol_says)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        char name[] = {'a', (char)byte, 'b'};
+        cr_expect_eq(name_is_semaphore((struct bytes){name, 3}), semaphore_letter(byte), "byte %d", byte);
+        cr_expect_eq(name_is_key((struct bytes){name, 3}), byte >= 0x21 && byte <= 0x7e, "byte %d", byte);
+        cr_expect_eq(name_is_semaphore((struct bytes){name + 1, 1}), semaphore_letter(byte), "byte %d", byte);
+    }
+}
+
+Test(name, has_one_to_255_bytes)
+{
+    char name[256];
+    memset(name, 'x', sizeof name);
+    cr_expect(!name_is_semaphore((struct bytes){name, 0}));
+    cr_expect(!name_is_semaphore((struct bytes){NULL, 0}));
+    cr_expect(!name_is_key((struct bytes){NULL, 0}));
+    cr_expect(name_is_semaphore((struct bytes){name, 1}));
+    cr_expect(name_is_semaphore((struct bytes){name, 255}));
+    cr_expect(name_is_key((struct bytes){name, 255}));
+    cr_expect(!name_is_semaphore((struct bytes){name, 256}));
+    cr_expect(!name_is_key((struct bytes){name, 256}));
+}
+
+/* In a path they mean directories. */
+Test(name, a_key_is_not_one_or_two_dots)
+{
+    cr_expect(!name_is_key(BYTES(".")));
+    cr_expect(!name_is_key(BYTES("..")));
+    cr_expect(name_is_key(BYTES("...")));
+    cr_expect(name_is_key(BYTES(".a")));
+}
+
+Test(name, letters_with_accents_are_refused_and_not_folded)
+{
+    cr_expect(!name_is_semaphore(BYTES("caf\xc3\xa9")));
+    cr_expect(!name_is_key(BYTES("caf\xc3\xa9")));
+    cr_expect(!name_is_semaphore(BYTES("backups ")));
+}
+
+Test(status, every_one_has_a_word_a_title_and_a_code)
+{
+    for (int i = 0; i < PERMIT_STATUS_COUNT; i++) {
+        enum permit_status status = (enum permit_status)i;
+        const char *word = permit_status_word(status);
+        cr_assert_not_null(word);
+        cr_expect_gt(strlen(word), 0);
+        cr_expect_eq(strspn(word, "abcdefghijklmnopqrstuvwxyz_"), strlen(word), "%s", word);
+        cr_expect_gt(strlen(permit_status_title(status)), 0, "%s", word);
+        cr_expect(permit_status_http(status) == 200 || permit_status_http(status) >= 400, "%s", word);
+        cr_expect_eq(permit_status_from_word(word), i, "%s", word);
+    }
+}
+
+Test(status, success_is_zero)
+{
+    cr_expect_eq(PERMIT_OK, 0);
+    cr_expect_str_eq(permit_status_word(PERMIT_OK), "ok");
+    cr_expect_eq(permit_status_http(PERMIT_OK), 200);
+}
+
+Test(status, an_unknown_word_is_none)
+{
+    cr_expect_eq(permit_status_from_word("nonsense"), -1);
+    cr_expect_eq(permit_status_from_word(""), -1);
+    cr_expect_eq(permit_status_from_word("OK"), -1);
+}
+
+Test(status, says_whether_to_try_again)
+{
+    cr_expect_eq(permit_status_retry(PERMIT_INVALID), PERMIT_RETRY_NEVER);
+    cr_expect_eq(permit_status_retry(PERMIT_NO_CAPACITY), PERMIT_RETRY_LATER);
+    cr_expect_eq(permit_status_retry(PERMIT_OUTCOME_UNKNOWN), PERMIT_RETRY_SAME);
+    for (int i = 0; i < PERMIT_STATUS_COUNT; i++) {
+        enum permit_status status = (enum permit_status)i;
+        int http = permit_status_http(status);
+        bool again = http == 423 || http == 429 || http >= 500;
+        cr_expect_eq(permit_status_retry(status) != PERMIT_RETRY_NEVER, again, "%s", permit_status_word(status));
+    }
+}
