@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+/* Sizes beyond this could wrap around when they are rounded up and a chunk's head is added. */
+#define ARENA_MAX_PIECE (SIZE_MAX / 2)
+
 struct arena_chunk {
     struct arena_chunk *older;
     size_t size;
@@ -48,7 +51,7 @@ static struct arena_chunk *arena_grow(struct arena *arena, size_t size)
 void *arena_alloc(struct arena *arena, size_t size)
 {
     const size_t align = sizeof(max_align_t);
-    if (size > arena->limit || arena->used > arena->limit - size)
+    if (size > ARENA_MAX_PIECE || size > arena->limit || arena->used > arena->limit - size)
         return NULL;
     size = size ? (size + align - 1) / align * align : align;
     struct arena_chunk *chunk = arena->chunks;

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory that lives and dies together. */
+#include <criterion/criterion.h>
+
+#include "base/arena.h"
+#include "random.h"
+
+static bool all_zero(const unsigned char *memory, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (memory[i])
+            return false;
+    return true;
+}
+
+Test(arena, memory_is_zeroed_aligned_and_apart)
+{
+    enum { PIECES = 500 };
+    struct arena arena;
+    unsigned char *pieces[PIECES];
+    size_t sizes[PIECES];
+    uint64_t state = 3;
+    arena_init(&arena, 1024, 1 << 20);
+    for (int round = 0; round < 3; round++, arena_clear(&arena)) {
+        for (size_t i = 0; i < PIECES; i++) {
+            sizes[i] = random_below(&state, 20) ? random_below(&state, 100) : 3000;
+            pieces[i] = arena_alloc(&arena, sizes[i]);
+            cr_assert_not_null(pieces[i]);
+            cr_assert_eq((uintptr_t)pieces[i] % _Alignof(max_align_t), 0);
+            cr_assert(all_zero(pieces[i], sizes[i]));
+            memset(pieces[i], (int)(i % 255 + 1), sizes[i]);
+        }
+        for (size_t i = 0; i < PIECES; i++)
+            for (size_t j = 0; j < sizes[i]; j++)
+                cr_assert_eq(pieces[i][j], i % 255 + 1);
+    }
+    arena_release(&arena);
+}
+
+Test(arena, refuses_to_pass_its_limit)
+{
+    struct arena arena;
+    arena_init(&arena, 64, 256);
+    cr_expect_null(arena_alloc(&arena, 257));
+    cr_expect_not_null(arena_alloc(&arena, 200));
+    cr_expect_null(arena_alloc(&arena, 100));
+    arena_clear(&arena);
+    cr_expect_not_null(arena_alloc(&arena, 200));
+    arena_release(&arena);
+}
+
+Test(arena, never_hands_out_more_than_its_limit_in_small_pieces)
+{
+    struct arena arena;
+    size_t pieces = 0;
+    arena_init(&arena, 64, 1024);
+    while (pieces < 5000 && arena_alloc(&arena, pieces % 2))
+        pieces++;
+    cr_expect_leq(pieces, 1024);
+    arena_release(&arena);
+}
+
+/* Rounding up to the alignment must not wrap around to a small size. */
+Test(arena, sizes_near_the_largest_number_are_refused)
+{
+    struct arena arena;
+    arena_init(&arena, 64, SIZE_MAX);
+    volatile size_t largest = SIZE_MAX;
+    for (size_t less = 0; less < 80; less++)
+        cr_expect_null(arena_alloc(&arena, largest - less));
+    cr_expect_null(arena_array(&arena, largest / 2, 3));
+    cr_expect_null(arena_array(&arena, largest / 4 + 1, 4));
+    arena_release(&arena);
+}
+
+Test(arena, a_copy_ends_with_a_zero)
+{
+    struct arena arena;
+    arena_init(&arena, 64, 1024);
+    struct bytes copy = arena_copy(&arena, (struct bytes){"abcdef", 3});
+    cr_expect_str_eq(copy.data, "abc");
+    cr_expect_eq(copy.length, 3);
+    copy = arena_copy(&arena, (struct bytes){NULL, 0});
+    cr_expect_str_eq(copy.data, "");
+    cr_expect_eq(copy.length, 0);
+    arena_release(&arena);
+}
+
+Test(arena, without_room_a_copy_has_no_data)
+{
+    struct arena arena;
+    arena_init(&arena, 64, 4);
+    struct bytes copy = arena_copy(&arena, BYTES("abcd"));
+    cr_expect_null(copy.data);
+    cr_expect_eq(copy.length, 0);
+    arena_release(&arena);
+}
+
+Test(arena, is_usable_again_after_release)
+{
+    struct arena arena;
+    arena_init(&arena, 64, 1024);
+    cr_expect_not_null(arena_alloc(&arena, 10));
+    arena_release(&arena);
+    cr_expect_not_null(arena_alloc(&arena, 10));
+    arena_release(&arena);
+}
