@@ -26,7 +26,9 @@ void buf_release(struct buf *buf)
 /* Room for `more` bytes and the terminating zero, or the buffer is broken. */
 static bool buf_reserve(struct buf *buf, size_t more)
 {
-    if (buf->broken || more > buf->max || buf->length > buf->max - more) {
+    /* Half of all numbers is more memory than there is, and leaves room for the zero and for doubling below. */
+    size_t max = buf->max < SIZE_MAX / 2 ? buf->max : SIZE_MAX / 2 - 1;
+    if (buf->broken || more > max || buf->length > max - more) {
         buf->broken = true;
         return false;
     }
@@ -87,7 +89,7 @@ void buf_append_hex(struct buf *buf, const void *data, size_t length)
 {
     static const char digits[] = "0123456789abcdef";
     const unsigned char *bytes = data;
-    if (length == 0 || !buf_reserve(buf, 2 * length))
+    if (length == 0 || !buf_reserve(buf, length < SIZE_MAX / 2 ? 2 * length : SIZE_MAX))
         return;
     for (size_t i = 0; i < length; i++) {
         buf->data[buf->length++] = digits[bytes[i] >> 4];
@@ -125,7 +127,7 @@ const char *buf_text(const struct buf *buf)
 
 char *buf_steal(struct buf *buf)
 {
-    if (buf->broken)
+    if (buf->broken || buf->length == 0)
         return NULL;
     char *data = buf->data;
     *buf = (struct buf){.max = buf->max};
