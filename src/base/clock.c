@@ -54,7 +54,7 @@ static char *put_time(char *at, utc_us time, char separator)
 {
     const int64_t us_per_day = 86400LL * US_PER_SECOND;
     /* Outside the years that four digits can name there is nothing sensible to print. */
-    time = max_i64(0, min_i64(time, 253402300799LL * US_PER_SECOND));
+    time = max_i64(0, min_i64(time, 253402300800LL * US_PER_SECOND - 1));
     int64_t seconds = time % us_per_day / US_PER_SECOND;
     at = put_date(at, time / us_per_day);
     *at++ = separator;

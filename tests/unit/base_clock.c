@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* Times as text, against the C library. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "random.h"
+
+#define LAST_SECOND 253402300799LL /* of the year 9999 */
+
+static void expect_time(utc_us time)
+{
+    time_t seconds = (time_t)(time / US_PER_SECOND);
+    struct tm parts;
+    char date[32], expected[64], text[RFC3339_SIZE], sql[SQL_TIME_SIZE];
+    gmtime_r(&seconds, &parts);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(expected, sizeof expected, "%s.%06lldZ", date, (long long)(time % US_PER_SECOND));
+    cr_expect_eq(clock_format_rfc3339(time, text), strlen(expected));
+    cr_expect_str_eq(text, expected);
+    expected[10] = ' ';
+    expected[26] = '\0';
+    cr_expect_eq(clock_format_sql(time, sql), strlen(expected));
+    cr_expect_str_eq(sql, expected);
+}
+
+Test(clock, every_day_of_five_centuries_is_written_right)
+{
+    for (int64_t day = 0; day < 500 * 366; day++)
+        expect_time((day * 86400 + day % 86400) * US_PER_SECOND + day % US_PER_SECOND);
+}
+
+Test(clock, any_time_until_the_year_9999_is_written_right)
+{
+    uint64_t state = 5;
+    for (int i = 0; i < 20000; i++)
+        expect_time((utc_us)random_below(&state, (uint64_t)LAST_SECOND * US_PER_SECOND));
+    expect_time(LAST_SECOND * US_PER_SECOND + 999999);
+    expect_time(0);
+}
+
+Test(clock, times_that_cannot_be_written_do_no_harm)
+{
+    char text[RFC3339_SIZE];
+    clock_format_rfc3339(-1, text);
+    cr_expect_str_eq(text, "1970-01-01T00:00:00.000000Z");
+    cr_expect_lt(clock_format_rfc3339(NEVER, text), RFC3339_SIZE);
+    cr_expect_lt(clock_format_rfc3339(INT64_MIN, text), RFC3339_SIZE);
+}
+
+Test(clock, the_monotonic_one_does_not_go_back)
+{
+    mono_us before = clock_mono();
+    for (int i = 0; i < 1000; i++) {
+        mono_us now = clock_mono();
+        cr_assert_geq(now, before);
+        before = now;
+    }
+}
