@@ -58,10 +58,17 @@ bool log_format_from_word(const char *word, enum log_format *ret_format)
     return format >= 0;
 }
 
+/* What closed a value may stand in the kept room already: then there is none. */
+static size_t line_room(const struct line *line)
+{
+    const size_t limit = LINE_SIZE - LINE_KEPT;
+    return line->cut || line->length > limit ? 0 : limit - line->length;
+}
+
 /* All of it or nothing; after the first that does not fit the line is cut and takes no more. */
 static void line_put(struct line *line, const char *data, size_t length)
 {
-    if (line->cut || length > LINE_SIZE - LINE_KEPT - line->length) {
+    if (line->cut || length > line_room(line)) {
         line->cut = true;
         return;
     }
@@ -221,7 +228,7 @@ static void put_fields(struct line *line, enum log_format format, va_list fields
     while ((name = va_arg(fields, const char *))) {
         const char *value = va_arg(fields, const char *);
         /* A field begins only if its name and the beginning of its value fit. */
-        if (strlen(name) + LINE_KEPT > LINE_SIZE - LINE_KEPT - line->length)
+        if (strlen(name) + LINE_KEPT > line_room(line))
             line->cut = true;
         if (line->cut)
             return;
