@@ -204,6 +204,13 @@ static size_t distance(const char *a, const char *b)
     return row[length];
 }
 
+/* How unlike two names are; one that is a part of the other is as near as a single wrong letter. */
+static size_t unlikeness(const char *name, const char *known)
+{
+    bool part = strlen(name) > 2 && (strstr(known, name) || strstr(name, known));
+    return part ? 1 : distance(name, known);
+}
+
 /* The setting whose name is most like `name`, which has underscores and small letters; NULL if the table is empty. */
 static const struct config_row *nearest_row(const struct config_table *table, const char *name)
 {
@@ -212,7 +219,7 @@ static const struct config_row *nearest_row(const struct config_table *table, co
     for (size_t i = 0; i < table->count; i++) {
         char known[NAME_SIZE];
         copy_name(table->rows[i].name, strlen(table->rows[i].name), '_', '_', known);
-        size_t away = distance(name, known);
+        size_t away = unlikeness(name, known);
         if (away < least) {
             least = away;
             nearest = &table->rows[i];
