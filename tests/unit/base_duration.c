@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/* Durations as text. */
+#include <criterion/criterion.h>
+
+#include "base/duration.h"
+#include "random.h"
+
+struct reading {
+    const char *text;
+    int64_t ms; /* -1: refused */
+};
+
+static void check(bool (*parse)(struct bytes text, int64_t *ret_ms), const struct reading *readings, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int64_t ms = -1;
+        bool read = parse(bytes_of(readings[i].text), &ms);
+        cr_expect(read == (readings[i].ms >= 0), "\"%s\" is %s", readings[i].text, read ? "taken" : "refused");
+        cr_expect(ms == readings[i].ms, "\"%s\" is %lld ms", readings[i].text, (long long)ms);
+    }
+}
+
+Test(duration, units_are_read)
+{
+    static const struct reading readings[] = {
+        {"500ms", 500},
+        {"30s", 30000},
+        {"5m", 300000},
+        {"1h30m", 5400000},
+        {"7d", 7 * 86400000LL},
+        {"1d2h3m4s5ms", 93784005},
+        {"0s", 0},
+        {"90m", 5400000},
+        {"007s", 7000},
+        {"36600d", DURATION_MAX_MS},
+    };
+    check(duration_parse, readings, ARRAY_LENGTH(readings));
+}
+
+Test(duration, a_unit_twice_or_out_of_order_is_refused)
+{
+    static const struct reading readings[] = {{"1s1s", -1}, {"30m1h", -1}, {"5ms1s", -1}, {"1h1h", -1}};
+    check(duration_parse, readings, ARRAY_LENGTH(readings));
+}
+
+Test(duration, what_is_no_duration_is_refused)
+{
+    static const struct reading readings[] = {
+        {"", -1},     {"s", -1},    {"30", -1},  {"30 s", -1}, {" 30s", -1},        {"30s ", -1},
+        {"-30s", -1}, {"+30s", -1}, {"30S", -1}, {"1.5h", -1}, {"1h30", -1},        {"30sec", -1},
+        {"1y", -1},   {"1w", -1},   {"s30", -1}, {"1e3s", -1}, {"30\xc2\xb5s", -1},
+    };
+    check(duration_parse, readings, ARRAY_LENGTH(readings));
+}
+
+Test(duration, more_than_a_hundred_years_is_refused)
+{
+    static const struct reading readings[] = {
+        {"36600d1ms", -1},
+        {"36601d", -1},
+        {"99999999999999999999s", -1},
+        {"9223372036854775807ms", -1},
+        {"9223372036854775808d", -1},
+    };
+    check(duration_parse, readings, ARRAY_LENGTH(readings));
+}
+
+Test(duration, a_zero_byte_inside_is_refused)
+{
+    int64_t ms = 7;
+    cr_expect(!duration_parse(BYTES("1s\0"), &ms));
+    cr_expect(!duration_parse_seconds(BYTES("1\0"), &ms));
+    cr_expect_eq(ms, 7);
+}
+
+Test(duration, only_the_given_bytes_are_read)
+{
+    int64_t ms;
+    cr_assert(duration_parse((struct bytes){"10s30", 3}, &ms));
+    cr_expect_eq(ms, 10000);
+    cr_assert(duration_parse_seconds((struct bytes){"10.5", 2}, &ms));
+    cr_expect_eq(ms, 10000);
+}
+
+Test(duration, seconds_are_read_with_up_to_three_decimals)
+{
+    static const struct reading readings[] = {
+        {"300", 300000},
+        {"0.25", 250},
+        {"0.001", 1},
+        {"1.5", 1500},
+        {"0", 0},
+        {"0.100", 100},
+        {"3162240000", DURATION_MAX_MS},
+    };
+    check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
+}
+
+Test(duration, a_number_with_four_decimals_is_refused)
+{
+    static const struct reading readings[] = {{"0.0001", -1}, {"1.2345", -1}, {"1.0000", -1}};
+    check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
+}
+
+Test(duration, what_is_no_number_of_seconds_is_refused)
+{
+    static const struct reading readings[] = {
+        {"", -1},
+        {"-1", -1},
+        {"+1", -1},
+        {"1.", -1},
+        {".5", -1},
+        {"1e3", -1},
+        {"1.5.5", -1},
+        {"0x10", -1},
+        {"1 ", -1},
+        {"1,5", -1},
+        {"3162240000.001", -1},
+        {"99999999999999999999", -1},
+        {"NaN", -1},
+    };
+    check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
+}
+
+Test(duration, settings_take_either_form)
+{
+    static const struct reading readings[] = {{"10s", 10000}, {"10", 10000}, {"0.5", 500}, {"1.5h", -1}, {"", -1}};
+    check(duration_parse_any, readings, ARRAY_LENGTH(readings));
+}
+
+Test(duration, is_written_as_people_write_it)
+{
+    static const struct reading readings[] = {
+        {"0s", 0}, {"500ms", 500}, {"1h30m", 5400000}, {"1d2h3m4s5ms", 93784005}, {"36600d", DURATION_MAX_MS},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(readings); i++) {
+        char text[DURATION_TEXT_SIZE];
+        size_t length = duration_format(readings[i].ms, text);
+        cr_expect_str_eq(text, readings[i].text);
+        cr_expect_eq(length, strlen(text));
+    }
+}
+
+Test(duration, the_most_extreme_numbers_fit_when_written)
+{
+    char text[DURATION_TEXT_SIZE];
+    cr_expect(duration_format(INT64_MAX, text) < DURATION_TEXT_SIZE - 1);
+    cr_expect(duration_format(INT64_MIN, text) < DURATION_TEXT_SIZE - 1);
+    duration_format(-1500, text);
+    cr_expect_str_eq(text, "-1s500ms");
+}
+
+Test(duration, what_was_written_is_read_as_the_same)
+{
+    uint64_t state = 1;
+    for (int i = 0; i < 20000; i++) {
+        int64_t ms = (int64_t)(next_random(&state) % (DURATION_MAX_MS + 1)) >> random_below(&state, 40);
+        char text[DURATION_TEXT_SIZE];
+        int64_t again = -1;
+        duration_format(ms, text);
+        cr_assert(duration_parse(bytes_of(text), &again), "%s", text);
+        cr_assert_eq(again, ms, "%s", text);
+    }
+}
