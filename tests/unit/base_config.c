@@ -292,12 +292,13 @@ Test(config, a_file_that_is_not_there_is_an_error)
 
 Test(config, any_bytes_in_a_file_do_no_harm)
 {
+    static const char letters[] = "workers=\n [];#\x00\xff\xef\xbb\xbf 12";
     static char noise[3000];
     uint32_t state = 6;
     for (int round = 0; round < 300; round++) {
         for (size_t i = 0; i < sizeof noise; i++) {
             state = state * 1664525 + 1013904223;
-            noise[i] = "workers=\n [];#\x00\xff\xef\xbb\xbf 12"[(state >> 16) % 24];
+            noise[i] = letters[(state >> 16) % sizeof letters];
         }
         (void)load_bytes(noise, sizeof noise);
     }
