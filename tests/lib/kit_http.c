@@ -206,20 +206,38 @@ static bool read_reply(struct kit_http *http, const char *method, struct reply *
     return whole;
 }
 
-/* Leaves the connection only if it may be used again. */
-static bool http_exchange(struct kit_http *http, const char *method, const char *data, size_t length,
-                          struct reply *ret_reply)
+/* False: not connected, so nothing was sent. */
+static bool send_bytes(struct kit_http *http, const char *data, size_t length)
 {
-    *ret_reply = (struct reply){.status = 0};
-    if (!http_connect(http)) {
-        ret_reply->error = "cannot connect";
-        body_append(ret_reply, "", 0);
+    if (!http_connect(http))
         return false;
-    }
-    ret_reply->sent = true;
     /* A server may refuse and close before it has read everything: its answer is looked for in any case. */
     (void)send_all(http->fd, data, length);
-    bool answered = read_reply(http, method, ret_reply);
+    return true;
+}
+
+bool kit_http_send(struct kit_http *http, const char *method, const char *path, const char *headers, const char *body)
+{
+    const char *type =
+        body && !(headers && strcasestr(headers, "Content-Type:")) ? "Content-Type: application/json\r\n" : "";
+    char length[64] = "";
+    if (body)
+        snprintf(length, sizeof(length), "Content-Length: %zu\r\n", strlen(body));
+    char *request = kit_text("%s %s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n%s%s%s\r\n%s", method, path, http->port, type,
+                             length, headers ? headers : "", body ? body : "");
+    bool sent = send_bytes(http, request, strlen(request));
+    free(request);
+    return sent;
+}
+
+bool kit_http_receive(struct kit_http *http, const char *method, struct reply *ret_reply)
+{
+    *ret_reply = (struct reply){.sent = http->fd >= 0};
+    bool answered = false;
+    if (http->fd < 0)
+        ret_reply->error = "cannot connect";
+    else
+        answered = read_reply(http, method, ret_reply);
     char *connection = answered ? reply_header(ret_reply, "Connection") : NULL;
     if (!answered || (connection && !strcasecmp(connection, "close")))
         kit_http_close(http);
@@ -232,21 +250,14 @@ static bool http_exchange(struct kit_http *http, const char *method, const char 
 bool kit_http_call(struct kit_http *http, const char *method, const char *path, const char *headers, const char *body,
                    struct reply *ret_reply)
 {
-    const char *type =
-        body && !(headers && strcasestr(headers, "Content-Type:")) ? "Content-Type: application/json\r\n" : "";
-    char length[64] = "";
-    if (body)
-        snprintf(length, sizeof(length), "Content-Length: %zu\r\n", strlen(body));
-    char *request = kit_text("%s %s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n%s%s%s\r\n%s", method, path, http->port, type,
-                             length, headers ? headers : "", body ? body : "");
-    bool answered = http_exchange(http, method, request, strlen(request), ret_reply);
-    free(request);
-    return answered;
+    (void)kit_http_send(http, method, path, headers, body);
+    return kit_http_receive(http, method, ret_reply);
 }
 
 bool kit_http_raw(struct kit_http *http, const void *bytes, size_t length, struct reply *ret_reply)
 {
-    return http_exchange(http, "", bytes, length, ret_reply);
+    (void)send_bytes(http, bytes, length);
+    return kit_http_receive(http, "", ret_reply);
 }
 
 bool kit_http_get(struct kit_http *http, const char *path, struct reply *ret_reply)

@@ -143,6 +143,9 @@ void kit_http_close(struct kit_http *http);
  */
 bool kit_http_call(struct kit_http *http, const char *method, const char *path, const char *headers, const char *body,
                    struct reply *ret_reply);
+/* The two halves of a call, so that one thread can have several under way on several connections. */
+bool kit_http_send(struct kit_http *http, const char *method, const char *path, const char *headers, const char *body);
+bool kit_http_receive(struct kit_http *http, const char *method, struct reply *ret_reply);
 bool kit_http_get(struct kit_http *http, const char *path, struct reply *ret_reply);
 bool kit_http_put(struct kit_http *http, const char *path, const char *body, struct reply *ret_reply);
 bool kit_http_post(struct kit_http *http, const char *path, const char *body, struct reply *ret_reply);
