@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The documents against the code and against each other: what a program can see of it.
+#
+#     tests/docs/run.sh           (PERMIT_BUILD names the build directory, default: build)
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+build=${PERMIT_BUILD:-build}
+api=docs/openapi.json
+protocol=docs/protocol.md
+
+passed=0
+failed=0
+
+# check SENTENCE COMMAND...: passes if the command succeeds; its output is shown if not.
+check() {
+    local sentence=$1 output
+    shift
+    if output=$("$@" 2>&1); then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $sentence"
+        [ -z "$output" ] || sed 's/^/    /' <<<"$output"
+    fi
+}
+
+# same_lines A B: the difference, if there is one (< only in the first, > only in the second). Nothing at all is no sameness.
+same_lines() { [ -n "$1" ] && diff <(sort -u <<<"$1") <(sort -u <<<"$2"); }
+
+# nothing TEXT: succeeds if the text is empty, shows it if not.
+nothing() {
+    [ -z "$1" ] || { echo "$1" && false; }
+}
+
+# "GET /v1/semaphores/{name}" of each operation.
+api_routes() { jq -r '.paths | to_entries[] | .key as $p | .value | keys[] | select(. != "parameters") | ascii_upcase + " " + $p' $api; }
+# The same from headings, and from the table of the server's own routes.
+protocol_routes() {
+    sed -nE 's/^##+ ((GET|PUT|POST|DELETE) [^?]*)(\?.*)?$/\1/p; s/^\| `(GET [^`]*)` \|.*/\1/p' $protocol
+}
+
+# Words after /problems/.
+api_problems() { jq -r '.components.schemas.Problem.properties.type.enum[] | ltrimstr("/problems/")' $api; }
+protocol_problems() { sed -nE 's/^\| [45][0-9]{2} \| `([a-z_]+)` \|.*/\1/p' $protocol; }
+# "404 unknown_path": from the table of statuses in C, and as the protocol says it.
+code_problem_statuses() { sed -nE 's/^ *X\(PERMIT_[A-Z_]+, "([a-z_]+)", ([0-9]+),.*/\2 \1/p' include/permit/status.h; }
+protocol_problem_statuses() { sed -nE 's/^\| ([45][0-9]{2}) \| `([a-z_]+)` \|.*/\1 \2/p' $protocol; }
+
+dangling_references() {
+    jq -r '[paths] as $all | [.. | objects | ."$ref"? // empty] | unique[]
+           | select((ltrimstr("#/") | split("/")) as $p | ($all | index([$p])) | not)' $api
+}
+
+# Relative links of the documents whose target does not exist.
+broken_links() {
+    local document target
+    for document in README.md docs/*.md; do
+        [ -f "$document" ] || continue
+        grep -oE '\]\([^)#:]+' "$document" | sed 's/^](//' | while read -r target; do
+            [ -e "$(dirname "$document")/$target" ] || echo "$document: $target"
+        done
+    done
+}
+
+# The part of config.md that permitd prints.
+written_settings() { sed -n '/<!-- settings: begin/,/<!-- settings: end/p' docs/config.md | sed '1d;$d'; }
+
+check "openapi.json is JSON of OpenAPI 3.1" jq -e '.openapi | startswith("3.1")' $api
+check "every \$ref of openapi.json leads somewhere" nothing "$(dangling_references)"
+check "operationIds are unique" nothing "$(jq -r '.paths[][] | .operationId? // empty' $api 2>/dev/null | sort | uniq -d)"
+check "openapi.json carries the version of the code" same_lines "$(jq -r .info.version $api)" "$(cat VERSION)"
+check "protocol.md and openapi.json know the same routes" same_lines "$(protocol_routes)" "$(api_routes)"
+check "protocol.md and openapi.json know the same problems" same_lines "$(protocol_problems)" "$(api_problems)"
+check "each problem has the status it has in the code" \
+    nothing "$(comm -23 <(protocol_problem_statuses | sort) <(code_problem_statuses | sort))"
+check "links between documents lead somewhere" nothing "$(broken_links)"
+check "config.md is what permitd --print-config-markdown prints" \
+    same_lines "$(written_settings)" "$("$build/permitd" --print-config-markdown)"
+
+echo "docs: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Builds permitd with warnings as errors and runs its tests; the last line is `N passed, N failed`.
+#
+#     tests/run.sh [--preset NAME] [SUITE ...]
+#
+# Without names: all suites of the table below. --preset asan or tsan: under the sanitizers (CMakePresets.json). Installs
+# what is missing with scripts/packages.sh. Needs no server that it does not start itself. Output of each suite:
+# BUILD/test-logs/SUITE.log.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+# suite      counts     seconds  command; {bin} is BUILD/tests, {build} is BUILD
+#            criterion: the line "Synthesis" of Criterion
+#            lines:     the last line "... N passed, N failed"
+#            exit:      one test, passed if it exits 0
+suites='
+docs         lines       60  tests/docs/run.sh
+unit_base    criterion   60  {bin}/unit/unit_base
+unit_core    criterion   60  {bin}/unit/unit_core
+plan_model   criterion  240  {bin}/unit/plan_model
+store        criterion  180  {bin}/store/store
+http         criterion  180  {bin}/http/http
+cli          lines      240  tests/cli/run.sh
+right        lines      240  {bin}/torture/right
+durable      lines      300  {bin}/torture/durable
+quickstart   exit       180  examples/quickstart.sh
+'
+
+usage() {
+    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+    exit 64
+}
+
+preset=release
+chosen=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --preset)
+        [ $# -gt 1 ] || usage
+        preset=$2
+        shift
+        ;;
+    -*) usage ;;
+    *)
+        grep -q "^$1 " <<<"$suites" || { echo "run.sh: no suite $1" >&2 && exit 64; }
+        chosen+=("$1")
+        ;;
+    esac
+    shift
+done
+case "$preset" in
+release) build=$PWD/build ;;
+*) build=$PWD/build-$preset ;;
+esac
+export PERMIT_BUILD=$build # for the suites that are scripts
+logs=$build/test-logs
+
+passed=0
+failed=0
+
+finish() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+# One step before the tests: its output only if it fails, and then there is nothing to test.
+prepare() {
+    local log=$logs/$1.log
+    shift
+    if ! "$@" >"$log" 2>&1 </dev/null; then
+        tail -n 200 "$log"
+        echo "run.sh: failed: $*"
+        failed=1
+        finish
+    fi
+}
+
+configure() {
+    local generator=()
+    [ -f "$build/CMakeCache.txt" ] || generator=(-G Ninja)
+    cmake --preset "$preset" "${generator[@]}"
+}
+
+# number_before WORD FILE: N of the last "N WORD" in the last line of FILE that has one.
+number_before() {
+    grep -aE "[0-9]+ passed, [0-9]+ failed" "$2" | tail -n 1 | grep -aoE "[0-9]+ $1" | grep -oE '[0-9]+'
+}
+
+# number_after WORD FILE: N of "WORD: N" in Criterion's synthesis.
+number_after() {
+    grep -a 'Synthesis:' "$2" | tail -n 1 | grep -aoE "$1: [0-9]+" | grep -oE '[0-9]+'
+}
+
+# Sets good and bad to what a finished suite reports; a suite that reports nothing, or that fails without saying in which
+# test, has one failure.
+count() {
+    local how=$1 log=$2 status=$3
+    good=0
+    bad=0
+    case "$how" in
+    criterion)
+        good=$(number_after Passing "$log")
+        bad=$(($(number_after Failing "$log") + $(number_after Crashing "$log")))
+        ;;
+    lines)
+        good=$(number_before passed "$log")
+        bad=$(number_before failed "$log")
+        ;;
+    exit) [ "$status" -ne 0 ] || good=1 ;;
+    esac
+    good=${good:-0}
+    bad=${bad:-0}
+    if [ "$bad" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$good" -eq 0 ]; }; then
+        bad=1
+    fi
+}
+
+run_suite() {
+    local name=$1 how=$2 seconds=$3
+    shift 3
+    local command=("${@//\{bin\}/$build/tests}")
+    command=("${command[@]//\{build\}/$build}")
+    [ "$how" != criterion ] || command+=(--color=never --ascii)
+    local log=$logs/$name.log started=$SECONDS status=0 note=''
+    timeout -k 10 "$seconds" "${command[@]}" >"$log" 2>&1 </dev/null || status=$?
+    count "$how" "$log" "$status"
+    case "$status" in
+    124 | 137) note=", not done after $seconds s" ;;
+    126 | 127) note=", could not be run" ;;
+    esac
+    if [ "$bad" -gt 0 ]; then
+        echo "---- $name (exit $status$note)"
+        tail -n 200 "$log"
+        echo "----"
+    fi
+    printf '%-12s %5d passed %5d failed %5d s%s\n' "$name" "$good" "$bad" $((SECONDS - started)) "$note"
+    passed=$((passed + good))
+    failed=$((failed + bad))
+}
+
+mkdir -p "$logs"
+prepare packages scripts/packages.sh test
+prepare configure configure
+prepare build cmake --build "$build" -j 2
+
+while read -r name how seconds command; do
+    [ -n "$name" ] || continue
+    [ ${#chosen[@]} -eq 0 ] || [[ " ${chosen[*]} " == *" $name "* ]] || continue
+    # shellcheck disable=SC2086 # a command of the table is words
+    run_suite "$name" "$how" "$seconds" $command
+done <<<"$suites"
+finish
