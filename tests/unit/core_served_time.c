@@ -71,8 +71,9 @@ static int64_t generate_step(uint64_t *state, bool *ret_jump)
 }
 
 /*
- * P8: "a jump of the database's clock [...] shortens it by at most 5 s". Between ticks nobody may see T fall either, as
- * long as the clock itself does not go back by itself between two looks without a tick; then T stays within the leap.
+ * P8: "a jump of the database's clock [...] shortens it by at most 5 s". From tick to tick it never goes back, and
+ * loses no time that passes. (Between two ticks a clock that goes back takes it back as well, at most to what it was at
+ * the tick: see below. That lengthens a permit and never shortens one.)
  */
 Test(served_time, moves_at_most_five_seconds_a_jump_and_never_back_over_ticks)
 {
