@@ -16,8 +16,7 @@ static void *member(const struct config_row *row, void *settings)
     return (char *)settings + row->offset;
 }
 
-/* Values ------------------------------------------------------------------------------------------------------------
- */
+/* --- values --- */
 
 static bool parse_bool(const char *text, bool *ret_value)
 {
@@ -136,8 +135,7 @@ static bool set_or_say(const struct config_row *row, void *settings, const char 
     return false;
 }
 
-/* Names -------------------------------------------------------------------------------------------------------------
- */
+/* --- names --- */
 
 static const struct config_row *find_row(const struct config_table *table, const char *name)
 {
@@ -218,8 +216,7 @@ static const struct config_row *nearest_row(const struct config_table *table, co
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < table->count; i++) {
         char known[NAME_SIZE];
-        copy_name(table->rows[i].name, strlen(table->rows[i].name), '_', '_', known);
-        size_t away = unlikeness(name, known);
+        size_t away = unlikeness(name, file_name(&table->rows[i], known));
         if (away < least) {
             least = away;
             nearest = &table->rows[i];
@@ -242,8 +239,7 @@ static void say_unknown(const struct config_table *table, const char *name, stru
         buf_printf(message, "; the nearest is %s%s", prefix, form(row, near));
 }
 
-/* Life --------------------------------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 bool config_init(const struct config_table *table, void *settings, struct buf *message)
 {
@@ -271,8 +267,7 @@ void config_release(const struct config_table *table, void *settings)
         }
 }
 
-/* File --------------------------------------------------------------------------------------------------------------
- */
+/* --- file --- */
 
 /* A file while inih reads it. */
 struct ini_file {
@@ -370,8 +365,7 @@ bool config_load_file(const struct config_table *table, void *settings, const ch
     return loaded;
 }
 
-/* Environment -------------------------------------------------------------------------------------------------------
- */
+/* --- environment --- */
 
 static const struct config_row *find_variable(const struct config_table *table, struct bytes name)
 {
@@ -418,8 +412,7 @@ bool config_load_environment(const struct config_table *table, void *settings, s
     return true;
 }
 
-/* Command line ------------------------------------------------------------------------------------------------------
- */
+/* --- command line --- */
 
 static const struct config_row *find_flag(const struct config_table *table, struct bytes name)
 {
@@ -458,8 +451,7 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
     return false;
 }
 
-/* Reload ------------------------------------------------------------------------------------------------------------
- */
+/* --- reload --- */
 
 static size_t member_size(const struct config_row *row)
 {
@@ -504,8 +496,7 @@ void config_reload(const struct config_table *table, void *settings, void *fresh
     }
 }
 
-/* Printing ----------------------------------------------------------------------------------------------------------
- */
+/* --- printing --- */
 
 static void print_placeholder(const struct config_row *row, const char *separator, struct buf *out)
 {
