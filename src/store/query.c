@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads for status and lists. Each is one packet: the rows, and last the clock (two packets for the list of requests:
+ * which ones, and then all of them). The index that a statement walks is named in it or is the primary key; tests/store
+ * asks EXPLAIN. Values are integers and x'..' literals.
+ */
+#include "store/query.h"
+
+#include <stdlib.h>
+
+#include "store/rows.h"
+
+enum {
+    SQL_MAX = 1 << 20,
+    PREFIX_MAX = 255, /* bytes of a name */
+};
+
+#define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
+
+/* Walks permit_state, which ends in the primary key: the first entry is the smallest live token. MIN() would read them
+ * all. */
+#define FLOOR_OF_S                                                                                                     \
+    "COALESCE((SELECT f.id FROM permit f FORCE INDEX (permit_state) WHERE f.semaphore_id=s.id AND f.state=1"           \
+    " ORDER BY f.id LIMIT 1),s.next_permit_id)"
+
+#define ALL_OF_SEMAPHORE                                                                                               \
+    "SELECT " ROW_SEMAPHORE_COLUMNS "," FLOOR_OF_S " FROM semaphore s FORCE INDEX (semaphore_name) "
+
+/* --- running and reading --- */
+
+static enum permit_status query_send(struct session *session, struct buf *sql)
+{
+    return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
+}
+
+/* The statement after the rows. */
+static enum permit_status query_read_time(struct session *session, struct query_time *ret_time)
+{
+    struct row_reader reader = {.at = 0};
+    enum permit_status status = session_next(session);
+    if (status != PERMIT_OK)
+        return status;
+    if (!row_step(&reader, session))
+        return PERMIT_INTERNAL; /* the row of `cluster` is made with the table */
+    struct query_time time;
+    time.now = row_i64(&reader);
+    time.clock.tick_at = row_i64(&reader);
+    time.clock.offset_us = row_i64(&reader);
+    *ret_time = time;
+    return PERMIT_OK;
+}
+
+/* Ends the packet and the text; the first failure counts. */
+static enum permit_status query_end(struct session *session, struct buf *sql, enum permit_status status)
+{
+    enum permit_status finished = session_finish(session);
+    buf_release(sql);
+    return status != PERMIT_OK ? status : finished;
+}
+
+/* How many rows the current statement has returned. */
+static size_t row_count(const struct session *session)
+{
+    return (size_t)session_affected(session);
+}
+
+/* --- semaphores --- */
+
+static void read_semaphore_row(struct row_reader *reader, struct semaphore_row *ret_row)
+{
+    row_semaphore(reader, &ret_row->semaphore);
+    ret_row->floor = row_u64(reader);
+}
+
+static enum permit_status read_semaphore_rows(struct session *session, struct arena *arena,
+                                              struct semaphore_row **ret_rows, size_t *ret_count)
+{
+    size_t count = row_count(session);
+    struct semaphore_row *rows = arena_array(arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    for (size_t i = 0; i < count && row_step(&reader, session); i++)
+        read_semaphore_row(&reader, &rows[i]);
+    if (reader.broken)
+        return PERMIT_NO_MEMORY;
+    *ret_rows = rows;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+static enum permit_status run_semaphores(struct session *session, struct buf *sql, struct arena *arena,
+                                         struct semaphore_row **ret_rows, size_t *ret_count,
+                                         struct query_time *ret_time)
+{
+    enum permit_status status = query_send(session, sql);
+    if (status == PERMIT_OK)
+        status = read_semaphore_rows(session, arena, ret_rows, ret_count);
+    if (status == PERMIT_OK)
+        status = query_read_time(session, ret_time);
+    return query_end(session, sql, status);
+}
+
+enum permit_status query_semaphore(struct session *session, struct bytes name, struct arena *arena,
+                                   struct semaphore_row *ret_row, struct query_time *ret_time)
+{
+    struct buf sql;
+    struct semaphore_row *rows = NULL;
+    size_t count = 0;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, ALL_OF_SEMAPHORE "WHERE s.name=");
+    sql_bytes(&sql, name);
+    buf_append_text(&sql, ";" SQL_CLOCK);
+    enum permit_status status = run_semaphores(session, &sql, arena, &rows, &count, ret_time);
+    if (status != PERMIT_OK)
+        return status;
+    if (count == 0 || rows[0].semaphore.retired_at != NEVER)
+        return PERMIT_UNKNOWN_SEMAPHORE;
+    *ret_row = rows[0];
+    return PERMIT_OK;
+}
+
+/* The names that begin with `prefix` lie in [prefix, end): end is the prefix with its last byte that can be raised,
+ * raised. */
+static void sql_prefix(struct buf *sql, struct bytes prefix)
+{
+    char end[PREFIX_MAX];
+    size_t length = prefix.length;
+    if (length == 0 || length > sizeof end)
+        return;
+    buf_append_text(sql, " AND s.name>=");
+    sql_bytes(sql, prefix);
+    memcpy(end, prefix.data, length);
+    while (length > 0 && (unsigned char)end[length - 1] == 0xff)
+        length--;
+    if (length == 0)
+        return;
+    end[length - 1] = (char)(end[length - 1] + 1);
+    buf_append_text(sql, " AND s.name<");
+    sql_bytes(sql, (struct bytes){end, length});
+}
+
+enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
+                                    struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
+                                    struct query_time *ret_time)
+{
+    struct buf sql;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, ALL_OF_SEMAPHORE "WHERE s.name>");
+    sql_bytes(&sql, after);
+    sql_prefix(&sql, prefix);
+    /* No name is so long: nothing begins with it. */
+    buf_printf(&sql, " AND s.retired_at IS NULL%s ORDER BY s.name LIMIT %u;" SQL_CLOCK,
+               prefix.length > PREFIX_MAX ? " AND FALSE" : "", limit);
+    return run_semaphores(session, &sql, arena, ret_rows, ret_count, ret_time);
+}
+
+/* --- holders --- */
+
+static enum permit_status read_holders(struct session *session, struct arena *arena, struct holder_row **ret_rows,
+                                       size_t *ret_count)
+{
+    size_t count = row_count(session);
+    struct holder_row *rows = arena_array(arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
+        row_permit(&reader, &rows[i].permit);
+        row_request(&reader, &rows[i].request);
+    }
+    if (reader.broken)
+        return PERMIT_NO_MEMORY;
+    *ret_rows = rows;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+/* The id of a semaphore in service, by name. */
+static void sql_semaphore_id(struct buf *sql, struct bytes name)
+{
+    buf_append_text(sql, "SELECT id FROM semaphore FORCE INDEX (semaphore_name) WHERE retired_at IS NULL AND name=");
+    sql_bytes(sql, name);
+}
+
+/* Walks permit_state in the order of tokens, then the primary key of each request. */
+static void holders_sql(struct buf *sql, struct bytes semaphore, uint64_t after, unsigned limit)
+{
+    sql_semaphore_id(sql, semaphore);
+    buf_append_text(sql, ";SELECT STRAIGHT_JOIN " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS
+                         " FROM permit p FORCE INDEX (permit_state)"
+                         " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+                         " WHERE p.state=1 AND p.semaphore_id=(");
+    sql_semaphore_id(sql, semaphore);
+    buf_append_text(sql, ") AND p.id>");
+    buf_append_u64(sql, after);
+    buf_printf(sql, " ORDER BY p.id LIMIT %u;" SQL_CLOCK, limit);
+}
+
+enum permit_status query_holders(struct session *session, struct bytes semaphore, uint64_t after, unsigned limit,
+                                 struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
+                                 struct query_time *ret_time)
+{
+    struct buf sql;
+    struct holder_row *rows = NULL;
+    size_t count = 0;
+    buf_init(&sql, SQL_MAX);
+    holders_sql(&sql, semaphore, after, limit);
+    enum permit_status status = query_send(session, &sql);
+    if (status == PERMIT_OK && row_count(session) == 0)
+        status = PERMIT_UNKNOWN_SEMAPHORE;
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    if (status == PERMIT_OK)
+        status = read_holders(session, arena, &rows, &count);
+    if (status == PERMIT_OK)
+        status = query_read_time(session, ret_time);
+    status = query_end(session, &sql, status);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_rows = rows;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+/* --- requests --- */
+
+/* Requests with all their permits and the names of their semaphores; the permits of one follow each other, by name. */
+#define ALL_OF_REQUEST                                                                                                 \
+    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS ",s.name FROM permit_request r %s"              \
+    " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"                                     \
+    " LEFT JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id WHERE "
+
+/* What is read so far. A row has room for each of the arrays: there are at most as many of anything as rows. */
+struct request_list {
+    struct request *requests;
+    struct bytes **names; /* names[i][j]: of the semaphore of permit j of request i */
+    size_t count;
+    struct permit *free_permits;
+    struct bytes *free_names;
+};
+
+static bool request_list_init(struct request_list *list, size_t row_total, struct arena *arena)
+{
+    *list = (struct request_list){
+        .requests = arena_array(arena, row_total, sizeof *list->requests),
+        .names = arena_array(arena, row_total, sizeof *list->names),
+        .free_permits = arena_array(arena, row_total, sizeof *list->free_permits),
+        .free_names = arena_array(arena, row_total, sizeof *list->free_names),
+    };
+    return row_total == 0 || (list->requests && list->names && list->free_permits && list->free_names);
+}
+
+static void request_list_add_row(struct request_list *list, struct row_reader *reader)
+{
+    uint64_t id = column_u64(reader->row.columns[0]);
+    if (list->count == 0 || list->requests[list->count - 1].id != id) {
+        row_request(reader, &list->requests[list->count]);
+        list->requests[list->count].permits = list->free_permits;
+        list->names[list->count++] = list->free_names;
+    }
+    reader->at = ROW_REQUEST_COUNT;
+    if (!reader->row.columns[ROW_REQUEST_COUNT].data) /* a tombstone has no permits */
+        return;
+    row_permit(reader, list->free_permits++);
+    *list->free_names++ = row_bytes(reader);
+    list->requests[list->count - 1].permit_count++;
+}
+
+static enum permit_status read_requests(struct session *session, struct arena *arena, struct request_list *ret_list)
+{
+    struct row_reader reader = {.arena = arena};
+    if (!request_list_init(ret_list, row_count(session), arena))
+        return PERMIT_NO_MEMORY;
+    while (row_step(&reader, session))
+        request_list_add_row(ret_list, &reader);
+    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
+}
+
+static enum permit_status run_requests(struct session *session, struct buf *sql, struct arena *arena,
+                                       struct request_list *ret_list, struct query_time *ret_time)
+{
+    enum permit_status status = query_send(session, sql);
+    if (status == PERMIT_OK)
+        status = read_requests(session, arena, ret_list);
+    if (status == PERMIT_OK)
+        status = query_read_time(session, ret_time);
+    return query_end(session, sql, status);
+}
+
+enum permit_status query_request(struct session *session, struct bytes external_id, struct arena *arena,
+                                 struct request *ret_request, struct bytes **ret_names, struct query_time *ret_time)
+{
+    struct buf sql;
+    struct request_list list;
+    buf_init(&sql, SQL_MAX);
+    buf_printf(&sql, ALL_OF_REQUEST "r.external_id=", "FORCE INDEX (permit_request_external_id)");
+    sql_bytes(&sql, external_id);
+    buf_append_text(&sql, " ORDER BY s.name;" SQL_CLOCK);
+    enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
+    if (status != PERMIT_OK)
+        return status;
+    if (list.count == 0)
+        return PERMIT_UNKNOWN_REQUEST;
+    *ret_request = list.requests[0];
+    *ret_names = list.names[0];
+    return PERMIT_OK;
+}
+
+static void sql_state(struct buf *sql, const char *column, int state)
+{
+    if (state)
+        buf_printf(sql, " AND %s=%d", column, state);
+    else
+        buf_printf(sql, " AND %s IN (1,2)", column); /* so that an index that begins with the state serves */
+}
+
+/*
+ * By semaphore. Its holders are few of many, found by permit_state, or many of many, met on a walk of permit_request,
+ * which has the order asked for: the optimizer counts. Those that ended are many; on the walk the index alone tells
+ * them apart.
+ */
+static void ids_by_semaphore_sql(struct buf *sql, const struct request_filter *filter)
+{
+    buf_printf(sql, "SELECT p.permit_request_id FROM permit p %s WHERE p.semaphore_id=(",
+               filter->state == REQUEST_ACQUIRED ? "USE INDEX (permit_state,permit_request)"
+                                                 : "FORCE INDEX (permit_request)");
+    sql_semaphore_id(sql, filter->semaphore);
+    buf_append_text(sql, ")");
+    sql_state(sql, "p.state", filter->state);
+    buf_append_text(sql, " AND p.permit_request_id>");
+    buf_append_u64(sql, filter->after);
+    buf_printf(sql, " ORDER BY p.permit_request_id LIMIT %u", filter->limit);
+}
+
+/* By owner, and perhaps semaphore: permit_request_owner has all that is asked for; permit_request says which
+ * semaphores. */
+static void ids_by_owner_sql(struct buf *sql, const struct request_filter *filter)
+{
+    buf_append_text(sql, "SELECT STRAIGHT_JOIN r.id FROM permit_request r FORCE INDEX (permit_request_owner)");
+    if (filter->semaphore.data) {
+        buf_append_text(sql, " JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
+                             " AND p.semaphore_id=(");
+        sql_semaphore_id(sql, filter->semaphore);
+        buf_append_text(sql, ")");
+    }
+    buf_append_text(sql, " WHERE r.owner=");
+    sql_bytes(sql, filter->owner);
+    sql_state(sql, "r.state", filter->state);
+    buf_append_text(sql, " AND r.id>");
+    buf_append_u64(sql, filter->after);
+    buf_printf(sql, " ORDER BY r.id LIMIT %u", filter->limit);
+}
+
+/* All, or all of one state: few of many are found by state, many of many by walking the primary key. */
+static void ids_sql(struct buf *sql, const struct request_filter *filter)
+{
+    buf_printf(sql, "SELECT r.id FROM permit_request r %s WHERE r.id>",
+               filter->state ? "USE INDEX (PRIMARY,permit_request_due)" : "FORCE INDEX (PRIMARY)");
+    buf_append_u64(sql, filter->after);
+    if (filter->state)
+        buf_printf(sql, " AND r.state=%d", filter->state);
+    buf_printf(sql, " ORDER BY r.id LIMIT %u", filter->limit);
+}
+
+static void filter_sql(struct buf *sql, const struct request_filter *filter)
+{
+    if (filter->owner.data)
+        ids_by_owner_sql(sql, filter);
+    else if (filter->semaphore.data)
+        ids_by_semaphore_sql(sql, filter);
+    else
+        ids_sql(sql, filter);
+}
+
+/* The ids that the filter lets through, ascending. */
+static enum permit_status query_ids(struct session *session, const struct request_filter *filter, struct arena *arena,
+                                    uint64_t **ret_ids, size_t *ret_count)
+{
+    struct buf sql;
+    struct session_row row;
+    buf_init(&sql, SQL_MAX);
+    filter_sql(&sql, filter);
+    enum permit_status status = query_send(session, &sql);
+    if (status == PERMIT_OK) {
+        size_t count = row_count(session);
+        uint64_t *ids = arena_array(arena, count, sizeof *ids);
+        for (size_t i = 0; ids && i < count && session_row(session, &row); i++)
+            ids[i] = column_u64(row.columns[0]);
+        *ret_ids = ids;
+        *ret_count = count;
+        status = count == 0 || ids ? PERMIT_OK : PERMIT_NO_MEMORY;
+    }
+    return query_end(session, &sql, status);
+}
+
+enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
+                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                  struct query_time *ret_time)
+{
+    struct buf sql;
+    struct request_list list;
+    uint64_t *ids = NULL;
+    size_t count = 0;
+    enum permit_status status = query_ids(session, filter, arena, &ids, &count);
+    if (status != PERMIT_OK)
+        return status;
+    buf_init(&sql, SQL_MAX);
+    buf_printf(&sql, ALL_OF_REQUEST "r.id IN (0", "FORCE INDEX (PRIMARY)");
+    for (size_t i = 0; i < count; i++)
+        buf_printf(&sql, ",%llu", (unsigned long long)ids[i]);
+    buf_append_text(&sql, ") ORDER BY r.id,s.name;" SQL_CLOCK);
+    status = run_requests(session, &sql, arena, &list, ret_time);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_requests = list.requests;
+    *ret_names = list.names;
+    *ret_count = list.count;
+    return PERMIT_OK;
+}
+
+/* --- fence --- */
+
+/* The floor of one slot: who holds it; if nobody does, whoever is next. */
+static void fence_floor_sql(struct buf *sql, uint32_t slot)
+{
+    if (slot == 0)
+        buf_append_text(sql, FLOOR_OF_S);
+    else
+        buf_printf(sql,
+                   "COALESCE((SELECT l.permit_id FROM slot l WHERE l.semaphore_id=s.id AND l.number=%u),"
+                   "s.next_permit_id)",
+                   slot);
+}
+
+/* Walks the unique name, then the primary keys. A retired semaphore still knows its tokens. */
+static void fence_sql(struct buf *sql, struct bytes semaphore, uint64_t token, uint32_t slot)
+{
+    buf_append_text(sql, "SELECT STRAIGHT_JOIN ");
+    fence_floor_sql(sql, slot);
+    buf_append_text(sql, ",p.id,p.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
+                         " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=s.id AND p.id=");
+    buf_append_u64(sql, token);
+    buf_append_text(sql, " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE s.name=");
+    sql_bytes(sql, semaphore);
+}
+
+/* True if a permit's slots, as its row has them, include this one. */
+static bool slots_include(struct bytes text, uint32_t slot, struct arena *arena)
+{
+    struct slots slots;
+    if (!slots_parse(text, arena, &slots))
+        return false;
+    for (uint32_t i = 0; i < slots.count; i++)
+        if (slots.numbers[i] == slot)
+            return true;
+    return false;
+}
+
+static bool fence_read_row(struct session *session, uint32_t slot, struct fence_row *ret_row)
+{
+    enum { CHUNK = 4096, LIMIT = 64 * 1024 };
+    struct arena arena;
+    struct row_reader reader = {.at = 0};
+    if (!row_step(&reader, session))
+        return false;
+    struct fence_row row = {.floor = row_u64(&reader)};
+    row.known = row_column(&reader).data != NULL;
+    row.state = (enum request_state)row_u64(&reader);
+    row.end_reason = (enum end_reason)row_u64(&reader);
+    arena_init(&arena, CHUNK, LIMIT);
+    if (row.known && slot != 0)
+        row.known = slots_include(row_column(&reader), slot, &arena);
+    arena_release(&arena);
+    row.live = row.known && row.state == REQUEST_ACQUIRED;
+    *ret_row = row;
+    return true;
+}
+
+enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
+                               struct fence_row *ret_row)
+{
+    struct buf sql;
+    buf_init(&sql, SQL_MAX);
+    fence_sql(&sql, semaphore, token, slot);
+    enum permit_status status = query_send(session, &sql);
+    if (status == PERMIT_OK && !fence_read_row(session, slot, ret_row))
+        status = PERMIT_UNKNOWN_SEMAPHORE;
+    return query_end(session, &sql, status);
+}
+
+/* --- ready --- */
+
+enum permit_status query_ready(struct session *session)
+{
+    struct session_row row;
+    bool writable = false;
+    enum permit_status status =
+        session_send(session, BYTES("SELECT @@global.read_only,offset_us FROM cluster WHERE id=1"));
+    if (status == PERMIT_OK && session_row(session, &row))
+        writable = bytes_equal(row.columns[0], BYTES("0")) || bytes_equal(row.columns[0], BYTES("OFF"));
+    enum permit_status finished = session_finish(session);
+    if (status == PERMIT_OK)
+        status = finished;
+    return status == PERMIT_OK && !writable ? PERMIT_DATABASE_UNAVAILABLE : status;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/rows.h"
+
+bool row_step(struct row_reader *reader, struct session *session)
+{
+    reader->at = 0;
+    return !reader->broken && session_row(session, &reader->row);
+}
+
+struct bytes row_column(struct row_reader *reader)
+{
+    return reader->row.columns[reader->at++];
+}
+
+uint64_t row_u64(struct row_reader *reader)
+{
+    return column_u64(row_column(reader));
+}
+
+int64_t row_i64(struct row_reader *reader)
+{
+    return column_i64(row_column(reader));
+}
+
+int64_t row_i64_or(struct row_reader *reader, int64_t if_null)
+{
+    struct bytes column = row_column(reader);
+    return column.data ? column_i64(column) : if_null;
+}
+
+struct bytes row_bytes(struct row_reader *reader)
+{
+    struct bytes column = row_column(reader);
+    if (!column.data)
+        return column;
+    struct bytes copy = arena_copy(reader->arena, column);
+    reader->broken |= !copy.data;
+    return copy;
+}
+
+void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore)
+{
+    ret_semaphore->id = row_u64(reader);
+    ret_semaphore->name = row_bytes(reader);
+    ret_semaphore->kind = (enum semaphore_kind)row_u64(reader);
+    ret_semaphore->queue = (enum semaphore_queue)row_u64(reader);
+    ret_semaphore->capacity = row_i64(reader);
+    ret_semaphore->in_use = row_i64(reader);
+    ret_semaphore->next_permit_id = row_u64(reader);
+    ret_semaphore->version = row_u64(reader);
+    ret_semaphore->config_version = row_u64(reader);
+    ret_semaphore->next_due_at = row_i64_or(reader, NEVER);
+    ret_semaphore->first_free = (uint32_t)row_u64(reader);
+    ret_semaphore->default_ttl_ms = row_i64(reader);
+    ret_semaphore->max_ttl_ms = row_i64_or(reader, -1);
+    ret_semaphore->grace_ms = row_i64(reader);
+    ret_semaphore->max_hold_ms = row_i64(reader);
+    ret_semaphore->paused_reason = row_bytes(reader);
+    ret_semaphore->note = row_bytes(reader);
+    ret_semaphore->retired_at = row_i64_or(reader, NEVER);
+}
+
+void row_request(struct row_reader *reader, struct request *ret_request)
+{
+    ret_request->id = row_u64(reader);
+    ret_request->external_id = row_bytes(reader);
+    struct bytes digest = row_column(reader);
+    ret_request->has_digest = digest.length == DIGEST_SIZE;
+    if (ret_request->has_digest)
+        memcpy(ret_request->digest, digest.data, DIGEST_SIZE);
+    ret_request->owner = row_bytes(reader);
+    ret_request->principal = row_bytes(reader);
+    ret_request->state = (enum request_state)row_u64(reader);
+    ret_request->end_reason = (enum end_reason)row_u64(reader);
+    ret_request->ttl_ms = row_i64_or(reader, TTL_NONE);
+    ret_request->due_at = row_i64_or(reader, NEVER);
+    ret_request->grace_ms = row_i64(reader);
+    ret_request->confirmed_at = row_i64_or(reader, NEVER);
+    ret_request->renewals = (uint32_t)row_u64(reader);
+    ret_request->replays = (uint32_t)row_u64(reader);
+    ret_request->acquired_at = row_i64_or(reader, NEVER);
+    ret_request->ended_at = row_i64_or(reader, NEVER);
+}
+
+void row_permit(struct row_reader *reader, struct permit *ret_permit)
+{
+    ret_permit->semaphore_id = row_u64(reader);
+    ret_permit->token = row_u64(reader);
+    ret_permit->count = row_i64(reader);
+    reader->broken |= !slots_parse(row_column(reader), reader->arena, &ret_permit->slots);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rows of the tables as the core's structs: the columns to select and the functions that read them, in the same order.
+ * A reader takes the columns of one row from left to right; after the row, `broken` says whether memory ran out.
+ */
+#ifndef STORE_ROWS_H
+#define STORE_ROWS_H
+
+#include "core/request.h"
+#include "store/session.h"
+#include "store/sql_text.h"
+
+/* Of `semaphore` s. */
+#define ROW_SEMAPHORE_COLUMNS                                                                                          \
+    "s.id,s.name,s.kind,s.queue,s.capacity,s.in_use,s.next_permit_id,s.version,s.config_version," SQL_US(              \
+        "s.next_due_at") ",s.first_free,s.default_ttl_ms,s.max_ttl_ms,s.grace_ms,s.max_hold_ms,s.paused_reason,s."     \
+                         "note," SQL_US("s.retired_at")
+
+/* Of `permit_request` r. */
+#define ROW_REQUEST_COLUMNS                                                                                            \
+    "r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms," SQL_US(                           \
+        "r.due_at") ",r.grace_ms," SQL_US("r.confirmed_at") ",r.renewals,r.replays," SQL_US("r.acquired_at") "," SQL_US("r.ended_at")
+
+/* Of `permit` p. */
+#define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots"
+
+enum { ROW_REQUEST_COUNT = 15, ROW_PERMIT_COUNT = 4 };
+
+struct row_reader {
+    struct session_row row;
+    unsigned at;
+    struct arena *arena; /* takes the copies */
+    bool broken;
+};
+
+/* Steps to the next row of the session's current statement. */
+bool row_step(struct row_reader *reader, struct session *session);
+struct bytes row_column(struct row_reader *reader);
+uint64_t row_u64(struct row_reader *reader);
+int64_t row_i64(struct row_reader *reader);
+int64_t row_i64_or(struct row_reader *reader, int64_t if_null);
+/* A copy; data NULL for NULL. */
+struct bytes row_bytes(struct row_reader *reader);
+
+void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore);
+/* Leaves its permits empty. */
+void row_request(struct row_reader *reader, struct request *ret_request);
+void row_permit(struct row_reader *reader, struct permit *ret_permit);
+#endif
