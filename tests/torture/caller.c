@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* Sending calls, reading what the answers assert, recording both. */
+#include "caller.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_SIZE = 128, BODY_SIZE = 512 };
+
+void caller_init(struct caller *caller, struct world *world, unsigned number)
+{
+    *caller =
+        (struct caller){.world = world, .random = world->seed * 0x9e3779b97f4a7c15u + number * 0xd1342543de82ef95u};
+    for (size_t i = 0; i < PERMITD_MAX; i++)
+        caller->http[i] = kit_http(0);
+}
+
+void caller_close(struct caller *caller)
+{
+    for (size_t i = 0; i < PERMITD_MAX; i++)
+        kit_http_close(&caller->http[i]);
+}
+
+unsigned caller_random(struct caller *caller, unsigned below)
+{
+    /* splitmix64 */
+    uint64_t x = caller->random += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return (unsigned)((x ^ (x >> 31)) % below);
+}
+
+struct job caller_new_job(struct caller *caller)
+{
+    return (struct job){.key = atomic_fetch_add(&caller->world->next_key, 1)};
+}
+
+void key_name(const struct world *world, unsigned key, char *text)
+{
+    snprintf(text, 64, "t%llu-%u", (unsigned long long)world->seed, key);
+}
+
+int semaphore_number(const struct facts *facts, const char *name)
+{
+    for (size_t i = 0; name && i < facts->count; i++)
+        if (!strcmp(facts->semaphores[i].name, name))
+            return (int)i;
+    return -1;
+}
+
+void make_semaphores(const struct facts *facts, unsigned port)
+{
+    struct kit_http http = kit_http(port);
+    for (size_t i = 0; i < facts->count; i++) {
+        const struct semaphore_facts *semaphore = &facts->semaphores[i];
+        char path[PATH_SIZE], body[BODY_SIZE];
+        struct reply reply;
+        snprintf(path, sizeof(path), "/v1/semaphores/%s", semaphore->name);
+        snprintf(body, sizeof(body), "{\"capacity\":%u,\"kind\":\"%s\",\"default_ttl\":\"1h\"}", semaphore->capacity,
+                 semaphore->slotted ? "slotted" : "counted");
+        if (!kit_http_put(&http, path, body, &reply) || reply.status != 201)
+            kit_fail("PUT %s: %d %s", path, reply.status, reply.body);
+        reply_release(&reply);
+    }
+    kit_http_close(&http);
+}
+
+/* ---- what an answer says ---- */
+
+static void read_slots(const char *body, size_t permit, struct share *share)
+{
+    char path[64];
+    for (size_t i = 0; i < SLOTS_MAX; i++) {
+        snprintf(path, sizeof(path), "permits.%zu.slots.%zu", permit, i);
+        int64_t slot = kit_json_int(body, path);
+        share->slots[i] = slot > 0 ? (unsigned)slot : 0;
+    }
+}
+
+/* False: the permit is not one that can have been asked for. */
+static bool read_share(const struct facts *facts, const char *body, size_t permit, struct share *ret_share)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "permits.%zu.semaphore", permit);
+    char *name = kit_json_text(body, path);
+    int semaphore = semaphore_number(facts, name);
+    free(name);
+    snprintf(path, sizeof(path), "permits.%zu.count", permit);
+    int64_t count = kit_json_int(body, path);
+    snprintf(path, sizeof(path), "permits.%zu.token", permit);
+    int64_t token = kit_json_int(body, path);
+    if (semaphore < 0 || count < 1 || token < 1)
+        return false;
+    *ret_share = (struct share){.semaphore = (unsigned)semaphore, .count = (unsigned)count, .token = (uint64_t)token};
+    if (facts->semaphores[semaphore].slotted)
+        read_slots(body, permit, ret_share);
+    return true;
+}
+
+/* A grant that cannot be read keeps no shares, and check_keys objects to it. */
+static void read_shares(const struct facts *facts, const char *body, struct call *call)
+{
+    long count = kit_json_length(body, "permits");
+    if (count < 1 || count > SHARES_MAX)
+        return;
+    for (long i = 0; i < count; i++)
+        if (!read_share(facts, body, (size_t)i, &call->shares[i]))
+            return;
+    call->share_count = (size_t)count;
+}
+
+static enum call_says says(enum call_kind kind, const struct reply *reply)
+{
+    if (reply->status == 200 || reply->status == 201)
+        return kit_json_text_is(reply->body, "state", "RELEASED") ? SAYS_ENDED
+               : kind == CALL_RELEASE                             ? SAYS_NOTHING
+                                                                  : SAYS_HELD;
+    if (reply->status == 410)
+        return SAYS_ENDED;
+    if (reply->status == 423)
+        return SAYS_NO_CAPACITY;
+    if (reply->status == 404 && kind == CALL_LOOK)
+        return SAYS_UNKNOWN;
+    return SAYS_NOTHING;
+}
+
+/* ---- calls ---- */
+
+struct request {
+    const char *method;
+    char path[PATH_SIZE];
+    char body[BODY_SIZE];
+};
+
+static void acquire_body(const struct world *world, const struct job *job, const char *key, char body[BODY_SIZE])
+{
+    int length = snprintf(body, BODY_SIZE, "{\"external_id\":\"%s\",\"owner\":\"torture\",\"permits\":[", key);
+    for (size_t i = 0; i < job->want_count; i++)
+        length += snprintf(body + length, BODY_SIZE - (size_t)length, "%s{\"semaphore\":\"%s\",\"count\":%u}",
+                           i ? "," : "", world->facts.semaphores[job->wants[i].semaphore].name, job->wants[i].count);
+    snprintf(body + length, BODY_SIZE - (size_t)length, "]}");
+}
+
+static struct request request_for(const struct world *world, enum call_kind kind, const struct job *job)
+{
+    static const char *const methods[] = {[CALL_ACQUIRE] = "POST", [CALL_RELEASE] = "DELETE", [CALL_LOOK] = "GET"};
+    struct request request = {.method = methods[kind]};
+    char key[64];
+    key_name(world, job->key, key);
+    if (kind == CALL_ACQUIRE)
+        acquire_body(world, job, key, request.body);
+    snprintf(request.path, sizeof(request.path), "/v1/requests%s%s", kind == CALL_ACQUIRE ? "" : "/",
+             kind == CALL_ACQUIRE ? "" : key);
+    return request;
+}
+
+/* The connection to that permitd, which may have another port by now. */
+static struct kit_http *connection_to(struct caller *caller, unsigned at)
+{
+    struct kit_http *http = &caller->http[at];
+    unsigned port = atomic_load(&caller->world->ports[at]);
+    if (http->port != port) {
+        kit_http_close(http);
+        http->port = port;
+    }
+    return http;
+}
+
+static void start_call(struct caller *caller, unsigned at, const struct request *request)
+{
+    (void)kit_http_send(connection_to(caller, at), request->method, request->path, NULL,
+                        request->body[0] ? request->body : NULL);
+}
+
+static enum call_says finish_call(struct caller *caller, unsigned at, const struct request *request, struct call *call)
+{
+    struct reply reply;
+    (void)kit_http_receive(&caller->http[at], request->method, &reply);
+    call->answered_us = kit_now_us();
+    call->status = reply.status;
+    call->says = says(call->kind, &reply);
+    if (call->says == SAYS_HELD)
+        read_shares(&caller->world->facts, reply.body, call);
+    history_add(&caller->history, call);
+    reply_release(&reply);
+    return call->says;
+}
+
+static enum call_says call_one(struct caller *caller, unsigned at, enum call_kind kind, const struct job *job)
+{
+    struct request request = request_for(caller->world, kind, job);
+    struct call call = {.kind = kind, .key = job->key, .sent_us = kit_now_us()};
+    start_call(caller, at, &request);
+    return finish_call(caller, at, &request, &call);
+}
+
+static enum call_says call_all(struct caller *caller, enum call_kind kind, const struct job *job)
+{
+    struct request request = request_for(caller->world, kind, job);
+    struct call call = {.kind = kind, .key = job->key, .sent_us = kit_now_us()};
+    enum call_says last = SAYS_NOTHING;
+    for (unsigned at = 0; at < caller->world->permitd_count; at++)
+        start_call(caller, at, &request);
+    for (unsigned at = 0; at < caller->world->permitd_count; at++) {
+        struct call copy = call;
+        last = finish_call(caller, at, &request, &copy);
+    }
+    return last;
+}
+
+enum call_says caller_acquire(struct caller *caller, unsigned at, const struct job *job)
+{
+    return call_one(caller, at, CALL_ACQUIRE, job);
+}
+
+enum call_says caller_release(struct caller *caller, unsigned at, const struct job *job)
+{
+    return call_one(caller, at, CALL_RELEASE, job);
+}
+
+enum call_says caller_look(struct caller *caller, unsigned at, const struct job *job)
+{
+    return call_one(caller, at, CALL_LOOK, job);
+}
+
+enum call_says caller_acquire_everywhere(struct caller *caller, const struct job *job)
+{
+    return call_all(caller, CALL_ACQUIRE, job);
+}
+
+enum call_says caller_release_everywhere(struct caller *caller, const struct job *job)
+{
+    return call_all(caller, CALL_RELEASE, job);
+}

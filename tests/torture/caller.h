@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* A client of the torture runs: HTTP calls to any of several permitd, each recorded in the client's own history. */
+#ifndef CALLER_H
+#define CALLER_H
+
+#include <stdatomic.h>
+
+#include "checkers.h"
+#include "testkit.h"
+
+enum { PERMITD_MAX = 3 };
+
+/* What all callers share. */
+struct world {
+    struct facts facts;
+    uint64_t seed; /* part of every key */
+    size_t permitd_count;
+    atomic_uint ports[PERMITD_MAX]; /* 0: not there at the moment */
+    atomic_uint next_key;
+};
+
+struct want {
+    unsigned semaphore;
+    unsigned count;
+};
+
+/* What is asked for under a key; always the same. */
+struct job {
+    unsigned key;
+    size_t want_count;
+    struct want wants[SHARES_MAX];
+};
+
+struct caller {
+    struct world *world;
+    struct kit_http http[PERMITD_MAX];
+    struct history history;
+    uint64_t random;
+};
+
+/* The number makes its choices differ from those of the others. */
+void caller_init(struct caller *caller, struct world *world, unsigned number);
+/* Closes its connections; the history stays for history_join. */
+void caller_close(struct caller *caller);
+/* 0 to below - 1. */
+unsigned caller_random(struct caller *caller, unsigned below);
+/* A new key; the wants are for the caller of this function to fill. */
+struct job caller_new_job(struct caller *caller);
+
+/* Each returns what the answer says, and records the call. `at` is the number of a permitd. */
+enum call_says caller_acquire(struct caller *caller, unsigned at, const struct job *job);
+enum call_says caller_release(struct caller *caller, unsigned at, const struct job *job);
+enum call_says caller_look(struct caller *caller, unsigned at, const struct job *job);
+/* The same request to all permitd at once; what the last answer says. */
+enum call_says caller_acquire_everywhere(struct caller *caller, const struct job *job);
+enum call_says caller_release_everywhere(struct caller *caller, const struct job *job);
+
+/* "t<seed>-<number>"; text has room for 64 bytes. */
+void key_name(const struct world *world, unsigned key, char *text);
+/* The number of the semaphore with this name; -1 if it is none of them. */
+int semaphore_number(const struct facts *facts, const char *name);
+/* PUTs all semaphores of the facts. */
+void make_semaphores(const struct facts *facts, unsigned port);
+#endif

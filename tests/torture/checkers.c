@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/* The checkers C1 and C4, what can be said of single keys, and the statuses. */
+#include "checkers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the whole history says about one key. Moments that never came are INT64_MAX. */
+struct key_facts {
+    int64_t first_asked;     /* an acquire was sent */
+    int64_t first_known;     /* an answer said that it is held */
+    int64_t release_sent;    /* the first one */
+    int64_t release_known;   /* the first one that was acknowledged */
+    const struct call *held; /* the answer of first_known */
+};
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void key_learn(struct key_facts *key, const struct call *call)
+{
+    if (call->kind == CALL_ACQUIRE)
+        key->first_asked = earlier(key->first_asked, call->sent_us);
+    if (call->kind == CALL_RELEASE) {
+        key->release_sent = earlier(key->release_sent, call->sent_us);
+        if (call->says == SAYS_ENDED)
+            key->release_known = earlier(key->release_known, call->answered_us);
+    }
+    if (call->says == SAYS_HELD && call->answered_us < key->first_known) {
+        key->first_known = call->answered_us;
+        key->held = call;
+    }
+}
+
+/* One per key; the caller frees them. */
+static struct key_facts *keys_of(const struct history *history, size_t *ret_count)
+{
+    size_t count = history_key_end(history);
+    struct key_facts *keys = calloc(count + 1, sizeof(*keys));
+    if (!keys)
+        abort();
+    for (size_t i = 0; i < count; i++)
+        keys[i] = (struct key_facts){INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, NULL};
+    for (size_t i = 0; i < history->count; i++)
+        key_learn(&keys[history->calls[i].key], &history->calls[i]);
+    *ret_count = count;
+    return keys;
+}
+
+/* ---- C1 ---- */
+
+/* Units of one thing, a semaphore or one of its slots, that begin or cease to be surely held. */
+struct edge {
+    int64_t at_us;
+    unsigned semaphore;
+    unsigned slot; /* 0: the semaphore as a whole */
+    int change;
+    unsigned key;
+};
+
+struct edges {
+    struct edge *list;
+    size_t count;
+};
+
+static int compare_edges(const void *a, const void *b)
+{
+    const struct edge *x = a, *y = b;
+    if (x->semaphore != y->semaphore)
+        return x->semaphore < y->semaphore ? -1 : 1;
+    if (x->slot != y->slot)
+        return x->slot < y->slot ? -1 : 1;
+    if (x->at_us != y->at_us)
+        return x->at_us < y->at_us ? -1 : 1;
+    /* At the same moment the end comes first: nobody can say that they overlapped. */
+    return x->change - y->change;
+}
+
+static void edges_add(struct edges *edges, const struct key_facts *key, unsigned number, const struct share *share,
+                      unsigned slot)
+{
+    int units = slot ? 1 : (int)share->count;
+    edges->list[edges->count++] = (struct edge){key->first_known, share->semaphore, slot, units, number};
+    edges->list[edges->count++] = (struct edge){key->release_sent, share->semaphore, slot, -units, number};
+}
+
+static void edges_add_key(struct edges *edges, const struct key_facts *key, unsigned number)
+{
+    for (size_t i = 0; i < key->held->share_count; i++) {
+        const struct share *share = &key->held->shares[i];
+        edges_add(edges, key, number, share, 0);
+        for (size_t j = 0; j < SLOTS_MAX && share->slots[j]; j++)
+            edges_add(edges, key, number, share, share->slots[j]);
+    }
+}
+
+static struct edges edges_of(const struct key_facts *keys, size_t count)
+{
+    struct edges edges = {calloc(count * SHARES_MAX * (SLOTS_MAX + 1) * 2 + 1, sizeof(struct edge)), 0};
+    if (!edges.list)
+        abort();
+    for (size_t i = 0; i < count; i++)
+        if (keys[i].held && keys[i].first_known < keys[i].release_sent)
+            edges_add_key(&edges, &keys[i], (unsigned)i);
+    qsort(edges.list, edges.count, sizeof(edges.list[0]), compare_edges);
+    return edges;
+}
+
+static bool overlap_fits(const struct edges *edges, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    long held = 0;
+    for (size_t i = 0; i < edges->count; i++) {
+        const struct edge *edge = &edges->list[i], *before = edge - 1;
+        if (i == 0 || before->semaphore != edge->semaphore || before->slot != edge->slot)
+            held = 0;
+        held += edge->change;
+        const struct semaphore_facts *semaphore = &facts->semaphores[edge->semaphore];
+        long room = edge->slot ? 1 : (long)semaphore->capacity;
+        if (held > room) {
+            snprintf(message, MESSAGE_SIZE, "%s, slot %u: %ld units held at once, capacity %ld, when key %u came",
+                     semaphore->name, edge->slot, held, room, edge->key);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool check_capacity(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    size_t count;
+    struct key_facts *keys = keys_of(history, &count);
+    struct edges edges = edges_of(keys, count);
+    bool fits = overlap_fits(&edges, facts, message);
+    free(edges.list);
+    free(keys);
+    return fits;
+}
+
+/* ---- C4 ---- */
+
+static bool shares_equal(const struct call *a, const struct call *b)
+{
+    if (a->share_count != b->share_count)
+        return false;
+    for (size_t i = 0; i < a->share_count; i++) {
+        const struct share *x = &a->shares[i], *y = &b->shares[i];
+        if (x->semaphore != y->semaphore || x->count != y->count || x->token != y->token ||
+            memcmp(x->slots, y->slots, sizeof(x->slots)))
+            return false;
+    }
+    return true;
+}
+
+bool check_keys(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    (void)facts;
+    size_t count;
+    struct key_facts *keys = keys_of(history, &count);
+    bool same = true;
+    for (size_t i = 0; i < history->count && same; i++) {
+        const struct call *call = &history->calls[i];
+        same = call->says != SAYS_HELD || (call->share_count && shares_equal(call, keys[call->key].held));
+        if (!same)
+            snprintf(message, MESSAGE_SIZE,
+                     "key %u: two answers name different permits (the first tokens: %llu and %llu)", call->key,
+                     (unsigned long long)keys[call->key].held->shares[0].token,
+                     (unsigned long long)call->shares[0].token);
+    }
+    free(keys);
+    return same;
+}
+
+/* One grant in one semaphore. */
+struct grant {
+    uint64_t token;
+    int64_t asked_us; /* before this it cannot have been granted */
+    int64_t known_us; /* after this it certainly was */
+    unsigned key;
+};
+
+static int compare_asked(const void *a, const void *b)
+{
+    const struct grant *x = a, *y = b;
+    return (x->asked_us > y->asked_us) - (x->asked_us < y->asked_us);
+}
+
+static int compare_known(const void *a, const void *b)
+{
+    const struct grant *x = *(const struct grant *const *)a, *y = *(const struct grant *const *)b;
+    return (x->known_us > y->known_us) - (x->known_us < y->known_us);
+}
+
+static int compare_token(const void *a, const void *b)
+{
+    const struct grant *x = *(const struct grant *const *)a, *y = *(const struct grant *const *)b;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+/* In `order`, sorted by token: no two alike. */
+static bool tokens_differ(struct grant **order, size_t count, const char *name, char message[MESSAGE_SIZE])
+{
+    qsort(order, count, sizeof(order[0]), compare_token);
+    for (size_t i = 1; i < count; i++)
+        if (order[i]->token == order[i - 1]->token) {
+            snprintf(message, MESSAGE_SIZE, "%s: token %llu was given to key %u and to key %u", name,
+                     (unsigned long long)order[i]->token, order[i - 1]->key, order[i]->key);
+            return false;
+        }
+    return true;
+}
+
+/* Walks the grants by when they were asked for, and beside them those that were known by then. */
+static bool tokens_rise(const struct grant *grants, struct grant **order, size_t count, const char *name,
+                        char message[MESSAGE_SIZE])
+{
+    const struct grant *largest = NULL;
+    size_t known = 0;
+    qsort(order, count, sizeof(order[0]), compare_known);
+    for (size_t i = 0; i < count; i++) {
+        for (; known < count && order[known]->known_us < grants[i].asked_us; known++)
+            if (!largest || order[known]->token > largest->token)
+                largest = order[known];
+        if (largest && grants[i].token <= largest->token) {
+            snprintf(message, MESSAGE_SIZE, "%s: key %u asked after key %u was known to have token %llu, and got %llu",
+                     name, grants[i].key, largest->key, (unsigned long long)largest->token,
+                     (unsigned long long)grants[i].token);
+            return false;
+        }
+    }
+    return true;
+}
+
+static size_t grants_of(const struct key_facts *keys, size_t key_count, unsigned semaphore, struct grant *ret_grants)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < key_count; i++)
+        for (size_t j = 0; keys[i].held && j < keys[i].held->share_count; j++) {
+            const struct share *share = &keys[i].held->shares[j];
+            if (share->semaphore == semaphore)
+                ret_grants[count++] =
+                    (struct grant){share->token, keys[i].first_asked, keys[i].first_known, (unsigned)i};
+        }
+    return count;
+}
+
+bool check_tokens(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    size_t key_count;
+    struct key_facts *keys = keys_of(history, &key_count);
+    struct grant *grants = calloc(key_count * SHARES_MAX + 1, sizeof(*grants));
+    struct grant **order = calloc(key_count * SHARES_MAX + 1, sizeof(struct grant *));
+    if (!grants || !order)
+        abort();
+    bool good = true;
+    for (unsigned s = 0; s < facts->count && good; s++) {
+        size_t count = grants_of(keys, key_count, s, grants);
+        qsort(grants, count, sizeof(grants[0]), compare_asked);
+        for (size_t i = 0; i < count; i++)
+            order[i] = &grants[i];
+        const char *name = facts->semaphores[s].name;
+        good = tokens_differ(order, count, name, message) && tokens_rise(grants, order, count, name, message);
+    }
+    free(order);
+    free(grants);
+    free(keys);
+    return good;
+}
+
+/* ---- single keys ---- */
+
+/* Why this call cannot be true, or NULL. */
+static const char *contradiction(const struct call *call, const struct key_facts *key)
+{
+    bool after_known = call->sent_us > key->first_known;
+    bool before_release = call->answered_us < key->release_sent;
+    if (call->says == SAYS_HELD && call->sent_us > key->release_known)
+        return "is held again after its release was acknowledged";
+    if (call->says == SAYS_ENDED && before_release)
+        return "has ended though nobody had released it";
+    if (call->says == SAYS_NO_CAPACITY && after_known && before_release)
+        return "got \"no capacity\" while it was held";
+    if (call->says == SAYS_UNKNOWN && (after_known || call->sent_us > key->release_known))
+        return "is unknown though it was granted or released";
+    return NULL;
+}
+
+bool check_ends(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    (void)facts;
+    size_t count;
+    struct key_facts *keys = keys_of(history, &count);
+    const char *why = NULL;
+    for (size_t i = 0; i < history->count && !why; i++) {
+        const struct call *call = &history->calls[i];
+        why = contradiction(call, &keys[call->key]);
+        if (why)
+            snprintf(message, MESSAGE_SIZE, "key %u %s (call sent at %lld us)", call->key, why,
+                     (long long)call->sent_us);
+    }
+    free(keys);
+    return !why;
+}
+
+/* The answers that a call may have in good weather; ends with 0. */
+static const int allowed[][8] = {
+    [CALL_ACQUIRE] = {200, 201, 410, 423, 0},
+    [CALL_RELEASE] = {200, 0},
+    [CALL_LOOK] = {200, 404, 0},
+};
+
+static bool status_allowed(const struct call *call, bool faults)
+{
+    for (const int *status = allowed[call->kind]; *status; status++)
+        if (*status == call->status)
+            return true;
+    return faults && (call->status == 0 || call->status == 429 || call->status == 503);
+}
+
+bool check_statuses(const struct history *history, bool faults, char message[MESSAGE_SIZE])
+{
+    static const char *const words[] = {"acquire", "release", "look"};
+    for (size_t i = 0; i < history->count; i++) {
+        const struct call *call = &history->calls[i];
+        if (status_allowed(call, faults))
+            continue;
+        snprintf(message, MESSAGE_SIZE, "%s of key %u was answered with status %d", words[call->kind], call->key,
+                 call->status);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Many clients through several permitd on one database: keys repeated by their own client, by strangers and at all
+ * permitd at once, one to three semaphores of small capacity in random order, releases early, late and twice. No
+ * faults: so no 5xx. The history is judged by the checkers, the tables by SQL, and at the end everything can be had
+ * again.
+ *
+ * right [--seed N] [--operations N] [--clients N] [--permitd N]
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "rows.h"
+
+enum { RECENT = 256, CLIENTS_MAX = 256 };
+
+static const struct semaphore_facts semaphores[] = {
+    {"one-a", 1, true}, {"one-b", 1, false},  {"two-a", 2, true},    {"two-b", 2, false},
+    {"two-c", 2, true}, {"seven-a", 7, true}, {"seven-b", 7, false}, {"seven-c", 7, true},
+};
+
+enum { SEMAPHORES = sizeof(semaphores) / sizeof(semaphores[0]) };
+
+struct run {
+    struct world world;
+    unsigned operations;
+    unsigned clients;
+    atomic_uint calls; /* made so far */
+    pthread_mutex_t mutex;
+    struct job recent[RECENT]; /* what strangers may meddle with; guarded by mutex */
+    unsigned recent_count;
+};
+
+struct client {
+    pthread_t thread;
+    struct run *run;
+    struct caller caller;
+};
+
+static void remember(struct run *run, const struct job *job)
+{
+    pthread_mutex_lock(&run->mutex);
+    run->recent[run->recent_count++ % RECENT] = *job;
+    pthread_mutex_unlock(&run->mutex);
+}
+
+static bool recall(struct run *run, struct caller *caller, struct job *ret_job)
+{
+    pthread_mutex_lock(&run->mutex);
+    unsigned count = run->recent_count < RECENT ? run->recent_count : RECENT;
+    if (count)
+        *ret_job = run->recent[caller_random(caller, count)];
+    pthread_mutex_unlock(&run->mutex);
+    return count > 0;
+}
+
+static bool job_wants(const struct job *job, unsigned semaphore)
+{
+    for (size_t i = 0; i < job->want_count; i++)
+        if (job->wants[i].semaphore == semaphore)
+            return true;
+    return false;
+}
+
+/* One to three different semaphores in random order. */
+static struct job random_job(struct caller *caller)
+{
+    struct job job = caller_new_job(caller);
+    size_t count = 1 + caller_random(caller, SHARES_MAX);
+    while (job.want_count < count) {
+        unsigned semaphore = caller_random(caller, SEMAPHORES);
+        if (job_wants(&job, semaphore))
+            continue;
+        unsigned most = semaphores[semaphore].capacity < 3 ? semaphores[semaphore].capacity : 3;
+        job.wants[job.want_count++] = (struct want){semaphore, 1 + caller_random(caller, most)};
+    }
+    return job;
+}
+
+static unsigned any_permitd(struct caller *caller)
+{
+    return caller_random(caller, (unsigned)caller->world->permitd_count);
+}
+
+/* True in so many of a hundred cases. */
+static bool chance(struct caller *caller, unsigned percent)
+{
+    return caller_random(caller, 100) < percent;
+}
+
+static void end_life(struct caller *caller, const struct job *job)
+{
+    if (chance(caller, 15))
+        caller_release_everywhere(caller, job);
+    else
+        caller_release(caller, any_permitd(caller), job);
+    if (chance(caller, 20))
+        caller_release(caller, any_permitd(caller), job);
+    if (chance(caller, 20))
+        caller_acquire(caller, any_permitd(caller), job);
+    if (chance(caller, 20))
+        caller_look(caller, any_permitd(caller), job);
+}
+
+/* A key from its first request to its last, with repetitions. */
+static void live(struct run *run, struct caller *caller)
+{
+    struct job job = random_job(caller);
+    enum call_says says = SAYS_NO_CAPACITY;
+    remember(run, &job);
+    for (unsigned tries = 0; says == SAYS_NO_CAPACITY && tries < 3; tries++) {
+        if (tries)
+            kit_sleep_ms((int)caller_random(caller, 4));
+        says = chance(caller, 30) ? caller_acquire_everywhere(caller, &job)
+                                  : caller_acquire(caller, any_permitd(caller), &job);
+    }
+    if (says == SAYS_HELD) {
+        if (chance(caller, 30))
+            caller_acquire(caller, any_permitd(caller), &job);
+        kit_sleep_ms((int)caller_random(caller, 5));
+    }
+    /* Those who give up release too: a copy of theirs may have been granted meanwhile. */
+    end_life(caller, &job);
+}
+
+/* Somebody else's key, seldom to its harm. */
+static void meddle(struct run *run, struct caller *caller)
+{
+    struct job job;
+    if (!recall(run, caller, &job))
+        return;
+    unsigned what = caller_random(caller, 10);
+    if (what < 6)
+        caller_acquire(caller, any_permitd(caller), &job);
+    else if (what < 9)
+        caller_look(caller, any_permitd(caller), &job);
+    else
+        caller_release(caller, any_permitd(caller), &job);
+}
+
+static void *client_run(void *context)
+{
+    struct client *client = context;
+    struct run *run = client->run;
+    size_t before = 0;
+    while (atomic_fetch_add(&run->calls, (unsigned)(client->caller.history.count - before)) < run->operations) {
+        before = client->caller.history.count;
+        if (chance(&client->caller, 70))
+            live(run, &client->caller);
+        else
+            meddle(run, &client->caller);
+    }
+    caller_close(&client->caller);
+    return NULL;
+}
+
+static struct history run_clients(struct run *run)
+{
+    static struct client clients[CLIENTS_MAX];
+    struct history history = {NULL, 0, 0};
+    for (unsigned i = 0; i < run->clients; i++) {
+        clients[i].run = run;
+        caller_init(&clients[i].caller, &run->world, i);
+        KIT_CHECK(!pthread_create(&clients[i].thread, NULL, client_run, &clients[i]));
+    }
+    for (unsigned i = 0; i < run->clients; i++) {
+        pthread_join(clients[i].thread, NULL);
+        history_join(&history, &clients[i].caller.history);
+    }
+    return history;
+}
+
+/* When all keys are released, the full capacity of every semaphore can be had. */
+static void acquire_everything(struct run *run, struct history *history)
+{
+    struct caller caller;
+    caller_init(&caller, &run->world, 9999);
+    unsigned end = atomic_load(&run->world.next_key);
+    for (unsigned key = 0; key < end; key++)
+        KIT_CHECK(caller_release(&caller, key % (unsigned)run->world.permitd_count, &(struct job){.key = key}) ==
+                  SAYS_ENDED);
+    for (unsigned i = 0; i < SEMAPHORES; i++) {
+        struct job job = caller_new_job(&caller);
+        job.want_count = 1;
+        job.wants[0] = (struct want){i, semaphores[i].capacity};
+        if (caller_acquire(&caller, 0, &job) != SAYS_HELD)
+            kit_fail("%s: its full capacity cannot be had though everything was released", semaphores[i].name);
+    }
+    caller_close(&caller);
+    history_join(history, &caller.history);
+}
+
+static void judge(const struct history *history, const struct facts *facts)
+{
+    char message[MESSAGE_SIZE] = "";
+    if (!check_statuses(history, false, message) || !check_capacity(history, facts, message) ||
+        !check_keys(history, facts, message) || !check_tokens(history, facts, message) ||
+        !check_ends(history, facts, message))
+        kit_fail("right: %s", message);
+}
+
+static void judge_rows(struct kit_sql *sql)
+{
+    char message[MESSAGE_SIZE] = "";
+    if (!rows_check(sql, message))
+        kit_fail("right: %s", message);
+}
+
+static void count_answers(const struct history *history, unsigned counts[5])
+{
+    for (size_t i = 0; i < history->count; i++)
+        counts[history->calls[i].says] += history->calls[i].kind == CALL_ACQUIRE;
+}
+
+static void run_all(struct run *run, struct kit_database *database)
+{
+    struct kit_permitd *permitd[PERMITD_MAX];
+    for (size_t i = 0; i < run->world.permitd_count; i++) {
+        permitd[i] = kit_permitd_start(&(struct kit_permitd_options){.database = database->url});
+        atomic_store(&run->world.ports[i], permitd[i]->port);
+    }
+    make_semaphores(&run->world.facts, permitd[0]->port);
+    int64_t start = kit_now_us();
+    struct history history = run_clients(run);
+    double seconds = (double)(kit_now_us() - start) / 1e6;
+
+    struct kit_sql *sql = kit_sql_open(database->socket, "permitd");
+    judge_rows(sql);
+    rows_look(sql, &run->world, 0, atomic_load(&run->world.next_key), &history);
+    /* Keys that were never granted nor released have no row: nothing to object to. */
+    unsigned counts[5] = {0};
+    count_answers(&history, counts);
+    size_t calls = history.count;
+    acquire_everything(run, &history);
+    judge_rows(sql);
+    judge(&history, &run->world.facts);
+    kit_sql_close(sql);
+    for (size_t i = 0; i < run->world.permitd_count; i++)
+        kit_permitd_stop(permitd[i]);
+    printf("right: %zu calls of %u clients through %zu permitd in %.1f s; acquires: %u held, %u no capacity, %u ended; "
+           "%u keys "
+           "ok\n",
+           calls, run->clients, run->world.permitd_count, seconds, counts[SAYS_HELD], counts[SAYS_NO_CAPACITY],
+           counts[SAYS_ENDED], atomic_load(&run->world.next_key));
+    history_release(&history);
+}
+
+int main(int argc, char **argv)
+{
+    static struct run run = {.world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3},
+                             .operations = 30000,
+                             .clients = 64,
+                             .mutex = PTHREAD_MUTEX_INITIALIZER};
+    run.world.seed = (uint64_t)time(NULL);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        unsigned long long value = strtoull(argv[i + 1], NULL, 10);
+        if (!strcmp(argv[i], "--seed"))
+            run.world.seed = value;
+        else if (!strcmp(argv[i], "--operations"))
+            run.operations = (unsigned)value;
+        else if (!strcmp(argv[i], "--clients") && value >= 1 && value <= CLIENTS_MAX)
+            run.clients = (unsigned)value;
+        else if (!strcmp(argv[i], "--permitd") && value >= 1 && value <= PERMITD_MAX)
+            run.world.permitd_count = (size_t)value;
+        else
+            kit_fail("usage: right [--seed N] [--operations N] [--clients N] [--permitd N]");
+    }
+    printf("right: seed %llu\n", (unsigned long long)run.world.seed);
+    fflush(stdout);
+    struct kit_database *database = kit_database_start(NULL);
+    run_all(&run, database);
+    kit_database_stop(database);
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading requests as looks, and checking that the tables agree with each other. */
+#include "rows.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct looking {
+    const struct world *world;
+    unsigned from;
+    unsigned to;
+    struct call *calls; /* one per key in [from, to) */
+};
+
+/* "1-3,7" into numbers. */
+static void parse_slots(const char *text, struct share *share)
+{
+    size_t count = 0;
+    while (*text) {
+        char *rest;
+        unsigned long first = strtoul(text, &rest, 10), last = first;
+        if (*rest == '-')
+            last = strtoul(rest + 1, &rest, 10);
+        for (; first <= last && count < SLOTS_MAX; first++)
+            share->slots[count++] = (unsigned)first;
+        text = *rest ? rest + 1 : rest;
+    }
+}
+
+/* The key's number if it is one of this run in [from, to), else -1. */
+static long key_number(const struct looking *looking, const char *name)
+{
+    unsigned long long seed;
+    unsigned key;
+    if (sscanf(name, "t%llu-%u", &seed, &key) != 2 || seed != looking->world->seed)
+        return -1;
+    return key >= looking->from && key < looking->to ? (long)key : -1;
+}
+
+/* Columns: external_id, state, semaphore, token, count, slots; a request has as many rows as permits, or one. */
+static void take_row(void *context, char **columns)
+{
+    struct looking *looking = context;
+    long key = key_number(looking, columns[0]);
+    if (key < 0)
+        return;
+    struct call *call = &looking->calls[(unsigned)key - looking->from];
+    call->says = !strcmp(columns[1], "1") ? SAYS_HELD : SAYS_ENDED;
+    int semaphore = semaphore_number(&looking->world->facts, columns[2]);
+    if (call->says != SAYS_HELD || semaphore < 0 || call->share_count == SHARES_MAX)
+        return;
+    struct share *share = &call->shares[call->share_count++];
+    *share = (struct share){.semaphore = (unsigned)semaphore,
+                            .count = (unsigned)strtoul(columns[4], NULL, 10),
+                            .token = strtoull(columns[3], NULL, 10)};
+    parse_slots(columns[5], share);
+}
+
+void rows_look(struct kit_sql *sql, const struct world *world, unsigned from, unsigned to, struct history *history)
+{
+    if (from >= to)
+        return;
+    struct looking looking = {world, from, to, calloc(to - from, sizeof(struct call))};
+    if (!looking.calls)
+        abort();
+    int64_t sent = kit_now_us();
+    for (unsigned key = from; key < to; key++)
+        looking.calls[key - from] =
+            (struct call){.kind = CALL_LOOK, .says = SAYS_UNKNOWN, .key = key, .status = 200, .sent_us = sent};
+    kit_sql_each(sql,
+                 "SELECT r.external_id, r.state, s.name, p.id, p.count, p.slots FROM permit_request r "
+                 "LEFT JOIN permit p ON p.permit_request_id = r.id LEFT JOIN semaphore s ON s.id = p.semaphore_id",
+                 take_row, &looking);
+    int64_t answered = kit_now_us();
+    for (unsigned key = from; key < to; key++) {
+        looking.calls[key - from].answered_us = answered;
+        history_add(history, &looking.calls[key - from]);
+    }
+    free(looking.calls);
+}
+
+static const struct {
+    const char *what;
+    const char *count; /* of rows that should not be */
+} rules[] = {
+    {"in_use differs from the permits held",
+     "SELECT COUNT(*) FROM semaphore s LEFT JOIN (SELECT semaphore_id, SUM(count) AS held FROM permit WHERE state = 1 "
+     "GROUP BY semaphore_id) p ON p.semaphore_id = s.id WHERE s.in_use <> COALESCE(p.held, 0)"},
+    {"in_use is above the capacity", "SELECT COUNT(*) FROM semaphore WHERE in_use > capacity"},
+    {"a permit has no request, or one in another state",
+     "SELECT COUNT(*) FROM permit p LEFT JOIN permit_request r ON r.id = p.permit_request_id "
+     "WHERE r.id IS NULL OR r.state <> p.state"},
+    {"a held request has no permits",
+     "SELECT COUNT(*) FROM permit_request r LEFT JOIN permit p ON p.permit_request_id = r.id "
+     "WHERE r.state = 1 AND p.id IS NULL"},
+    {"a slot names a permit that is not held",
+     "SELECT COUNT(*) FROM slot t LEFT JOIN permit p ON p.semaphore_id = t.semaphore_id AND p.id = t.permit_id "
+     "WHERE t.permit_id IS NOT NULL AND (p.id IS NULL OR p.state <> 1)"},
+    {"the slots of a permit are not as many as its units",
+     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id AND s.kind = 1 LEFT JOIN "
+     "(SELECT semaphore_id, permit_id, COUNT(*) AS units FROM slot WHERE permit_id IS NOT NULL "
+     "GROUP BY semaphore_id, permit_id) t ON t.semaphore_id = p.semaphore_id AND t.permit_id = p.id "
+     "WHERE p.state = 1 AND p.count <> COALESCE(t.units, 0)"},
+    {"a token is not below its semaphore's next_permit_id",
+     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id WHERE p.id >= s.next_permit_id"},
+};
+
+bool rows_check(struct kit_sql *sql, char message[MESSAGE_SIZE])
+{
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        long long count = kit_sql_number(sql, "%s", rules[i].count);
+        if (count) {
+            snprintf(message, MESSAGE_SIZE, "%s, %lld times", rules[i].what, count);
+            return false;
+        }
+    }
+    return true;
+}
