@@ -926,7 +926,7 @@ static enum permit_status rank_operations(struct planner *planner, int **ret_ran
 
 static enum permit_status decide_all(struct planner *planner)
 {
-    int *ranks;
+    int *ranks = NULL;
     enum permit_status status = rank_operations(planner, &ranks);
     for (int rank = 0; rank <= LAST_RANK; rank++)
         for (size_t i = 0; i < planner->operation_count && status == PERMIT_OK; i++)
