@@ -312,14 +312,15 @@ static void sql_state(struct buf *sql, const char *column, int state)
 }
 
 /*
- * By semaphore. Those of one state are few of many, found by permit_state, or many of many, met on a walk of
- * permit_request, which has the order asked for: the optimizer counts. For those of any state the walk decides by the
+ * By semaphore. Its holders are few of many, found by permit_state, or many of many, met on a walk of permit_request,
+ * which has the order asked for: the optimizer counts. Those that ended are many; the walk passes strangers by the
  * index alone.
  */
 static void ids_by_semaphore_sql(struct buf *sql, const struct request_filter *filter, uint64_t semaphore_id)
 {
+    bool held = filter->state == REQUEST_ACQUIRED;
     buf_printf(sql, "SELECT p.permit_request_id FROM permit p %s WHERE p.semaphore_id=",
-               filter->state ? "USE INDEX (permit_state,permit_request)" : "FORCE INDEX (permit_request)");
+               held ? "USE INDEX (permit_state,permit_request)" : "FORCE INDEX (permit_request)");
     buf_append_u64(sql, semaphore_id);
     sql_state(sql, "p.state", filter->state);
     buf_append_text(sql, " AND p.permit_request_id>");

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/* A check is a row: the variables it looks at, a function or the values that are good, and the words for what is not.
+ */
+#include "store/doctor.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+enum { VALUE_SIZE = 512, GOOD_MAX = 5 };
+
+/* The variables of the server that the checks look at. Those it does not have are absent, and judged fine. */
+enum variable {
+    V_VERSION,
+    V_FLUSH_AT_COMMIT,
+    V_LOG_BIN,
+    V_SYNC_BINLOG,
+    V_BINLOG_FORMAT,
+    V_READ_ONLY,
+    V_SUPER_READ_ONLY,
+    V_INNODB_READ_ONLY,
+    V_DOUBLEWRITE,
+    V_FLUSH_METHOD,
+    V_FORCE_RECOVERY,
+    V_WSREP_ON,
+    V_SINGLE_PRIMARY,
+    V_SQL_MODE,
+    V_ISOLATION,
+    V_TX_ISOLATION,
+    V_MAX_PACKET,
+    V_COUNT
+};
+
+static const char *const variable_names[V_COUNT] = {
+    [V_VERSION] = "version",
+    [V_FLUSH_AT_COMMIT] = "innodb_flush_log_at_trx_commit",
+    [V_LOG_BIN] = "log_bin",
+    [V_SYNC_BINLOG] = "sync_binlog",
+    [V_BINLOG_FORMAT] = "binlog_format",
+    [V_READ_ONLY] = "read_only",
+    [V_SUPER_READ_ONLY] = "super_read_only",
+    [V_INNODB_READ_ONLY] = "innodb_read_only",
+    [V_DOUBLEWRITE] = "innodb_doublewrite",
+    [V_FLUSH_METHOD] = "innodb_flush_method",
+    [V_FORCE_RECOVERY] = "innodb_force_recovery",
+    [V_WSREP_ON] = "wsrep_on",
+    [V_SINGLE_PRIMARY] = "group_replication_single_primary_mode",
+    [V_SQL_MODE] = "sql_mode",
+    [V_ISOLATION] = "transaction_isolation",
+    [V_TX_ISOLATION] = "tx_isolation",
+    [V_MAX_PACKET] = "max_allowed_packet",
+};
+
+/* What the server says. */
+struct facts {
+    bool mariadb;
+    char values[V_COUNT][VALUE_SIZE];
+    bool present[V_COUNT];
+    char strange_tables[VALUE_SIZE]; /* "permit (MyISAM)", of ours that are not InnoDB */
+};
+
+struct check {
+    const char *name;
+    enum variable variable;
+    /* Either a list of good values, or a function. */
+    const char *good[GOOD_MAX];
+    bool (*is_good)(const struct facts *facts);
+    enum doctor_verdict otherwise;
+    const char *mend; /* after "<variable> is <value>: " */
+};
+
+static bool value_is(const struct facts *facts, enum variable variable, const char *value)
+{
+    return strcasecmp(facts->values[variable], value) == 0;
+}
+
+static bool binlog_is_written(const struct facts *facts)
+{
+    return value_is(facts, V_LOG_BIN, "ON") || value_is(facts, V_LOG_BIN, "1");
+}
+
+static bool version_is_good(const struct facts *facts)
+{
+    unsigned major = 0, minor = 0;
+    if (sscanf(facts->values[V_VERSION], "%u.%u", &major, &minor) != 2)
+        return false;
+    return facts->mariadb ? major > 10 || (major == 10 && minor >= 6) : major >= 8;
+}
+
+static bool binlog_is_synced(const struct facts *facts)
+{
+    return !binlog_is_written(facts) || value_is(facts, V_SYNC_BINLOG, "1");
+}
+
+/* InnoDB refuses to write in READ COMMITTED to a binary log of statements (error 1665). */
+static bool binlog_format_is_good(const struct facts *facts)
+{
+    return !binlog_is_written(facts) || !value_is(facts, V_BINLOG_FORMAT, "STATEMENT");
+}
+
+static bool flush_method_is_good(const struct facts *facts)
+{
+    return !value_is(facts, V_FLUSH_METHOD, "nosync");
+}
+
+static bool sql_mode_is_strict(const struct facts *facts)
+{
+    return strstr(facts->values[V_SQL_MODE], "STRICT_") != NULL;
+}
+
+static bool isolation_is_good(const struct facts *facts)
+{
+    return !value_is(facts, V_ISOLATION, "READ-UNCOMMITTED") && !value_is(facts, V_TX_ISOLATION, "READ-UNCOMMITTED");
+}
+
+static bool max_packet_is_good(const struct facts *facts)
+{
+    return column_u64(bytes_of(facts->values[V_MAX_PACKET])) >= 16U * 1024 * 1024;
+}
+
+#define SET_GLOBAL(assignment) "; SET GLOBAL " assignment " and write it into the server's configuration file"
+
+/* clang-format off */
+static const struct check checks[] = {
+    {"version", V_VERSION, {0}, version_is_good, DOCTOR_REFUSE,
+     "too old; permitd needs MariaDB 10.6 or MySQL 8.0, or newer"},
+    {"flush_at_commit", V_FLUSH_AT_COMMIT, {"1"}, NULL, DOCTOR_REFUSE,
+     "a grant that was answered could be undone by a crash" SET_GLOBAL("innodb_flush_log_at_trx_commit = 1")},
+    {"sync_binlog", V_SYNC_BINLOG, {0}, binlog_is_synced, DOCTOR_REFUSE,
+     "with log_bin a crash could lose what replicas were to be told" SET_GLOBAL("sync_binlog = 1")},
+    {"binlog_format", V_BINLOG_FORMAT, {0}, binlog_format_is_good, DOCTOR_REFUSE,
+     "InnoDB cannot write in READ COMMITTED to a log of statements" SET_GLOBAL("binlog_format = ROW")},
+    {"read_only", V_READ_ONLY, {"OFF", "0"}, NULL, DOCTOR_REFUSE,
+     "this is not the primary; connect to the server that takes writes, or SET GLOBAL read_only = OFF"},
+    {"super_read_only", V_SUPER_READ_ONLY, {"OFF", "0"}, NULL, DOCTOR_REFUSE,
+     "this is not the primary; connect to the server that takes writes, or SET GLOBAL super_read_only = OFF"},
+    {"innodb_read_only", V_INNODB_READ_ONLY, {"OFF", "0"}, NULL, DOCTOR_REFUSE,
+     "nothing can be written; start the server without innodb_read_only"},
+    {"doublewrite", V_DOUBLEWRITE, {"ON", "1", "fast", "DETECT_AND_RECOVER"}, NULL, DOCTOR_REFUSE,
+     "a crash in the middle of a page could ruin the tables; start the server with innodb_doublewrite = ON"},
+    {"flush_method", V_FLUSH_METHOD, {0}, flush_method_is_good, DOCTOR_REFUSE,
+     "nothing is flushed to the disk; start the server with innodb_flush_method = O_DIRECT"},
+    {"force_recovery", V_FORCE_RECOVERY, {"0"}, NULL, DOCTOR_REFUSE,
+     "the server was started to rescue data, not to serve; start it with innodb_force_recovery = 0"},
+    {"galera", V_WSREP_ON, {"OFF", "0"}, NULL, DOCTOR_REFUSE,
+     "several nodes may write, which is tested but not promised; if all permitd use one node, start with "
+     "--unsafe-multi-writer"},
+    {"group_replication", V_SINGLE_PRIMARY, {"ON", "1"}, NULL, DOCTOR_REFUSE,
+     "several members may write, which is tested but not promised; use single-primary mode, or start with "
+     "--unsafe-multi-writer"},
+    {"global_sql_mode", V_SQL_MODE, {0}, sql_mode_is_strict, DOCTOR_WARN,
+     "permitd sets its own; but others who write here by hand get wrong values stored in silence"
+     SET_GLOBAL("sql_mode = 'STRICT_TRANS_TABLES'")},
+    {"global_isolation", V_ISOLATION, {0}, isolation_is_good, DOCTOR_WARN,
+     "permitd sets its own; but others who read here see what was never committed"
+     SET_GLOBAL("TRANSACTION ISOLATION LEVEL READ COMMITTED")},
+    {"max_packet", V_MAX_PACKET, {0}, max_packet_is_good, DOCTOR_WARN,
+     "large batches may not fit and are then run one by one" SET_GLOBAL("max_allowed_packet = 16777216")},
+};
+/* clang-format on */
+
+static enum permit_status finish(struct session *session, enum permit_status status)
+{
+    enum permit_status finished = session_finish(session);
+    return status != PERMIT_OK ? status : finished;
+}
+
+static void variables_sql(struct buf *sql)
+{
+    buf_append_text(sql, "SHOW GLOBAL VARIABLES WHERE Variable_name IN (''");
+    for (size_t i = 0; i < V_COUNT; i++)
+        buf_printf(sql, ",'%s'", variable_names[i]);
+    buf_append_char(sql, ')');
+}
+
+static void facts_take(struct facts *facts, const struct session_row *row)
+{
+    for (size_t i = 0; i < V_COUNT; i++) {
+        if (!bytes_equal(row->columns[0], bytes_of(variable_names[i])))
+            continue;
+        snprintf(facts->values[i], VALUE_SIZE, "%.*s", (int)row->columns[1].length,
+                 row->columns[1].data ? row->columns[1].data : "");
+        facts->present[i] = true;
+    }
+}
+
+static enum permit_status facts_read_variables(struct session *session, struct facts *facts)
+{
+    struct buf sql;
+    struct session_row row;
+    buf_init(&sql, 4096);
+    variables_sql(&sql);
+    enum permit_status status =
+        sql.broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql.data, sql.length});
+    while (status == PERMIT_OK && session_row(session, &row))
+        facts_take(facts, &row);
+    buf_release(&sql);
+    return finish(session, status);
+}
+
+/* Ours that are not InnoDB; none if the session is in no database, or there are no tables yet. */
+static enum permit_status facts_read_tables(struct session *session, struct facts *facts)
+{
+    static const char sql[] =
+        "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND ENGINE <> "
+        "'InnoDB'"
+        " AND TABLE_NAME IN ('semaphore', 'permit_request', 'permit', 'slot', 'semaphore_event', 'owner', 'cluster',"
+        " 'id_block', 'schema_version')";
+    struct session_row row;
+    size_t length = 0;
+    enum permit_status status = session_send(session, BYTES(sql));
+    while (status == PERMIT_OK && session_row(session, &row) && length < VALUE_SIZE)
+        length += (size_t)snprintf(facts->strange_tables + length, VALUE_SIZE - length, "%s%.*s (%.*s)",
+                                   length ? ", " : "", (int)row.columns[0].length, row.columns[0].data,
+                                   (int)row.columns[1].length, row.columns[1].data);
+    return finish(session, status);
+}
+
+static bool check_passes(const struct check *check, const struct facts *facts)
+{
+    if (!facts->present[check->variable])
+        return true;
+    if (check->is_good)
+        return check->is_good(facts);
+    for (size_t i = 0; i < GOOD_MAX && check->good[i]; i++)
+        if (value_is(facts, check->variable, check->good[i]))
+            return true;
+    return false;
+}
+
+static struct doctor_finding *report_add(struct doctor_report *report, const char *check, enum doctor_verdict verdict)
+{
+    struct doctor_finding *finding = &report->findings[report->count++];
+    finding->check = check;
+    finding->verdict = verdict;
+    report->refusals += verdict == DOCTOR_REFUSE;
+    report->warnings += verdict == DOCTOR_WARN;
+    return finding;
+}
+
+static void check_run(const struct check *check, const struct facts *facts, const struct doctor_options *options,
+                      struct doctor_report *report)
+{
+    if (!facts->present[check->variable])
+        return;
+    bool forgiven = options && options->unsafe_multi_writer &&
+                    (check->variable == V_WSREP_ON || check->variable == V_SINGLE_PRIMARY);
+    bool passes = check_passes(check, facts);
+    enum doctor_verdict bad = forgiven ? DOCTOR_WARN : check->otherwise;
+    struct doctor_finding *finding = report_add(report, check->name, passes ? DOCTOR_OK : bad);
+    const char *value = facts->values[check->variable];
+    snprintf(finding->sentence, sizeof finding->sentence, "%s is %.100s%s%s", variable_names[check->variable],
+             value[0] ? value : "empty", passes ? "" : ": ", passes ? "" : check->mend);
+}
+
+static void check_tables(const struct facts *facts, struct doctor_report *report)
+{
+    bool passes = facts->strange_tables[0] == '\0';
+    struct doctor_finding *finding = report_add(report, "engine", passes ? DOCTOR_OK : DOCTOR_REFUSE);
+    if (passes)
+        snprintf(finding->sentence, sizeof finding->sentence, "permitd's tables are InnoDB");
+    else
+        snprintf(finding->sentence, sizeof finding->sentence,
+                 "not InnoDB: %.200s: neither locks nor transactions work there; ALTER TABLE ... ENGINE=InnoDB",
+                 facts->strange_tables);
+}
+
+enum permit_status doctor_examine(struct session *session, const struct doctor_options *options,
+                                  struct doctor_report *ret_report)
+{
+    struct facts facts = {.mariadb = session_is_mariadb(session)};
+    enum permit_status status = facts_read_variables(session, &facts);
+    if (status == PERMIT_OK)
+        status = facts_read_tables(session, &facts);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_report = (struct doctor_report){.count = 0};
+    for (size_t i = 0; i < ARRAY_LENGTH(checks); i++)
+        check_run(&checks[i], &facts, options, ret_report);
+    check_tables(&facts, ret_report);
+    return PERMIT_OK;
+}
+
+const char *doctor_verdict_word(enum doctor_verdict verdict)
+{
+    static const char *const words[] = {[DOCTOR_OK] = "ok", [DOCTOR_WARN] = "warn", [DOCTOR_REFUSE] = "refuse"};
+    return words[verdict];
+}
+
+void doctor_print(const struct doctor_report *report, enum doctor_verdict from, struct buf *out)
+{
+    for (size_t i = 0; i < report->count; i++)
+        if (report->findings[i].verdict >= from)
+            buf_printf(out, "%-6s  %-17s  %s\n", doctor_verdict_word(report->findings[i].verdict),
+                       report->findings[i].check, report->findings[i].sentence);
+}
+
+_Static_assert(ARRAY_LENGTH(checks) + 1 <= DOCTOR_MAX_FINDINGS, "every check has room in a report");
