@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One HTTP request and its answer. The server makes it when a request has been read whole, the handler of its route
+ * fills in the answer, the server sends it. Two ways to an answer:
+ *
+ *   now    the handler fills it and returns true; all of that on the loop's thread;
+ *   later  the handler gives an op or a look to the engine and returns false. From then on everything but the
+ *          "server's own" members belongs to the engine's thread that decides it; that thread fills the answer and
+ * calls exchange_finish. If the loop's deadline comes first, the loop answers by itself from other memory, and what is
+ * finished later is dropped.
+ *
+ * Memory for the request's data comes from `arena`, which lives until the answer was sent or dropped.
+ */
+#ifndef HTTP_EXCHANGE_H
+#define HTTP_EXCHANGE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/list.h"
+#include "engine/engine.h"
+
+struct evhttp_request;
+struct connection;
+struct exchange;
+struct server;
+struct service;
+
+enum http_method { METHOD_GET, METHOD_PUT, METHOD_POST, METHOD_DELETE, METHOD_OTHER };
+
+enum {
+    EXCHANGE_ID_SIZE = 28,
+    EXCHANGE_MAX_PARTS = 1, /* variable parts of a path */
+    EXCHANGE_MAX_QUERY = 5, /* query parameters of a route */
+    ETAG_SIZE = 24,
+};
+
+/* One operation of an exchange, and where its answer stands: the whole answer, or one result of POST /v1/batch. */
+struct part {
+    struct op op;
+    struct operation operation;
+    struct exchange *exchange;
+    int http_status;
+    size_t offset; /* batch: in exchange->pieces */
+    size_t length;
+};
+
+/* What goes out. The body is JSON unless content_type says otherwise. */
+struct answer {
+    int http_status;
+    struct buf body;
+    const char *content_type; /* constant text */
+    const char *allow;        /* 405: the methods of the path; in the arena or constant */
+    char etag[ETAG_SIZE];     /* "" if there is none */
+    int64_t retry_after_ms;   /* 0: no Retry-After */
+    bool close;               /* the connection cannot be used any more */
+};
+
+struct exchange {
+    struct service *service;
+    char id[EXCHANGE_ID_SIZE]; /* X-Request-Id */
+
+    /* What was asked. Slices of it are valid as long as the arena, but for path, query and body: until the handler
+     * returns. */
+    enum http_method method;
+    struct bytes path;  /* still percent-encoded */
+    struct bytes query; /* behind the '?', still encoded */
+    struct bytes body;
+    struct bytes parts[EXCHANGE_MAX_PARTS];  /* variable parts of the path, decoded */
+    struct bytes values[EXCHANGE_MAX_QUERY]; /* of the route's query parameters, decoded; data NULL: absent */
+    struct arena arena;
+    mono_us deadline;
+
+    /* How it is decided. */
+    struct look look;
+    struct part first;     /* of an exchange with one operation */
+    struct part *batch;    /* POST /v1/batch: its operations, in the arena */
+    size_t part_count;     /* 0: a look */
+    size_t remaining;      /* batch: parts not yet decided; under `mutex` */
+    struct buf pieces;     /* batch: answers in the order of decision; under `mutex` */
+    pthread_mutex_t mutex; /* several engine threads may decide parts of one batch */
+    void *context;         /* the handler's, for its look */
+
+    struct answer answer;
+
+    /* The server's own; only the loop's thread. */
+    struct list node;
+    struct exchange *next;          /* on the outbox (under the server's mutex) or the free list */
+    struct evhttp_request *request; /* NULL: answered already, or the client has gone */
+    struct connection *connection;
+};
+
+/* The answer is complete: hands the exchange back to the loop. From an engine's thread. */
+void exchange_finish(struct exchange *exchange);
+/*
+ * The first value of a request header, NULL if it is absent; *ret_times (may be NULL) says how often it was there. Only
+ * on the loop's thread, in the handler.
+ */
+const char *exchange_header(const struct exchange *exchange, const char *name, unsigned *ret_times);
+/* True once one of its operations was in a packet with COMMIT: a silent end is then outcome_unknown. */
+bool exchange_commit_sent(struct exchange *exchange);
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+#include "http/operations.h"
+
+#include <stdio.h>
+
+#include "base/duration.h"
+#include "base/log.h"
+#include "base/uuid.h"
+#include "core/name.h"
+#include "http/problem.h"
+#include "http/service.h"
+#include "http/wire.h"
+#include "http/write.h"
+
+/* --- from a body -------------------------------------------------------------------------------------------------- */
+
+#define KEY_EXPECTED "a text of 1 to 255 bytes of printable ASCII without space, not . or .."
+#define TTL_EXPECTED "a duration above 0 such as \"90s\", a number of seconds, or \"none\""
+
+struct acquire_form {
+    struct bytes op;
+    struct bytes external_id;
+    struct bytes owner;
+    struct ttl ttl;
+    struct json_object *permits;
+    int64_t wait_ms;
+};
+
+/* One table for both ways: `op` first, which only a batch has, and `wait` last, which a batch has not. */
+static const struct wire_member acquire_members[] = {
+    /* name          type         required offset                                    given min max choices expected */
+    {"op", WIRE_TEXT, true, offsetof(struct acquire_form, op), 0, 0, 64, NULL, "a text"},
+    {"external_id", WIRE_KEY, false, offsetof(struct acquire_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
+    {"owner", WIRE_KEY, false, offsetof(struct acquire_form, owner), 0, 0, 0, NULL, KEY_EXPECTED},
+    {"permits", WIRE_LIST, true, offsetof(struct acquire_form, permits), 0, 1, REQUEST_MAX_SEMAPHORES, NULL,
+     "an array of 1 to 64 objects {semaphore, count}"},
+    {"ttl", WIRE_TTL, false, offsetof(struct acquire_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
+    {"wait", WIRE_DURATION, false, offsetof(struct acquire_form, wait_ms), 0, 0, 0, NULL,
+     "0: waiting is not offered yet, ask again after Retry-After"},
+};
+static const struct wire_table acquire_alone = {acquire_members + 1, ARRAY_LENGTH(acquire_members) - 1};
+static const struct wire_table acquire_batched = {acquire_members, ARRAY_LENGTH(acquire_members) - 1};
+
+static const struct wire_member want_members[] = {
+    {"semaphore", WIRE_SEMAPHORE, true, offsetof(struct want, semaphore), 0, 0, 0, NULL,
+     "a name of 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -"},
+    {"count", WIRE_INTEGER, false, offsetof(struct want, count), 0, 1, COUNTED_MAX_CAPACITY, NULL,
+     "a whole number from 1 to 9007199254740991"},
+};
+static const struct wire_table want_table = {want_members, ARRAY_LENGTH(want_members)};
+
+struct key_form {
+    struct bytes op;
+    struct bytes external_id;
+    struct ttl ttl;
+};
+
+static const struct wire_member key_members[] = {
+    {"op", WIRE_TEXT, true, offsetof(struct key_form, op), 0, 0, 64, NULL, "a text"},
+    {"external_id", WIRE_KEY, true, offsetof(struct key_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
+    {"ttl", WIRE_TTL, false, offsetof(struct key_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
+};
+static const struct wire_table release_batched = {key_members, 2};
+static const struct wire_table renew_batched = {key_members, 3};
+static const struct wire_table renew_alone = {key_members + 2, 1};
+
+static enum permit_status read_wants(struct exchange *exchange, struct json_object *list, struct operation *operation)
+{
+    struct buf *message = &exchange->service->message;
+    size_t count = wire_list_length(list);
+    struct want *wants = arena_array(&exchange->arena, count, sizeof *wants);
+    if (!wants)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        char where[32];
+        snprintf(where, sizeof where, "permits[%zu].", i);
+        wants[i].count = 1;
+        enum permit_status status =
+            wire_read(wire_list_at(list, i), &want_table, where, &wants[i], &exchange->arena, message);
+        if (status != PERMIT_OK)
+            return status;
+    }
+    operation->wants = wants;
+    operation->want_count = count;
+    enum permit_status status = wants_sort(wants, count);
+    if (status != PERMIT_OK)
+        buf_append_text(message, "permits name the same semaphore twice; use count");
+    return status;
+}
+
+/* The key is in the body, in the header, in both alike, or made here. */
+static enum permit_status settle_key(struct exchange *exchange, struct bytes in_body, struct bytes in_header,
+                                     struct operation *operation)
+{
+    if (in_body.data && in_header.data && !bytes_equal(in_body, in_header)) {
+        buf_append_text(&exchange->service->message, "external_id and Idempotency-Key are there and differ");
+        return PERMIT_MALFORMED;
+    }
+    operation->external_id = in_body.data ? in_body : in_header;
+    if (operation->external_id.data)
+        return PERMIT_OK;
+    char made[UUID_TEXT_SIZE];
+    uuid_make(made);
+    operation->external_id = arena_copy(&exchange->arena, bytes_of(made));
+    return operation->external_id.data ? PERMIT_OK : PERMIT_NO_MEMORY;
+}
+
+enum permit_status operation_read_acquire(struct exchange *exchange, struct json_object *object, bool in_batch,
+                                          struct bytes header_key, struct operation *ret_operation)
+{
+    struct acquire_form form = {0};
+    struct operation operation = {.kind = OP_ACQUIRE};
+    enum permit_status status = wire_read(object, in_batch ? &acquire_batched : &acquire_alone, "", &form,
+                                          &exchange->arena, &exchange->service->message);
+    if (status == PERMIT_OK)
+        status = read_wants(exchange, form.permits, &operation);
+    if (status == PERMIT_OK)
+        status = settle_key(exchange, form.external_id, header_key, &operation);
+    if (status != PERMIT_OK)
+        return status;
+    operation.owner = form.owner;
+    operation.ttl = form.ttl;
+    if (!request_digest(operation.owner, operation.ttl, operation.wants, operation.want_count, operation.digest))
+        return PERMIT_NO_MEMORY;
+    *ret_operation = operation;
+    return PERMIT_OK;
+}
+
+static enum permit_status read_keyed(struct exchange *exchange, struct json_object *object,
+                                     const struct wire_table *table, enum operation_kind kind,
+                                     struct operation *ret_operation)
+{
+    struct key_form form = {0};
+    enum permit_status status = wire_read(object, table, "", &form, &exchange->arena, &exchange->service->message);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_operation = (struct operation){
+        .kind = kind,
+        .external_id = form.external_id,
+        .ttl = form.ttl,
+    };
+    return PERMIT_OK;
+}
+
+enum permit_status operation_read_batched_release(struct exchange *exchange, struct json_object *object,
+                                                  struct operation *ret_operation)
+{
+    return read_keyed(exchange, object, &release_batched, OP_RELEASE, ret_operation);
+}
+
+enum permit_status operation_read_batched_renew(struct exchange *exchange, struct json_object *object,
+                                                struct operation *ret_operation)
+{
+    return read_keyed(exchange, object, &renew_batched, OP_RENEW, ret_operation);
+}
+
+enum permit_status operation_read_renew(struct exchange *exchange, struct json_object *object,
+                                        struct operation *ret_operation)
+{
+    return read_keyed(exchange, object, &renew_alone, OP_RENEW, ret_operation);
+}
+
+/* --- to an answer ------------------------------------------------------------------------------------------------- */
+
+enum permit_status operation_public_status(enum permit_status status)
+{
+    switch (status) {
+    case PERMIT_NO_MEMORY:
+    case PERMIT_CONFLICT:
+    case PERMIT_LOCK_TIMEOUT: return PERMIT_BUSY;
+    case PERMIT_DATABASE_LOST:
+    case PERMIT_DATABASE_FULL:
+    case PERMIT_NO_SERVER: return PERMIT_DATABASE_UNAVAILABLE;
+    default: return status;
+    }
+}
+
+static void write_ended(struct buf *out, const struct decision *decision)
+{
+    const struct request *request = decision->outcome ? decision->outcome->request : NULL;
+    if (!request || request->state != REQUEST_RELEASED)
+        return;
+    write_member_text(out, "end_reason", bytes_of(end_reason_word(request->end_reason)));
+    buf_append_text(out, ",\"ended_at\":");
+    write_time(out, served_to_wall(decision->clock, request->ended_at));
+}
+
+static void write_refusal(struct buf *out, const struct part *part, const struct decision *decision,
+                          enum permit_status status)
+{
+    const char *detail = decision->detail;
+    if (!detail && decision->outcome)
+        detail = decision->outcome->detail;
+    problem_begin(out, status, detail);
+    if (status == PERMIT_ENDED)
+        write_ended(out, decision);
+    if (status == PERMIT_NO_CAPACITY)
+        write_blocking(out, decision->blocking, decision->blocking_count);
+    if (status == PERMIT_OUTCOME_UNKNOWN && part->operation.external_id.data)
+        write_member_text(out, "external_id", part->operation.external_id);
+    if (status == PERMIT_INTERNAL)
+        write_member_text(out, "request_id", bytes_of(part->exchange->id));
+    problem_retry_after(out, problem_retry_ms(status, decision->retry_after_ms));
+    problem_end(out);
+}
+
+static void write_held(struct buf *out, const struct decision *decision, const char *flag, bool value)
+{
+    const struct outcome *outcome = decision->outcome;
+    write_request_begin(out, outcome->request, decision->semaphore_names, decision->floors, decision->clock,
+                        decision->now);
+    if (flag) {
+        buf_append_text(out, flag);
+        buf_append_text(out, value ? "true" : "false");
+    }
+    buf_append_char(out, '}');
+}
+
+/* False: the decision lacks what this kind of answer needs, which is a fault of ours. */
+static bool write_success(struct buf *out, const struct part *part, const struct decision *decision)
+{
+    const struct outcome *outcome = decision->outcome;
+    if (!outcome || (operation_is_administrative(part->operation.kind) ? !outcome->semaphore : !outcome->request))
+        return false;
+    switch (part->operation.kind) {
+    case OP_ACQUIRE: write_held(out, decision, ",\"replayed\":", outcome->replayed); break;
+    case OP_RELEASE: write_held(out, decision, ",\"already_released\":", outcome->already_released); break;
+    case OP_RENEW: write_held(out, decision, NULL, false); break;
+    case OP_SEMAPHORE_PUT:
+    case OP_SEMAPHORE_RETIRE: write_semaphore(out, outcome->semaphore, 0); break;
+    case OP_KIND_COUNT: return false;
+    }
+    return true;
+}
+
+void operation_answer(struct buf *out, const struct part *part, const struct decision *decision,
+                      enum permit_status *ret_status, int *ret_code)
+{
+    enum permit_status status = operation_public_status(decision->status);
+    if (status == PERMIT_OK && !write_success(out, part, decision))
+        status = PERMIT_INTERNAL;
+    if (status != PERMIT_OK)
+        write_refusal(out, part, decision, status);
+    if (status == PERMIT_INTERNAL)
+        log_write(LOG_ERROR, "an operation failed", "request_id", part->exchange->id, "detail", decision->detail, NULL);
+    *ret_status = status;
+    *ret_code = status == PERMIT_OK && decision->outcome->created ? 201 : permit_status_http(status);
+}
+
+void operation_refusal(struct buf *out, const struct part *part, enum permit_status status, const char *detail)
+{
+    struct decision decision = {.status = status, .detail = detail && detail[0] ? detail : NULL};
+    write_refusal(out, part, &decision, operation_public_status(status));
+}
+
+static void first_decided(struct op *op, const struct decision *decision)
+{
+    struct part *part = CONTAINER_OF(op, struct part, op);
+    struct exchange *exchange = part->exchange;
+    struct answer *answer = &exchange->answer;
+    enum permit_status status;
+    int code;
+    operation_answer(&answer->body, part, decision, &status, &code);
+    if (status != PERMIT_OK)
+        problem_head(answer, status, decision->retry_after_ms);
+    else if (part->operation.kind == OP_SEMAPHORE_PUT)
+        snprintf(answer->etag, sizeof answer->etag, "\"%llu\"",
+                 (unsigned long long)decision->outcome->semaphore->config_version);
+    answer->http_status = code;
+    exchange_finish(exchange);
+}
+
+bool operation_submit(struct exchange *exchange)
+{
+    struct part *part = &exchange->first;
+    part->exchange = exchange;
+    exchange->part_count = 1;
+    op_init(&part->op, &part->operation, exchange->deadline, first_decided);
+    enum permit_status status = engine_submit(exchange->service->engine, &part->op);
+    if (status == PERMIT_OK)
+        return false;
+    return problem_answer(exchange, operation_public_status(status), NULL);
+}

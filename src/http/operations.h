@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* The way of an operation through an exchange: read from a body, given to the engine, its decision made an answer. */
+#ifndef HTTP_OPERATIONS_H
+#define HTTP_OPERATIONS_H
+
+#include "http/exchange.h"
+
+struct json_object;
+
+/* Gives exchange->first to the engine; false, as a handler returns it, or true with a refusal as the answer. */
+bool operation_submit(struct exchange *exchange);
+/* The body of a refusal of `part`'s operation that did not come from a decision. */
+void operation_refusal(struct buf *out, const struct part *part, enum permit_status status, const char *detail);
+/*
+ * The decision as a body; *ret_status is what the client is told, *ret_retry_ms its Retry-After (0: none), *ret_code
+ * the HTTP status. From an engine's thread.
+ */
+void operation_answer(struct buf *out, const struct part *part, const struct decision *decision,
+                      enum permit_status *ret_status, int *ret_code);
+/* Statuses that never leave the server, as those that do. */
+enum permit_status operation_public_status(enum permit_status status);
+
+/*
+ * Reads the members of an acquire, release or renew into `operation`. in_batch: with the member `op`, without `wait`.
+ * header_key: what Idempotency-Key said, data NULL if nothing. `message` says what is wrong.
+ */
+enum permit_status operation_read_acquire(struct exchange *exchange, struct json_object *object, bool in_batch,
+                                          struct bytes header_key, struct operation *ret_operation) MUST_CHECK;
+enum permit_status operation_read_batched_release(struct exchange *exchange, struct json_object *object,
+                                                  struct operation *ret_operation) MUST_CHECK;
+enum permit_status operation_read_batched_renew(struct exchange *exchange, struct json_object *object,
+                                                struct operation *ret_operation) MUST_CHECK;
+/* POST .../renew: the key is in the path. */
+enum permit_status operation_read_renew(struct exchange *exchange, struct json_object *object,
+                                        struct operation *ret_operation) MUST_CHECK;
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* For whoever runs permitd: alive, ready, metrics, the description of the API. */
+#include "base/clock.h"
+#include "http/look.h"
+#include "http/openapi.h"
+#include "http/problem.h"
+#include "http/routes.h"
+#include "http/server.h"
+#include "http/service.h"
+#include "http/write.h"
+
+static void append_member(struct buf *out, const char *name, int64_t number)
+{
+    buf_append_text(out, ",\"");
+    buf_append_text(out, name);
+    buf_append_text(out, "\":");
+    buf_append_i64(out, number);
+}
+
+/* The process is alive; says nothing of the database. Also how long a key is remembered. */
+bool ops_health(struct exchange *exchange)
+{
+    const struct service *service = exchange->service;
+    struct buf *out = &exchange->answer.body;
+    buf_append_text(out, "{\"status\":\"ok\",\"version\":\"" PERMIT_VERSION "\"");
+    append_member(out, "uptime_ms", (clock_mono() - service->started_at) / US_PER_MS);
+    append_member(out, "retention_ms", service->retention_ms);
+    append_member(out, "tombstone_ms", service->tombstone_ms);
+    write_member_text(out, "database", bytes_of(service->database));
+    buf_append_char(out, '}');
+    return true;
+}
+
+static void ready_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    if (status == PERMIT_OK)
+        status = query_ready(session);
+    if (status == PERMIT_OK)
+        buf_append_text(&exchange->answer.body, "{\"status\":\"ready\"}");
+    else
+        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, session ? session_message(session) : NULL);
+    exchange_finish(exchange);
+}
+
+/* Can serve: the database is reachable, writable and safe. */
+bool ops_ready(struct exchange *exchange)
+{
+    return look_submit(exchange, ready_work, NULL);
+}
+
+/* --- metrics ------------------------------------------------------------------------------------------------------ */
+
+/* Label values escape what Prometheus wants escaped; names have neither quote, backslash nor line end (name.h). */
+static void append_gauge(struct buf *out, const char *metric, struct bytes semaphore, int64_t value)
+{
+    buf_append_text(out, metric);
+    buf_append_text(out, "{semaphore=\"");
+    buf_append(out, semaphore.data, semaphore.length);
+    buf_append_text(out, "\"} ");
+    buf_append_i64(out, value);
+    buf_append_char(out, '\n');
+}
+
+static void append_head(struct buf *out, const char *metric, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", metric, help, metric, type);
+}
+
+static int64_t waiting_of(const struct semaphore *semaphore)
+{
+    (void)semaphore; /* nobody waits yet */
+    return 0;
+}
+
+static int64_t capacity_of(const struct semaphore *semaphore)
+{
+    return semaphore->capacity;
+}
+
+static int64_t in_use_of(const struct semaphore *semaphore)
+{
+    return semaphore->in_use;
+}
+
+static const struct {
+    const char *metric;
+    const char *help;
+    int64_t (*value)(const struct semaphore *semaphore);
+} semaphore_gauges[] = {
+    {"permitd_semaphore_capacity", "Units of the semaphore.", capacity_of},
+    {"permitd_semaphore_in_use", "Units held.", in_use_of},
+    {"permitd_semaphore_waiting", "Requests that wait in this process.", waiting_of},
+};
+
+static void append_semaphores(struct buf *out, const struct semaphore_row *rows, size_t count)
+{
+    for (size_t g = 0; g < ARRAY_LENGTH(semaphore_gauges); g++) {
+        append_head(out, semaphore_gauges[g].metric, "gauge", semaphore_gauges[g].help);
+        for (size_t i = 0; i < count; i++)
+            append_gauge(out, semaphore_gauges[g].metric, rows[i].semaphore.name,
+                         semaphore_gauges[g].value(&rows[i].semaphore));
+    }
+}
+
+/* More semaphores than that are not shown one by one: a scrape must stay small. */
+static void append_all_semaphores(struct exchange *exchange, struct session *session)
+{
+    unsigned limit = exchange->service->metrics_semaphores;
+    struct buf *out = &exchange->answer.body;
+    struct semaphore_row *rows;
+    size_t count;
+    struct query_time time;
+    if (query_semaphores(session, (struct bytes){0}, (struct bytes){0}, limit + 1, &exchange->arena, &rows, &count,
+                         &time) != PERMIT_OK)
+        return;
+    append_head(out, "permitd_semaphores_hidden", "gauge", "1: more semaphores than metrics_semaphores exist.");
+    buf_printf(out, "permitd_semaphores_hidden %d\n", count > limit);
+    append_semaphores(out, rows, count < limit ? count : limit);
+}
+
+static void append_server(struct buf *out, const struct server_counts *counts)
+{
+    append_head(out, "permitd_http_connections", "gauge", "Client connections open.");
+    buf_printf(out, "permitd_http_connections %llu\n", (unsigned long long)counts->connections);
+    append_head(out, "permitd_http_connections_total", "counter", "Client connections accepted.");
+    buf_printf(out, "permitd_http_connections_total %llu\n", (unsigned long long)counts->accepted);
+    append_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
+    for (unsigned class = 2; class < ARRAY_LENGTH(counts->answers); class ++)
+        buf_printf(out, "permitd_http_answers_total{class=\"%uxx\"} %llu\n", class,
+                   (unsigned long long)counts->answers[class]);
+    append_head(out, "permitd_http_late_total", "counter", "Requests answered because their time was over.");
+    buf_printf(out, "permitd_http_late_total %llu\n", (unsigned long long)counts->late);
+}
+
+static void metrics_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    struct answer *answer = &exchange->answer;
+    engine_metrics(exchange->service->engine, &answer->body);
+    append_server(&answer->body, exchange->context);
+    if (status == PERMIT_OK)
+        append_all_semaphores(exchange, session);
+    answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
+    exchange_finish(exchange);
+}
+
+bool ops_metrics(struct exchange *exchange)
+{
+    struct server_counts *counts = arena_alloc(&exchange->arena, sizeof *counts);
+    if (!counts)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    server_counts(exchange->service->server, counts);
+    return look_submit(exchange, metrics_work, counts);
+}
+
+bool ops_openapi(struct exchange *exchange)
+{
+    buf_append(&exchange->answer.body, openapi_text, openapi_length);
+    return true;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* /v1/requests: acquire, look, list, renew, release. */
+#include "core/name.h"
+#include "http/look.h"
+#include "http/operations.h"
+#include "http/problem.h"
+#include "http/routes.h"
+#include "http/service.h"
+#include "http/wire.h"
+#include "http/write.h"
+
+/* Reads the Idempotency-Key header, bare or quoted; data NULL if there is none. False: an answer says what is wrong. */
+static bool take_header_key(struct exchange *exchange, struct bytes *ret_key)
+{
+    unsigned times;
+    struct bytes key = bytes_of(exchange_header(exchange, "Idempotency-Key", &times));
+    *ret_key = (struct bytes){0};
+    if (times == 0)
+        return true;
+    if (times > 1)
+        return !problem_answer(exchange, PERMIT_MALFORMED, "Idempotency-Key is there twice");
+    if (key.length >= 2 && key.data[0] == '"' && key.data[key.length - 1] == '"')
+        key = (struct bytes){key.data + 1, key.length - 2};
+    if (!name_is_key(key))
+        return !problem_answer(exchange, PERMIT_INVALID,
+                               "Idempotency-Key must be 1 to 255 bytes of printable ASCII without space");
+    *ret_key = arena_copy(&exchange->arena, key);
+    return ret_key->data || !problem_answer(exchange, PERMIT_BUSY, NULL);
+}
+
+bool request_acquire(struct exchange *exchange)
+{
+    struct service *service = exchange->service;
+    struct bytes header_key;
+    struct json_object *object;
+    if (!take_header_key(exchange, &header_key))
+        return true;
+    enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
+    if (status == PERMIT_OK) {
+        status = operation_read_acquire(exchange, object, false, header_key, &exchange->first.operation);
+        wire_drop(object);
+    }
+    if (status != PERMIT_OK)
+        return problem_answer(exchange, operation_public_status(status), buf_text(&service->message));
+    return operation_submit(exchange);
+}
+
+bool request_release(struct exchange *exchange)
+{
+    exchange->first.operation = (struct operation){.kind = OP_RELEASE, .external_id = exchange->parts[0]};
+    return operation_submit(exchange);
+}
+
+/* The body is optional: without a ttl the request gets the one it had. */
+static enum permit_status read_renew(struct exchange *exchange)
+{
+    struct service *service = exchange->service;
+    struct operation *operation = &exchange->first.operation;
+    struct json_object *object;
+    *operation = (struct operation){.kind = OP_RENEW};
+    if (!exchange->body.length)
+        return PERMIT_OK;
+    enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
+    if (status != PERMIT_OK)
+        return status;
+    status = operation_read_renew(exchange, object, operation);
+    wire_drop(object);
+    return status;
+}
+
+bool request_renew(struct exchange *exchange)
+{
+    enum permit_status status = read_renew(exchange);
+    if (status != PERMIT_OK)
+        return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
+    exchange->first.operation.external_id = exchange->parts[0];
+    return operation_submit(exchange);
+}
+
+static void write_looked_up(struct buf *out, const struct request *request, const struct bytes *names,
+                            const struct query_time *time)
+{
+    write_request_begin(out, request, names, NULL, &time->clock, time->now);
+    write_overdue(out, request, &time->clock, time->now);
+    buf_append_char(out, '}');
+}
+
+static void get_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    struct request request;
+    struct bytes *names;
+    struct query_time time;
+    if (status == PERMIT_OK)
+        status = query_request(session, exchange->parts[0], &exchange->arena, &request, &names, &time);
+    if (status == PERMIT_OK)
+        write_looked_up(&exchange->answer.body, &request, names, &time);
+    else
+        look_refuse(exchange, status);
+    exchange_finish(exchange);
+}
+
+bool request_get(struct exchange *exchange)
+{
+    return look_submit(exchange, get_work, NULL);
+}
+
+static void list_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    struct request_filter filter = *(const struct request_filter *)exchange->context;
+    unsigned limit = filter.limit++; /* one more tells whether there is a next page */
+    struct request *requests;
+    struct bytes **names;
+    size_t count;
+    struct query_time time;
+    if (status == PERMIT_OK)
+        status = query_requests(session, &filter, &exchange->arena, &requests, &names, &count, &time);
+    if (status == PERMIT_OK) {
+        list_begin(exchange, "requests");
+        for (size_t i = 0; i < count && i < limit; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_looked_up(&exchange->answer.body, &requests[i], names[i], &time);
+        }
+        if (count > limit)
+            list_next_number(exchange, requests[limit - 1].id);
+        else
+            list_end(exchange);
+    } else {
+        look_refuse(exchange, status);
+    }
+    exchange_finish(exchange);
+}
+
+static bool take_state(struct exchange *exchange, struct bytes word, int *ret_state)
+{
+    *ret_state = 0;
+    if (bytes_equal(word, BYTES("ACQUIRED")))
+        *ret_state = REQUEST_ACQUIRED;
+    else if (bytes_equal(word, BYTES("RELEASED")))
+        *ret_state = REQUEST_RELEASED;
+    else if (word.data)
+        return !problem_answer(exchange, PERMIT_INVALID, "state must be ACQUIRED or RELEASED");
+    return true;
+}
+
+bool request_list(struct exchange *exchange)
+{
+    struct bytes owner = exchange->values[0];
+    struct bytes semaphore = exchange->values[1];
+    struct request_filter *filter = arena_alloc(&exchange->arena, sizeof *filter);
+    uint64_t after, limit;
+    if (!filter)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    if (owner.data && !name_is_key(owner))
+        return problem_answer(exchange, PERMIT_INVALID, "owner must be printable ASCII without space");
+    if (semaphore.data && !name_is_semaphore(semaphore))
+        return problem_answer(exchange, PERMIT_INVALID, "semaphore must be a semaphore's name");
+    if (!take_state(exchange, exchange->values[2], &filter->state) ||
+        !query_number(exchange, 3, "after", 0, INT64_MAX, 0, &after) ||
+        !query_number(exchange, 4, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &limit))
+        return true;
+    filter->owner = owner;
+    filter->semaphore = semaphore;
+    filter->after = after;
+    filter->limit = (unsigned)limit;
+    return look_submit(exchange, list_work, filter);
+}

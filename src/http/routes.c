@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+#include "http/routes.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+#include "core/name.h"
+#include "http/problem.h"
+#include "http/server.h"
+#include "http/service.h"
+
+struct route {
+    enum http_method method;
+    const char *path;
+    bool (*handle)(struct exchange *exchange);
+    size_t max_body;                           /* 0: takes none */
+    const char *query[EXCHANGE_MAX_QUERY + 1]; /* NULL-terminated; values[i] belongs to query[i] */
+};
+
+enum { KIB = 1024, USUAL_BODY = 256 * KIB };
+
+/*
+ * {semaphore} and {external_id} stand for one part of the path, which is split before it is percent-decoded; what they
+ * may be is checked here. The busiest come first.
+ */
+static const struct route routes[] = {
+    /* method        path                                     handler            body            query parameters */
+    {METHOD_POST, "/v1/requests", request_acquire, USUAL_BODY, {NULL}},
+    {METHOD_DELETE, "/v1/requests/{external_id}", request_release, 0, {NULL}},
+    {METHOD_POST, "/v1/requests/{external_id}/renew", request_renew, USUAL_BODY, {NULL}},
+    {METHOD_POST, "/v1/batch", request_batch, SERVER_MAX_BODY, {NULL}},
+    {METHOD_GET, "/v1/requests/{external_id}", request_get, 0, {NULL}},
+    {METHOD_GET, "/v1/requests", request_list, 0, {"owner", "semaphore", "state", "after", "limit"}},
+    {METHOD_GET, "/v1/semaphores/{semaphore}", semaphore_get, 0, {NULL}},
+    {METHOD_GET, "/v1/semaphores/{semaphore}/fence", semaphore_fence, 0, {"token", "slot"}},
+    {METHOD_GET, "/v1/semaphores/{semaphore}/holders", semaphore_holders, 0, {"after", "limit"}},
+    {METHOD_GET, "/v1/semaphores", semaphore_list, 0, {"prefix", "after", "limit"}},
+    {METHOD_PUT, "/v1/semaphores/{semaphore}", semaphore_put, USUAL_BODY, {NULL}},
+    {METHOD_DELETE, "/v1/semaphores/{semaphore}", semaphore_retire, 0, {NULL}},
+    {METHOD_GET, "/healthz", ops_health, 0, {NULL}},
+    {METHOD_GET, "/readyz", ops_ready, 0, {NULL}},
+    {METHOD_GET, "/metrics", ops_metrics, 0, {NULL}},
+    {METHOD_GET, "/openapi.json", ops_openapi, 0, {NULL}},
+};
+
+static const char *const method_words[] = {[METHOD_GET] = "GET",
+                                           [METHOD_PUT] = "PUT",
+                                           [METHOD_POST] = "POST",
+                                           [METHOD_DELETE] = "DELETE",
+                                           [METHOD_OTHER] = ""};
+
+/* The bytes of `text` before the next `separator`; moves `text` behind it. */
+static struct bytes cut(struct bytes *text, char separator)
+{
+    const char *end = text->length ? memchr(text->data, separator, text->length) : NULL;
+    struct bytes first = {text->data, end ? (size_t)(end - text->data) : text->length};
+    size_t used = first.length + (end != NULL);
+    *text = (struct bytes){text->data + used, text->length - used};
+    return first;
+}
+
+/* *ret_part is the variable part, undecoded, if the path has one. */
+static bool path_matches(const char *pattern, struct bytes path, struct bytes *ret_part)
+{
+    struct bytes expected = bytes_of(pattern);
+    while (expected.length && path.length) {
+        bool path_goes_on = memchr(path.data, '/', path.length) != NULL;
+        bool more = memchr(expected.data, '/', expected.length) != NULL;
+        struct bytes word = cut(&expected, '/');
+        struct bytes part = cut(&path, '/');
+        if (more != path_goes_on)
+            return false;
+        if (word.length && word.data[0] == '{') {
+            if (!part.length)
+                return false;
+            *ret_part = part;
+        } else if (!bytes_equal(word, part)) {
+            return false;
+        }
+    }
+    return expected.length == 0 && path.length == 0;
+}
+
+static int hex_value(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    digit |= 0x20;
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+/* Percent-decoded, in the arena; '+' is itself. data NULL: bad encoding, or no memory. */
+static struct bytes decode(struct exchange *exchange, struct bytes text)
+{
+    struct bytes copy = arena_copy(&exchange->arena, text);
+    if (!copy.data || !text.length || !memchr(text.data, '%', text.length))
+        return copy;
+    char *to = (char *)copy.data;
+    for (size_t at = 0; at < text.length; at++) {
+        char byte = text.data[at];
+        if (byte == '%') {
+            int high = at + 2 < text.length ? hex_value(text.data[at + 1]) : -1;
+            int low = at + 2 < text.length ? hex_value(text.data[at + 2]) : -1;
+            if (high < 0 || low < 0)
+                return (struct bytes){0};
+            byte = (char)(high * 16 + low);
+            at += 2;
+        }
+        *to++ = byte;
+    }
+    copy.length = (size_t)(to - copy.data);
+    return copy;
+}
+
+static bool refuse_path(struct exchange *exchange)
+{
+    char allow[64] = "";
+    for (size_t i = 0; i < ARRAY_LENGTH(routes); i++) {
+        struct bytes part;
+        if (!path_matches(routes[i].path, exchange->path, &part))
+            continue;
+        size_t length = strlen(allow);
+        snprintf(allow + length, sizeof allow - length, "%s%s", length ? ", " : "", method_words[routes[i].method]);
+    }
+    if (!allow[0])
+        return problem_answer(exchange, PERMIT_UNKNOWN_PATH, NULL);
+    exchange->answer.allow = arena_copy(&exchange->arena, bytes_of(allow)).data;
+    return problem_answer(exchange, PERMIT_METHOD_NOT_ALLOWED, NULL);
+}
+
+static const struct route *find_route(const struct exchange *exchange, struct bytes *ret_part)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(routes); i++)
+        if (routes[i].method == exchange->method && path_matches(routes[i].path, exchange->path, ret_part))
+            return &routes[i];
+    return NULL;
+}
+
+static bool take_part(struct exchange *exchange, const struct route *route, struct bytes part)
+{
+    if (!part.data)
+        return true;
+    struct bytes name = decode(exchange, part);
+    exchange->parts[0] = name;
+    if (!name.data)
+        return !problem_answer(exchange, PERMIT_MALFORMED, "the path is not well percent-encoded");
+    if (strstr(route->path, "{semaphore}") && !name_is_semaphore(name))
+        return !problem_answer(exchange, PERMIT_INVALID,
+                               "a semaphore's name is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -");
+    if (strstr(route->path, "{external_id}") && !name_is_key(name))
+        return !problem_answer(exchange, PERMIT_INVALID,
+                               "an external_id is 1 to 255 bytes of printable ASCII without space, not . or ..");
+    return true;
+}
+
+static bool take_parameter(struct exchange *exchange, const struct route *route, struct bytes pair)
+{
+    struct bytes name = cut(&pair, '=');
+    for (size_t i = 0; route->query[i]; i++) {
+        if (!bytes_equal(name, bytes_of(route->query[i])))
+            continue;
+        if (exchange->values[i].data)
+            return !problem_answer(exchange, PERMIT_INVALID, "a query parameter is there twice");
+        exchange->values[i] = decode(exchange, pair);
+        if (!exchange->values[i].data)
+            return !problem_answer(exchange, PERMIT_MALFORMED, "the query is not well percent-encoded");
+        return true;
+    }
+    struct buf *message = &exchange->service->message;
+    buf_clear(message);
+    buf_printf(message, "%.*s is not a query parameter of this path", (int)(name.length < 64 ? name.length : 64),
+               name.data);
+    return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
+}
+
+static bool take_query(struct exchange *exchange, const struct route *route)
+{
+    struct bytes query = exchange->query;
+    while (query.length)
+        if (!take_parameter(exchange, route, cut(&query, '&')))
+            return false;
+    return true;
+}
+
+/* "application/json", perhaps with parameters. */
+static bool type_is_json(const char *type)
+{
+    static const char json[] = "application/json";
+    if (!type || strncasecmp(type, json, sizeof json - 1) != 0)
+        return false;
+    const char *rest = type + sizeof json - 1;
+    return *rest == '\0' || strchr("; \t", *rest);
+}
+
+static bool check_body(struct exchange *exchange, const struct route *route)
+{
+    size_t length = exchange->body.length;
+    if (!length)
+        return true;
+    if (!route->max_body)
+        return !problem_answer(exchange, PERMIT_INVALID, "this method and path take no body");
+    if (length > route->max_body) {
+        struct buf *message = &exchange->service->message;
+        buf_clear(message);
+        buf_printf(message, "the body has %zu bytes; at most %zu are taken here", length, route->max_body);
+        return !problem_answer(exchange, PERMIT_TOO_LARGE, buf_text(message));
+    }
+    unsigned times;
+    if (!type_is_json(exchange_header(exchange, "Content-Type", &times)) || times != 1)
+        return !problem_answer(exchange, PERMIT_NOT_JSON, "a body needs Content-Type: application/json");
+    return true;
+}
+
+bool routes_handle(struct exchange *exchange)
+{
+    struct bytes part = {0};
+    const struct route *route = find_route(exchange, &part);
+    if (!route)
+        return refuse_path(exchange);
+    if (!take_part(exchange, route, part) || !take_query(exchange, route) || !check_body(exchange, route))
+        return true;
+    return route->handle(exchange);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* Which handler takes which method and path: the table of docs/protocol.md. */
+#ifndef HTTP_ROUTES_H
+#define HTTP_ROUTES_H
+
+#include "http/exchange.h"
+
+/* Finds the route, checks what all routes have in common (query, size and type of the body), calls its handler. */
+bool routes_handle(struct exchange *exchange);
+
+/* The handlers: exchange.h says what they return. */
+bool request_acquire(struct exchange *exchange); /* requests.c */
+bool request_release(struct exchange *exchange);
+bool request_renew(struct exchange *exchange);
+bool request_get(struct exchange *exchange);
+bool request_list(struct exchange *exchange);
+bool request_batch(struct exchange *exchange); /* batch.c */
+bool semaphore_put(struct exchange *exchange); /* semaphores.c */
+bool semaphore_retire(struct exchange *exchange);
+bool semaphore_get(struct exchange *exchange);
+bool semaphore_list(struct exchange *exchange);
+bool semaphore_holders(struct exchange *exchange);
+bool semaphore_fence(struct exchange *exchange);
+bool ops_health(struct exchange *exchange); /* ops.c */
+bool ops_ready(struct exchange *exchange);
+bool ops_metrics(struct exchange *exchange);
+bool ops_openapi(struct exchange *exchange);
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/* /v1/semaphores: make, change, look, list, retire, who holds, is this token live. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/duration.h"
+#include "http/look.h"
+#include "http/operations.h"
+#include "http/problem.h"
+#include "http/routes.h"
+#include "http/service.h"
+#include "http/wire.h"
+#include "http/write.h"
+
+/* --- PUT ---------------------------------------------------------------------------------------------------------- */
+
+struct put_form {
+    struct ttl max_ttl;
+    int64_t kind;
+    int64_t queue;
+    struct semaphore_change change; /* not first: a given_offset of 0 means that nobody asks */
+};
+
+#define CHANGE(member)    (offsetof(struct put_form, change) + offsetof(struct semaphore_change, member))
+#define DURATION_EXPECTED "a duration such as \"10m\" or a number of seconds"
+
+static const char *const kind_words[] = {"slotted", "counted", NULL};
+static const enum semaphore_kind kinds[] = {KIND_SLOTTED, KIND_COUNTED};
+static const char *const queue_words[] = {"backfill", "fifo", NULL};
+static const enum semaphore_queue queues[] = {QUEUE_BACKFILL, QUEUE_FIFO};
+
+enum { NOTE_MAX = 1000 };
+
+static const struct wire_member put_members[] = {
+    /* name    type   required  value  given  min  max  choices  expected */
+    {"capacity", WIRE_INTEGER, false, CHANGE(capacity), CHANGE(has_capacity), 0, COUNTED_MAX_CAPACITY, NULL,
+     "a whole number from 0 to 65536 (slotted) or 9007199254740991 (counted)"},
+    {"kind", WIRE_CHOICE, false, offsetof(struct put_form, kind), CHANGE(has_kind), 0, 0, kind_words,
+     "\"slotted\" or \"counted\""},
+    {"default_ttl", WIRE_DURATION, false, CHANGE(default_ttl_ms), CHANGE(has_default_ttl), 1, DURATION_MAX_MS, NULL,
+     DURATION_EXPECTED " above 0"},
+    {"max_ttl", WIRE_TTL, false, offsetof(struct put_form, max_ttl), CHANGE(has_max_ttl), 1, DURATION_MAX_MS, NULL,
+     DURATION_EXPECTED " above 0, or \"none\""},
+    {"grace", WIRE_DURATION, false, CHANGE(grace_ms), CHANGE(has_grace), 0, DURATION_MAX_MS, NULL, DURATION_EXPECTED},
+    {"max_hold", WIRE_DURATION, false, CHANGE(max_hold_ms), CHANGE(has_max_hold), 1, DURATION_MAX_MS, NULL,
+     DURATION_EXPECTED " above 0"},
+    {"queue", WIRE_CHOICE, false, offsetof(struct put_form, queue), CHANGE(has_queue), 0, 0, queue_words,
+     "\"backfill\" or \"fifo\""},
+    {"note", WIRE_TEXT, false, CHANGE(note), CHANGE(has_note), 0, NOTE_MAX, NULL, "a text of at most 1000 bytes"},
+};
+static const struct wire_table put_table = {put_members, ARRAY_LENGTH(put_members)};
+
+/* A config_version as the ETag header gave it: "7", with or without its quotes. */
+static bool parse_etag(struct bytes text, uint64_t *ret_version)
+{
+    if (text.length >= 2 && text.data[0] == '"' && text.data[text.length - 1] == '"')
+        text = (struct bytes){text.data + 1, text.length - 2};
+    uint64_t version = 0;
+    for (size_t i = 0; i < text.length; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9')
+            return false;
+        version = version * 10 + (uint64_t)(text.data[i] - '0');
+    }
+    *ret_version = version;
+    return text.length > 0 && text.length <= 18;
+}
+
+static bool take_preconditions(struct exchange *exchange, struct semaphore_change *change)
+{
+    unsigned times;
+    struct bytes match = bytes_of(exchange_header(exchange, "If-Match", &times));
+    if (times > 1 || (times == 1 && !parse_etag(match, &change->config_version)))
+        return !problem_answer(exchange, PERMIT_INVALID, "If-Match must be one config_version such as \"3\"");
+    change->if_match = times == 1;
+    struct bytes none_match = bytes_of(exchange_header(exchange, "If-None-Match", &times));
+    if (times > 1 || (times == 1 && !bytes_equal(none_match, BYTES("*"))))
+        return !problem_answer(exchange, PERMIT_INVALID, "If-None-Match must be *");
+    change->if_none_match = times == 1;
+    if (change->if_match && change->if_none_match)
+        return !problem_answer(exchange, PERMIT_INVALID, "If-Match and If-None-Match exclude each other");
+    return true;
+}
+
+static enum permit_status read_put(struct exchange *exchange, struct put_form *form)
+{
+    struct service *service = exchange->service;
+    struct json_object *object;
+    enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
+    if (status != PERMIT_OK)
+        return status;
+    status = wire_read(object, &put_table, "", form, &exchange->arena, &service->message);
+    wire_drop(object);
+    struct semaphore_change *change = &form->change;
+    change->kind = kinds[form->kind];
+    change->queue = queues[form->queue];
+    change->max_ttl_ms = form->max_ttl.kind == TTL_DURATION ? form->max_ttl.ms : -1;
+    return status;
+}
+
+bool semaphore_put(struct exchange *exchange)
+{
+    struct put_form form = {0};
+    enum permit_status status = read_put(exchange, &form);
+    if (status != PERMIT_OK)
+        return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
+    if (!take_preconditions(exchange, &form.change))
+        return true;
+    exchange->first.operation = (struct operation){
+        .kind = OP_SEMAPHORE_PUT,
+        .semaphore = exchange->parts[0],
+        .change = form.change,
+    };
+    return operation_submit(exchange);
+}
+
+bool semaphore_retire(struct exchange *exchange)
+{
+    exchange->first.operation = (struct operation){.kind = OP_SEMAPHORE_RETIRE, .semaphore = exchange->parts[0]};
+    return operation_submit(exchange);
+}
+
+/* --- looks -------------------------------------------------------------------------------------------------------- */
+
+static void get_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    struct answer *answer = &exchange->answer;
+    struct semaphore_row row;
+    struct query_time time;
+    if (status == PERMIT_OK)
+        status = query_semaphore(session, exchange->parts[0], &exchange->arena, &row, &time);
+    if (status == PERMIT_OK) {
+        write_semaphore(&answer->body, &row.semaphore, row.floor);
+        snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
+    } else {
+        look_refuse(exchange, status);
+    }
+    exchange_finish(exchange);
+}
+
+bool semaphore_get(struct exchange *exchange)
+{
+    return look_submit(exchange, get_work, NULL);
+}
+
+/* A page: what comes after `after` (a name or a number), at most `limit`. */
+struct page {
+    struct bytes prefix;
+    struct bytes after;
+    uint64_t after_number;
+    uint64_t limit;
+};
+
+static void list_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    const struct page *page = exchange->context;
+    struct semaphore_row *rows;
+    size_t count;
+    struct query_time time;
+    if (status == PERMIT_OK)
+        status = query_semaphores(session, page->prefix, page->after, (unsigned)page->limit + 1, &exchange->arena,
+                                  &rows, &count, &time);
+    if (status == PERMIT_OK) {
+        list_begin(exchange, "semaphores");
+        for (size_t i = 0; i < count && i < page->limit; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_semaphore(&exchange->answer.body, &rows[i].semaphore, rows[i].floor);
+        }
+        if (count > page->limit)
+            list_next_text(exchange, rows[page->limit - 1].semaphore.name);
+        else
+            list_end(exchange);
+    } else {
+        look_refuse(exchange, status);
+    }
+    exchange_finish(exchange);
+}
+
+bool semaphore_list(struct exchange *exchange)
+{
+    struct page *page = arena_alloc(&exchange->arena, sizeof *page);
+    if (!page)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    page->prefix = exchange->values[0];
+    page->after = exchange->values[1];
+    if (!query_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
+        return true;
+    return look_submit(exchange, list_work, page);
+}
+
+static void holders_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    const struct page *page = exchange->context;
+    struct holder_row *rows;
+    size_t count;
+    struct query_time time;
+    if (status == PERMIT_OK)
+        status = query_holders(session, exchange->parts[0], page->after_number, (unsigned)page->limit + 1,
+                               &exchange->arena, &rows, &count, &time);
+    if (status == PERMIT_OK) {
+        list_begin(exchange, "holders");
+        for (size_t i = 0; i < count && i < page->limit; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_holder(&exchange->answer.body, &rows[i], &time);
+        }
+        if (count > page->limit)
+            list_next_number(exchange, rows[page->limit - 1].permit.token);
+        else
+            list_end(exchange);
+    } else {
+        look_refuse(exchange, status);
+    }
+    exchange_finish(exchange);
+}
+
+bool semaphore_holders(struct exchange *exchange)
+{
+    struct page *page = arena_alloc(&exchange->arena, sizeof *page);
+    if (!page)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    if (!query_number(exchange, 0, "after", 0, INT64_MAX, 0, &page->after_number) ||
+        !query_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
+        return true;
+    return look_submit(exchange, holders_work, page);
+}
+
+/* --- fence -------------------------------------------------------------------------------------------------------- */
+
+struct fence_question {
+    uint64_t token;
+    uint64_t slot; /* 0: the semaphore as a whole */
+};
+
+static void write_fence(struct buf *out, uint64_t token, const struct fence_row *row)
+{
+    const char *state = row->known ? request_state_word(row->state) : "UNKNOWN";
+    buf_append_text(out, "{\"token\":");
+    buf_append_u64(out, token);
+    buf_append_text(out, row->live ? ",\"live\":true" : ",\"live\":false");
+    write_member_text(out, "state", bytes_of(state));
+    if (row->known && row->end_reason != END_NONE)
+        write_member_text(out, "end_reason", bytes_of(end_reason_word(row->end_reason)));
+    buf_append_text(out, ",\"floor\":");
+    buf_append_u64(out, row->floor);
+    buf_append_char(out, '}');
+}
+
+static void fence_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    const struct fence_question *question = exchange->context;
+    struct fence_row row;
+    if (status == PERMIT_OK)
+        status = query_fence(session, exchange->parts[0], question->token, (uint32_t)question->slot, &row);
+    if (status == PERMIT_OK)
+        write_fence(&exchange->answer.body, question->token, &row);
+    else
+        look_refuse(exchange, status);
+    exchange_finish(exchange);
+}
+
+bool semaphore_fence(struct exchange *exchange)
+{
+    struct fence_question *question = arena_alloc(&exchange->arena, sizeof *question);
+    if (!question)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    if (!exchange->values[0].data)
+        return problem_answer(exchange, PERMIT_INVALID, "the query needs token");
+    if (!query_number(exchange, 0, "token", 1, INT64_MAX, 0, &question->token) ||
+        !query_number(exchange, 1, "slot", 1, SLOTS_MAX_CAPACITY, 0, &question->slot))
+        return true;
+    return look_submit(exchange, fence_work, question);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * HTTP/1.1 on one loop, the thread that calls server_run. This and server.c are the only files that speak to libevent.
+ * Reads requests within bounds of size and time, gives each to `handle`, sends the answers, and keeps every exchange's
+ * deadline by itself, whatever the engine does.
+ *
+ *   connection  held from accept to close; at most max_connections (then nothing is accepted until one closes). One
+ *               that brings no complete request within idle_timeout of its last answer is closed: idle ones and slow
+ *               senders alike; so is one that does not read its answer in that time.
+ *   exchange    one at a time on a connection; pipelined requests wait in the socket.
+ */
+#ifndef HTTP_SERVER_H
+#define HTTP_SERVER_H
+
+#include "http/exchange.h"
+
+/* Bounds of one request; evhttp refuses what is beyond, and we say so in our words. */
+enum {
+    SERVER_MAX_HEADERS = 16 * 1024,
+    SERVER_MAX_BODY = 1024 * 1024,
+};
+
+struct server_settings {
+    const char *listen; /* "127.0.0.1:7070", "[::1]:0" */
+    bool any_address;   /* also other than loopback */
+    int64_t max_connections;
+    int64_t idle_timeout_ms;
+    int64_t request_timeout_ms;
+    /* Fills the answer and returns true, or sees to it that it comes later and returns false. */
+    bool (*handle)(struct exchange *exchange);
+    struct service *service;
+};
+
+/* Listens (from now on clients can connect) and serves nothing yet. `message` says why not. Settings are copied. */
+bool server_open(const struct server_settings *settings, struct server **ret_server, struct buf *message) MUST_CHECK;
+/* The address it listens on as a URL: "http://127.0.0.1:7070". */
+const char *server_url(const struct server *server);
+/* Calls `called` on the loop's thread when the process gets the signal. False: no memory. */
+bool server_on_signal(struct server *server, int number, void (*called)(void *context), void *context) MUST_CHECK;
+/* Serves until server_stop was called and every answer is sent, but at most grace_ms after that call. */
+void server_run(struct server *server);
+/* No new connections, new requests get 503 shutting_down; server_run returns when what runs is answered. */
+void server_stop(struct server *server, int64_t grace_ms);
+/* Sends, without waiting, what was finished since server_run returned. */
+void server_flush(struct server *server);
+/* Changes of request_timeout_ms, idle_timeout_ms and max_connections; on the loop's thread. */
+void server_reload(struct server *server, const struct server_settings *settings);
+/* Closes everything. No exchange may be with the engine any more. Accepts NULL. */
+void server_free(struct server *server);
+
+/* On the loop's thread, for metrics. */
+struct server_counts {
+    uint64_t connections; /* open now */
+    uint64_t accepted;    /* since the start */
+    uint64_t exchanges;   /* under way now */
+    uint64_t answers[6];  /* by hundreds of the HTTP status; [0] is unused */
+    uint64_t late;        /* answered by the loop's deadline */
+};
+void server_counts(const struct server *server, struct server_counts *ret_counts);
+
+/* Sentence about a libevent with known request smuggling, or NULL. */
+const char *server_library_warning(void);
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* What all handlers share. One per process, owned by permitd.c; read on the loop's thread unless said otherwise. */
+#ifndef HTTP_SERVICE_H
+#define HTTP_SERVICE_H
+
+#include "engine/engine.h"
+
+struct server;
+struct wire;
+
+struct service {
+    struct engine *engine;
+    struct server *server;
+    struct wire *wire;
+    struct buf message; /* scratch for sentences of the handlers */
+    mono_us started_at;
+    int64_t retention_ms;
+    int64_t tombstone_ms;
+    unsigned metrics_semaphores;
+    const char *database; /* "private" or the address without the password; for /healthz */
+};
+#endif

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+#include "http/wire.h"
+
+#include <json-c/json.h>
+#include <stdlib.h>
+
+#include "base/duration.h"
+#include "core/name.h"
+
+struct wire {
+    struct json_tokener *tokener;
+};
+
+struct wire *wire_new(void)
+{
+    struct wire *wire = calloc(1, sizeof *wire);
+    if (!wire)
+        return NULL;
+    wire->tokener = json_tokener_new_ex(WIRE_MAX_DEPTH);
+    if (!wire->tokener) {
+        free(wire);
+        return NULL;
+    }
+    json_tokener_set_flags(wire->tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    return wire;
+}
+
+void wire_free(struct wire *wire)
+{
+    if (!wire)
+        return;
+    json_tokener_free(wire->tokener);
+    free(wire);
+}
+
+/* --- what json-c lets pass -------------------------------------------------------------------------------------- */
+
+/* What a walk over a text has met. */
+struct walk {
+    size_t members;
+    bool control; /* a control character in a string */
+    bool nul;     /* the last string has an escaped NUL: json-c would cut a name there */
+    bool nul_in_name;
+};
+
+/* Skips a string that begins at `at`, behind its quote; the end of the text if it does not end. */
+static size_t skip_string(struct bytes text, size_t at, struct walk *walk)
+{
+    walk->nul = false;
+    for (; at < text.length && text.data[at] != '"'; at++) {
+        if (text.data[at] == '\\') {
+            walk->nul |= text.length - at >= 6 && memcmp(text.data + at, "\\u0000", 6) == 0;
+            at++;
+        } else if ((unsigned char)text.data[at] < 0x20) {
+            walk->control = true;
+        }
+    }
+    return at < text.length ? at : text.length;
+}
+
+/* JSON allows neither 007 nor 1. nor .5; json-c takes some of them. `at` stands on the number's first byte. */
+static bool number_is_plain(struct bytes text, size_t at)
+{
+    size_t digits = at + (text.data[at] == '-');
+    if (digits >= text.length || text.data[digits] < '0' || text.data[digits] > '9')
+        return false;
+    if (text.data[digits] == '0' && digits + 1 < text.length && text.data[digits + 1] >= '0' &&
+        text.data[digits + 1] <= '9')
+        return false;
+    for (size_t i = digits; i + 1 < text.length; i++)
+        if (text.data[i] == '.' && (text.data[i + 1] < '0' || text.data[i + 1] > '9'))
+            return false;
+        else if (!strchr("0123456789.eE+-", text.data[i]))
+            break;
+    return true;
+}
+
+static size_t skip_word(struct bytes text, size_t at)
+{
+    while (at < text.length && text.data[at] && !strchr(" \t\r\n,:]}[{\"", text.data[at]))
+        at++;
+    return at;
+}
+
+static bool word_is_literal(struct bytes word)
+{
+    return bytes_equal(word, BYTES("true")) || bytes_equal(word, BYTES("false")) || bytes_equal(word, BYTES("null"));
+}
+
+/*
+ * One walk over the text for what json-c does not refuse: control characters in strings, comments, odd numbers,
+ * TRUE and NaN. Counts the members: json-c keeps the last of two with one name, so its tree then has fewer.
+ */
+static const char *scan(struct bytes text, size_t *ret_members)
+{
+    struct walk walk = {0};
+    for (size_t at = 0; at < text.length; at++) {
+        char byte = text.data[at];
+        if (strchr(" \t\r\n,[]{}", byte) && byte)
+            continue;
+        if (byte == ':') {
+            walk.members++;
+            walk.nul_in_name |= walk.nul;
+        } else if (byte == '"') {
+            at = skip_string(text, at + 1, &walk);
+        } else {
+            size_t end = skip_word(text, at);
+            if (byte == '-' || (byte >= '0' && byte <= '9')
+                    ? !number_is_plain(text, at)
+                    : !word_is_literal((struct bytes){text.data + at, end - at}))
+                return "a value is neither a string, a number, true, false, null, an array nor an object";
+            at = end - 1;
+        }
+    }
+    *ret_members = walk.members;
+    return walk.control || walk.nul_in_name ? "a control character stands in a string" : NULL;
+}
+
+static size_t count_members(struct json_object *value)
+{
+    size_t count = 0;
+    if (json_object_is_type(value, json_type_array)) {
+        size_t length = json_object_array_length(value);
+        for (size_t i = 0; i < length; i++)
+            count += count_members(json_object_array_get_idx(value, i));
+    } else if (json_object_is_type(value, json_type_object)) {
+        json_object_object_foreach(value, name, member)
+        {
+            (void)name;
+            count += 1 + count_members(member);
+        }
+    }
+    return count;
+}
+
+/* Only white space from `at` on. */
+static bool ends_here(struct bytes text, size_t at)
+{
+    while (at < text.length && text.data[at] && strchr(" \t\r\n", text.data[at]))
+        at++;
+    return at == text.length;
+}
+
+static enum permit_status malformed(struct buf *message, const char *why)
+{
+    buf_printf(message, "the body is not one JSON object: %s", why);
+    return PERMIT_MALFORMED;
+}
+
+enum permit_status wire_parse(struct wire *wire, struct bytes text, struct json_object **ret_object,
+                              struct buf *message)
+{
+    buf_clear(message);
+    if (ends_here(text, 0))
+        return malformed(message, "it is empty");
+    size_t members = 0;
+    const char *odd = scan(text, &members);
+    if (odd)
+        return malformed(message, odd);
+    json_tokener_reset(wire->tokener);
+    struct json_object *object = json_tokener_parse_ex(wire->tokener, text.data, (int)text.length);
+    enum json_tokener_error error = json_tokener_get_error(wire->tokener);
+    const char *why = NULL;
+    if (error == json_tokener_continue)
+        why = "it ends too early";
+    else if (error != json_tokener_success)
+        why = json_tokener_error_desc(error);
+    else if (!ends_here(text, json_tokener_get_parse_end(wire->tokener)))
+        why = "something stands behind its end";
+    else if (!json_object_is_type(object, json_type_object))
+        why = "it is something else";
+    else if (count_members(object) != members)
+        why = "a member stands in it twice";
+    if (why) {
+        json_object_put(object);
+        return malformed(message, why);
+    }
+    *ret_object = object;
+    return PERMIT_OK;
+}
+
+void wire_drop(struct json_object *object)
+{
+    json_object_put(object);
+}
+
+/* --- members ------------------------------------------------------------------------------------------------------ */
+
+static struct bytes text_of(struct json_object *value)
+{
+    return (struct bytes){json_object_get_string(value), (size_t)json_object_get_string_len(value)};
+}
+
+static bool copy_text(struct json_object *value, void *place, struct arena *arena)
+{
+    struct bytes copy = arena_copy(arena, text_of(value));
+    *(struct bytes *)place = copy;
+    return copy.data != NULL;
+}
+
+/* A duration is a string with units or a number of seconds; json-c keeps how a double was written. */
+static bool read_duration(struct json_object *value, const struct wire_member *member, int64_t *ret_ms)
+{
+    struct bytes text = bytes_of(json_object_get_string(value));
+    int64_t ms;
+    bool good = json_object_is_type(value, json_type_string) ? duration_parse(text_of(value), &ms)
+                : json_object_is_type(value, json_type_int) || json_object_is_type(value, json_type_double)
+                    ? duration_parse_seconds(text, &ms)
+                    : false;
+    if (!good || ms < member->min || ms > member->max)
+        return false;
+    *ret_ms = ms;
+    return true;
+}
+
+static bool read_ttl(struct json_object *value, const struct wire_member *member, struct ttl *ret_ttl)
+{
+    if (json_object_is_type(value, json_type_string) && bytes_equal(text_of(value), BYTES("none"))) {
+        *ret_ttl = (struct ttl){.kind = TTL_UNLIMITED};
+        return true;
+    }
+    int64_t ms;
+    if (!read_duration(value, member, &ms))
+        return false;
+    *ret_ttl = (struct ttl){.kind = TTL_DURATION, .ms = ms};
+    return true;
+}
+
+/* json-c clamps what does not fit, to a number that is outside of every range of ours. */
+static bool read_integer(struct json_object *value, const struct wire_member *member, int64_t *ret_number)
+{
+    if (!json_object_is_type(value, json_type_int))
+        return false;
+    int64_t number = json_object_get_int64(value);
+    if (number < member->min || number > member->max)
+        return false;
+    *ret_number = number;
+    return true;
+}
+
+static bool read_choice(struct json_object *value, const struct wire_member *member, int64_t *ret_index)
+{
+    if (!json_object_is_type(value, json_type_string))
+        return false;
+    for (int64_t i = 0; member->choices[i]; i++) {
+        if (bytes_equal(text_of(value), bytes_of(member->choices[i]))) {
+            *ret_index = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_text(struct json_object *value, const struct wire_member *member, void *place, struct arena *arena)
+{
+    if (!json_object_is_type(value, json_type_string))
+        return false;
+    struct bytes text = text_of(value);
+    if (memchr(text.data, '\0', text.length))
+        return false;
+    if (member->type == WIRE_SEMAPHORE ? !name_is_semaphore(text)
+        : member->type == WIRE_KEY     ? !name_is_key(text)
+                                       : (int64_t)text.length < member->min || (int64_t)text.length > member->max)
+        return false;
+    return copy_text(value, place, arena);
+}
+
+static bool read_list(struct json_object *value, const struct wire_member *member, struct json_object **ret_list)
+{
+    if (!json_object_is_type(value, json_type_array))
+        return false;
+    int64_t length = (int64_t)json_object_array_length(value);
+    if (length < member->min || length > member->max)
+        return false;
+    *ret_list = value;
+    return true;
+}
+
+static bool read_value(struct json_object *value, const struct wire_member *member, void *place, struct arena *arena)
+{
+    switch (member->type) {
+    case WIRE_TEXT:
+    case WIRE_SEMAPHORE:
+    case WIRE_KEY: return read_text(value, member, place, arena);
+    case WIRE_INTEGER: return read_integer(value, member, place);
+    case WIRE_DURATION: return read_duration(value, member, place);
+    case WIRE_TTL: return read_ttl(value, member, place);
+    case WIRE_CHOICE: return read_choice(value, member, place);
+    case WIRE_LIST: return read_list(value, member, place);
+    }
+    return false;
+}
+
+static const struct wire_member *find_member(const struct wire_table *table, const char *name)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (strcmp(table->members[i].name, name) == 0)
+            return &table->members[i];
+    return NULL;
+}
+
+static enum permit_status unknown_member(const struct wire_table *table, const char *where, const char *name,
+                                         struct buf *message)
+{
+    buf_printf(message, "%s%.64s is not a member that is known here; known are", where, name);
+    for (size_t i = 0; i < table->count; i++)
+        buf_printf(message, "%s %s", i ? "," : "", table->members[i].name);
+    return PERMIT_INVALID;
+}
+
+static enum permit_status refuse_member(const struct wire_member *member, const char *where, struct buf *message)
+{
+    buf_printf(message, "%s%s must be %s", where, member->name, member->expected);
+    return PERMIT_INVALID;
+}
+
+static enum permit_status read_members(struct json_object *object, const struct wire_table *table, const char *where,
+                                       void *form, struct arena *arena, struct buf *message)
+{
+    json_object_object_foreach(object, name, value)
+    {
+        const struct wire_member *member = find_member(table, name);
+        if (!member)
+            return unknown_member(table, where, name, message);
+        if (!value || !read_value(value, member, (char *)form + member->offset, arena))
+            return refuse_member(member, where, message);
+        if (member->given_offset)
+            *(bool *)((char *)form + member->given_offset) = true;
+    }
+    return PERMIT_OK;
+}
+
+enum permit_status wire_read(struct json_object *object, const struct wire_table *table, const char *where, void *form,
+                             struct arena *arena, struct buf *message)
+{
+    buf_clear(message);
+    if (!json_object_is_type(object, json_type_object)) {
+        buf_printf(message, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 0, where);
+        return PERMIT_INVALID;
+    }
+    enum permit_status status = read_members(object, table, where, form, arena, message);
+    for (size_t i = 0; status == PERMIT_OK && i < table->count; i++) {
+        if (table->members[i].required && !json_object_object_get_ex(object, table->members[i].name, NULL)) {
+            buf_printf(message, "%s%s is missing; it must be %s", where, table->members[i].name,
+                       table->members[i].expected);
+            status = PERMIT_INVALID;
+        }
+    }
+    return status;
+}
+
+size_t wire_list_length(const struct json_object *list)
+{
+    return json_object_array_length(list);
+}
+
+struct json_object *wire_list_at(const struct json_object *list, size_t index)
+{
+    return json_object_array_get_idx(list, index);
+}
+
+struct bytes wire_peek_text(struct json_object *object, const char *name)
+{
+    struct json_object *value;
+    if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value) ||
+        !json_object_is_type(value, json_type_string))
+        return (struct bytes){0};
+    return text_of(value);
+}

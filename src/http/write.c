@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+#include "http/write.h"
+
+#include "base/clock.h"
+
+/* The length of the UTF-8 sequence at `at` (shortest form, no surrogates), or 0 if there is none. */
+static size_t utf8_length(const unsigned char *at, size_t left)
+{
+    static const struct {
+        unsigned char first, last, second_first, second_last, length;
+    } forms[] = {
+        {0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3}, {0xE1, 0xEC, 0x80, 0xBF, 3},
+        {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
+        {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(forms); i++) {
+        if (at[0] < forms[i].first || at[0] > forms[i].last)
+            continue;
+        if (left < forms[i].length || at[1] < forms[i].second_first || at[1] > forms[i].second_last)
+            return 0;
+        for (size_t k = 2; k < forms[i].length; k++)
+            if ((at[k] & 0xC0) != 0x80)
+                return 0;
+        return forms[i].length;
+    }
+    return 0;
+}
+
+/* Writes what cannot stand as it is in a string; returns how many bytes of `at` that was. */
+static size_t write_escaped(struct buf *out, const unsigned char *at, size_t left)
+{
+    if (*at == '"' || *at == '\\') {
+        buf_append_char(out, '\\');
+        buf_append_char(out, (char)*at);
+        return 1;
+    }
+    if (*at < 0x20 || *at == 0x7F) {
+        buf_append_text(out, "\\u00");
+        buf_append_hex(out, at, 1);
+        return 1;
+    }
+    size_t length = utf8_length(at, left);
+    if (length)
+        buf_append(out, at, length);
+    else
+        buf_append_text(out, "\\ufffd");
+    return length ? length : 1;
+}
+
+void write_text(struct buf *out, struct bytes text)
+{
+    const unsigned char *at = (const unsigned char *)text.data;
+    size_t done = 0;
+    buf_append_char(out, '"');
+    while (done < text.length) {
+        size_t plain = done;
+        while (plain < text.length && at[plain] >= 0x20 && at[plain] < 0x7F && at[plain] != '"' && at[plain] != '\\')
+            plain++;
+        buf_append(out, at + done, plain - done);
+        done = plain;
+        if (done < text.length)
+            done += write_escaped(out, at + done, text.length - done);
+    }
+    buf_append_char(out, '"');
+}
+
+void write_time(struct buf *out, utc_us time)
+{
+    char text[RFC3339_SIZE];
+    size_t length = clock_format_rfc3339(time, text);
+    buf_append_char(out, '"');
+    buf_append(out, text, length);
+    buf_append_char(out, '"');
+}
+
+static void write_name(struct buf *out, const char *name)
+{
+    buf_append(out, ",\"", 2);
+    buf_append_text(out, name);
+    buf_append(out, "\":", 2);
+}
+
+void write_member_text(struct buf *out, const char *name, struct bytes text)
+{
+    write_name(out, name);
+    write_text(out, text);
+}
+
+static void write_member_i64(struct buf *out, const char *name, int64_t number)
+{
+    write_name(out, name);
+    buf_append_i64(out, number);
+}
+
+static void write_member_u64(struct buf *out, const char *name, uint64_t number)
+{
+    write_name(out, name);
+    buf_append_u64(out, number);
+}
+
+static void write_member_bool(struct buf *out, const char *name, bool value)
+{
+    write_name(out, name);
+    buf_append_text(out, value ? "true" : "false");
+}
+
+/* A time by the database's clock; NEVER: left out. */
+static void write_member_time(struct buf *out, const char *name, utc_us time)
+{
+    if (time == NEVER)
+        return;
+    write_name(out, name);
+    write_time(out, time);
+}
+
+static void write_slots(struct buf *out, const struct slots *slots)
+{
+    write_name(out, "slots");
+    buf_append_char(out, '[');
+    for (uint32_t i = 0; i < slots->count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        buf_append_u64(out, slots->numbers[i]);
+    }
+    buf_append_char(out, ']');
+}
+
+/* A counted permit has no slots. */
+static void write_share(struct buf *out, const struct permit *permit)
+{
+    write_member_i64(out, "count", permit->count);
+    write_member_u64(out, "token", permit->token);
+    if (permit->slots.count)
+        write_slots(out, &permit->slots);
+}
+
+static void write_permits(struct buf *out, const struct request *request, const struct bytes *names,
+                          const uint64_t *floors)
+{
+    write_name(out, "permits");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < request->permit_count; i++) {
+        buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
+        write_text(out, names[i]);
+        write_share(out, &request->permits[i]);
+        if (floors)
+            write_member_u64(out, "floor", floors[i]);
+        buf_append_char(out, '}');
+    }
+    buf_append_char(out, ']');
+}
+
+static void write_deadline(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now)
+{
+    utc_us expires_at = served_to_wall(clock, request_expires_at(request));
+    if (expires_at == NEVER)
+        return;
+    write_member_time(out, "expires_at", expires_at);
+    write_member_i64(out, "expires_in_ms", max_i64(0, (expires_at - now) / US_PER_MS));
+}
+
+static void write_end(struct buf *out, const struct request *request, const struct served_clock *clock)
+{
+    write_member_text(out, "end_reason", bytes_of(end_reason_word(request->end_reason)));
+    write_member_time(out, "ended_at", served_to_wall(clock, request->ended_at));
+    write_member_time(out, "forgotten_at", served_to_wall(clock, request->due_at));
+}
+
+void write_request_begin(struct buf *out, const struct request *request, const struct bytes *names,
+                         const uint64_t *floors, const struct served_clock *clock, utc_us now)
+{
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, request->external_id);
+    write_member_text(out, "state", bytes_of(request_state_word(request->state)));
+    if (request->owner.length)
+        write_member_text(out, "owner", request->owner);
+    write_permits(out, request, names, floors);
+    if (request->ttl_ms != TTL_NONE && request->end_reason != END_NEVER_HELD)
+        write_member_i64(out, "ttl_ms", request->ttl_ms);
+    write_member_time(out, "acquired_at", served_to_wall(clock, request->acquired_at));
+    if (request->state == REQUEST_RELEASED)
+        write_end(out, request, clock);
+    else
+        write_deadline(out, request, clock, now);
+}
+
+static bool is_overdue(const struct request *request, const struct served_clock *clock, utc_us now)
+{
+    return request->state == REQUEST_ACQUIRED && request->due_at != NEVER && served_time(clock, now) > request->due_at;
+}
+
+void write_overdue(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now)
+{
+    if (request->state == REQUEST_ACQUIRED)
+        write_member_bool(out, "overdue", is_overdue(request, clock, now));
+}
+
+static void write_settings(struct buf *out, const struct semaphore *semaphore)
+{
+    write_member_i64(out, "default_ttl_ms", semaphore->default_ttl_ms);
+    if (semaphore->max_ttl_ms >= 0)
+        write_member_i64(out, "max_ttl_ms", semaphore->max_ttl_ms);
+    write_member_i64(out, "grace_ms", semaphore->grace_ms);
+    write_member_i64(out, "max_hold_ms", semaphore->max_hold_ms);
+    write_member_text(out, "queue", bytes_of(semaphore_queue_word(semaphore->queue)));
+    if (semaphore->note.data)
+        write_member_text(out, "note", semaphore->note);
+    if (semaphore->paused_reason.data)
+        write_member_text(out, "paused_reason", semaphore->paused_reason);
+}
+
+void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor)
+{
+    buf_append_text(out, "{\"name\":");
+    write_text(out, semaphore->name);
+    write_member_text(out, "kind", bytes_of(semaphore_kind_word(semaphore->kind)));
+    write_member_i64(out, "capacity", semaphore->capacity);
+    write_member_i64(out, "in_use", semaphore->in_use);
+    write_member_i64(out, "available", max_i64(0, semaphore->capacity - semaphore->in_use));
+    write_member_i64(out, "waiting", 0);
+    write_member_u64(out, "next_token", semaphore->next_permit_id);
+    if (floor)
+        write_member_u64(out, "floor", floor);
+    write_member_u64(out, "version", semaphore->version);
+    write_member_u64(out, "config_version", semaphore->config_version);
+    write_settings(out, semaphore);
+    if (semaphore->retired_at != NEVER)
+        write_member_bool(out, "retired", true);
+    buf_append_char(out, '}');
+}
+
+void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time)
+{
+    const struct request *request = &holder->request;
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, request->external_id);
+    if (request->owner.length)
+        write_member_text(out, "owner", request->owner);
+    write_share(out, &holder->permit);
+    write_member_time(out, "acquired_at", served_to_wall(&time->clock, request->acquired_at));
+    write_deadline(out, request, &time->clock, time->now);
+    write_overdue(out, request, &time->clock, time->now);
+    buf_append_char(out, '}');
+}
+
+static void write_blocking_holder(struct buf *out, const struct blocking_holder *holder)
+{
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, holder->external_id);
+    if (holder->owner.length)
+        write_member_text(out, "owner", holder->owner);
+    write_member_time(out, "since", holder->since);
+    write_member_time(out, "expires_at", holder->expires_at);
+    buf_append_char(out, '}');
+}
+
+static void write_one_blocking(struct buf *out, const struct blocking *blocking)
+{
+    buf_append_text(out, "{\"semaphore\":");
+    write_text(out, blocking->semaphore);
+    write_member_i64(out, "capacity", blocking->capacity);
+    write_member_i64(out, "in_use", blocking->in_use);
+    write_member_i64(out, "requested", blocking->requested);
+    write_name(out, "holders");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < blocking->holder_count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        write_blocking_holder(out, &blocking->holders[i]);
+    }
+    buf_append_text(out, "]}");
+}
+
+void write_blocking(struct buf *out, const struct blocking *blocking, size_t count)
+{
+    write_name(out, "blocking");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        write_one_blocking(out, &blocking[i]);
+    }
+    buf_append_char(out, ']');
+}

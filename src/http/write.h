@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* Answers as JSON, written straight into a buffer: the objects of docs/protocol.md. No library, no tree. */
+#ifndef HTTP_WRITE_H
+#define HTTP_WRITE_H
+
+#include "base/buf.h"
+#include "core/request.h"
+#include "core/served_time.h"
+#include "engine/engine.h"
+#include "store/query.h"
+
+/* A JSON string; what is not UTF-8 becomes U+FFFD. */
+void write_text(struct buf *out, struct bytes text);
+/* "2026-11-21T09:14:31.123456Z" with its quotes. */
+void write_time(struct buf *out, utc_us time);
+/* ,"name":"text" */
+void write_member_text(struct buf *out, const char *name, struct bytes text);
+
+/*
+ * A request as POST, GET, DELETE and renew answer it, without its closing brace. names and floors: one per permit;
+ * floors may be NULL (then they are left out).
+ */
+void write_request_begin(struct buf *out, const struct request *request, const struct bytes *names,
+                         const uint64_t *floors, const struct served_clock *clock, utc_us now);
+/* ,"overdue":... of a held one: due, and not yet ended. */
+void write_overdue(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now);
+/* A semaphore, whole. floor 0: left out. */
+void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor);
+/* An entry of /holders, whole. */
+void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time);
+/* ,"blocking":[...] */
+void write_blocking(struct buf *out, const struct blocking *blocking, size_t count);
+#endif

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * permitd: reads the settings, starts the database (its own, or yours), engine and HTTP server in that order, and stops
+ * them in the other. What each of them does is in its folder.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/duration.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/uuid.h"
+#include "engine/engine.h"
+#include "http/routes.h"
+#include "http/server.h"
+#include "http/service.h"
+#include "http/wire.h"
+#include "store/embedded.h"
+#include "store/mysql_store.h"
+#include "store/schema.h"
+
+/* --- settings ----------------------------------------------------------------------------------------------------- */
+
+struct settings {
+    char *listen;
+    bool insecure;
+    char *data_dir;
+    char *database;
+    char *database_password;
+    int64_t workers;
+    int64_t max_connections;
+    int64_t max_pending;
+    int64_t request_timeout_ms;
+    int64_t idle_timeout_ms;
+    int64_t retention_ms;
+    int64_t metrics_semaphores;
+    const char *log_level;
+    const char *log_format;
+};
+
+#define AT(member) offsetof(struct settings, member)
+#define DAY_MS     (24LL * 3600 * 1000)
+
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+static const char *const log_formats[] = {"text", "json", NULL};
+
+/* docs/config.md is printed from this table (permitd --print-config-markdown). */
+static const struct config_row setting_rows[] = {
+    {.name = "listen",
+     .type = CONFIG_TEXT,
+     .offset = AT(listen),
+     .default_text = "127.0.0.1:7070",
+     .placeholder = "ADDRESS:PORT",
+     .help = "Where to serve HTTP. Port 0 takes a free one and prints it."},
+    {.name = "insecure",
+     .type = CONFIG_BOOL,
+     .offset = AT(insecure),
+     .default_text = "false",
+     .help = "Serve other than loopback addresses too, to anybody, without credentials."},
+    {.name = "data_dir",
+     .type = CONFIG_TEXT,
+     .offset = AT(data_dir),
+     .placeholder = "DIR",
+     .help = "Run on a private MariaDB in this directory, which is made if it is missing."},
+    {.name = "database",
+     .type = CONFIG_TEXT,
+     .offset = AT(database),
+     .placeholder = "URL",
+     .help = "Run on your own MariaDB or MySQL: mysql://user:password@host:port/name, also with ?socket=PATH and "
+             "ssl_ca=FILE."},
+    {.name = "database_password",
+     .type = CONFIG_TEXT,
+     .offset = AT(database_password),
+     .flags = CONFIG_SECRET,
+     .placeholder = "TEXT",
+     .help = "The password for database, better from the environment or the file than in the URL."},
+    {.name = "workers",
+     .type = CONFIG_NUMBER,
+     .offset = AT(workers),
+     .default_text = "2",
+     .min = 1,
+     .max = 64,
+     .help = "Database connections that run batches, one thread each."},
+    {.name = "max_connections",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_connections),
+     .default_text = "16384",
+     .min = 1,
+     .max = 1000000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Client connections held at once; further ones wait to be accepted."},
+    {.name = "max_pending",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_pending),
+     .default_text = "16384",
+     .min = 1,
+     .max = 1000000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Acquires and look-ups not yet decided; further ones are answered 429. Releases and renewals have four "
+             "times as many places of their own."},
+    {.name = "request_timeout",
+     .type = CONFIG_DURATION,
+     .offset = AT(request_timeout_ms),
+     .default_text = "10s",
+     .min = 100,
+     .max = 3600 * 1000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "After this a request is answered 503, whatever the database does."},
+    {.name = "idle_timeout",
+     .type = CONFIG_DURATION,
+     .offset = AT(idle_timeout_ms),
+     .default_text = "60s",
+     .min = 100,
+     .max = DAY_MS,
+     .flags = CONFIG_RELOADABLE,
+     .help = "A connection that brings no complete request, or does not read its answer, in this time is closed."},
+    {.name = "retention",
+     .type = CONFIG_DURATION,
+     .offset = AT(retention_ms),
+     .default_text = "7d",
+     .min = 3600 * 1000,
+     .max = 3660 * DAY_MS,
+     .flags = CONFIG_RELOADABLE,
+     .help = "How long the key of an ended request is remembered at least."},
+    {.name = "metrics_semaphores",
+     .type = CONFIG_NUMBER,
+     .offset = AT(metrics_semaphores),
+     .default_text = "1000",
+     .min = 0,
+     .max = 100000,
+     .help = "Semaphores shown one by one in /metrics."},
+    {.name = "log_level",
+     .type = CONFIG_CHOICE,
+     .offset = AT(log_level),
+     .default_text = "info",
+     .choices = log_levels,
+     .flags = CONFIG_RELOADABLE,
+     .help = "What is logged on standard error: this and worse."},
+    {.name = "log_format",
+     .type = CONFIG_CHOICE,
+     .offset = AT(log_format),
+     .default_text = "text",
+     .choices = log_formats,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Log lines for people or, as JSON, for programs."},
+};
+
+/* permitctl reads these. */
+static const char *const foreign_variables[] = {"URL", "TOKEN", NULL};
+static const struct config_table setting_table = {
+    .rows = setting_rows,
+    .count = ARRAY_LENGTH(setting_rows),
+    .environment_prefix = "PERMITD_",
+    .environment_ignored = foreign_variables,
+};
+
+enum action { ACTION_SERVE, ACTION_CHECK, ACTION_HELP, ACTION_VERSION, ACTION_MARKDOWN };
+
+/* Flags that are no settings. */
+static const struct {
+    const char *flag;
+    enum action action;
+} action_flags[] = {
+    {"--check", ACTION_CHECK},     {"--help", ACTION_HELP}, {"-h", ACTION_HELP},
+    {"--version", ACTION_VERSION}, {"-V", ACTION_VERSION},  {"--print-config-markdown", ACTION_MARKDOWN},
+};
+
+struct command_line {
+    int argc;
+    char **argv;
+    const char *config_file; /* NULL: none */
+    enum action action;
+};
+
+static bool is_config_flag(const char *argument)
+{
+    return strcmp(argument, "-c") == 0 || strcmp(argument, "--config") == 0;
+}
+
+static bool take_action_flag(struct command_line *line, const char *argument)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(action_flags); i++)
+        if (strcmp(argument, action_flags[i].flag) == 0) {
+            line->action = action_flags[i].action;
+            return true;
+        }
+    return false;
+}
+
+/* Finds what is no setting: -c FILE and the actions. The rest is looked at when the file and the environment are in. */
+static bool command_line_scan(struct command_line *line, struct buf *message)
+{
+    for (int i = 1; i < line->argc; i++) {
+        if (take_action_flag(line, line->argv[i]))
+            continue;
+        if (strncmp(line->argv[i], "--config=", 9) == 0) {
+            line->config_file = line->argv[i] + 9;
+        } else if (is_config_flag(line->argv[i])) {
+            if (++i == line->argc) {
+                buf_printf(message, "%s needs a file", line->argv[i - 1]);
+                return false;
+            }
+            line->config_file = line->argv[i];
+        }
+    }
+    return true;
+}
+
+static bool load_arguments(const struct command_line *line, struct settings *settings, struct buf *message)
+{
+    struct command_line ignored = {0};
+    for (int i = 1; i < line->argc; i++) {
+        if (take_action_flag(&ignored, line->argv[i]) || strncmp(line->argv[i], "--config=", 9) == 0)
+            continue;
+        if (is_config_flag(line->argv[i]))
+            i++;
+        else if (!config_load_argument(&setting_table, settings, line->argc, line->argv, &i, message))
+            return false;
+    }
+    return true;
+}
+
+/* Defaults, then the file, the environment, the command line: a later one wins. */
+static bool settings_load(const struct command_line *line, struct settings *settings, struct buf *message)
+{
+    return config_init(&setting_table, settings, message) &&
+           (!line->config_file || config_load_file(&setting_table, settings, line->config_file, message)) &&
+           config_load_environment(&setting_table, settings, message) && load_arguments(line, settings, message);
+}
+
+/* --- the process -------------------------------------------------------------------------------------------------- */
+
+enum {
+    STOP_GRACE_MS = 5000,      /* for what runs, at the end */
+    DESCRIPTORS_OF_OURS = 128, /* beside client connections */
+    DIRECTORY_ENTRIES = 200000,
+    TOMBSTONE_MS = 3600 * 1000,
+};
+
+struct permitd {
+    struct command_line line;
+    struct settings settings;
+    struct buf message;
+    int64_t max_connections; /* as far as the file limit allows */
+    struct embedded *embedded;
+    struct database_address own_address; /* of `database` */
+    const struct database_address *address;
+    struct engine *engine;
+    struct server *server;
+    struct service service;
+};
+
+static void configure_log(const struct settings *settings)
+{
+    enum log_level level = LOG_INFO;
+    enum log_format format = LOG_TEXT;
+    (void)!log_level_from_word(settings->log_level, &level);
+    (void)!log_format_from_word(settings->log_format, &format);
+    log_configure(level, format);
+}
+
+/* As many file descriptors as wanted connections need; fewer connections if the limit does not allow them. */
+static void raise_file_limit(struct permitd *permitd)
+{
+    rlim_t wanted = (rlim_t)permitd->settings.max_connections + DESCRIPTORS_OF_OURS;
+    struct rlimit limit;
+    permitd->max_connections = permitd->settings.max_connections;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    struct rlimit raised = {.rlim_cur = wanted, .rlim_max = wanted > limit.rlim_max ? wanted : limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        return; /* root may raise the hard limit too */
+    raised = (struct rlimit){.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        limit = raised;
+    permitd->max_connections = max_i64(1, (int64_t)limit.rlim_cur - DESCRIPTORS_OF_OURS);
+    char allowed[24];
+    snprintf(allowed, sizeof allowed, "%lld", (long long)permitd->max_connections);
+    log_write(LOG_WARN, "the limit of open files allows fewer connections than max_connections", "allowed", allowed,
+              NULL);
+}
+
+static bool take_database(struct permitd *permitd)
+{
+    struct settings *settings = &permitd->settings;
+    if (!settings->data_dir == !settings->database) {
+        buf_append_text(&permitd->message, settings->database
+                                               ? "data_dir and database exclude each other: give one of them"
+                                               : "give --data-dir DIR for a private MariaDB in DIR, or --database URL "
+                                                 "for your own");
+        return false;
+    }
+    if (settings->data_dir) {
+        if (!embedded_start(settings->data_dir, &permitd->embedded, &permitd->message))
+            return false;
+        permitd->address = embedded_address(permitd->embedded);
+        return true;
+    }
+    if (!database_address_parse(settings->database, &permitd->own_address, &permitd->message))
+        return false;
+    if (settings->database_password) {
+        free(permitd->own_address.password);
+        permitd->own_address.password = strdup(settings->database_password);
+    }
+    permitd->address = &permitd->own_address;
+    return true;
+}
+
+/* Connects once, so that a mistake in the address ends the start with a sentence, and brings the schema up to date. */
+static bool prepare_schema(struct permitd *permitd)
+{
+    struct session *session = session_new(permitd->address, SESSION_ADMIN);
+    if (!session) {
+        buf_append_text(&permitd->message, "no memory");
+        return false;
+    }
+    enum permit_status status = session_connect(session);
+    if (status != PERMIT_OK) {
+        buf_append_text(&permitd->message, "the database at ");
+        database_address_print(permitd->address, &permitd->message);
+        buf_printf(&permitd->message, " cannot be used: %s", session_message(session));
+    } else {
+        status = schema_apply(session, permitd->address->database, &permitd->message);
+    }
+    session_free(session);
+    return status == PERMIT_OK;
+}
+
+static struct store *open_store(void *context)
+{
+    const struct permitd *permitd = context;
+    return mysql_store_new(permitd->address);
+}
+
+static struct engine_settings engine_settings_of(struct permitd *permitd)
+{
+    const struct settings *settings = &permitd->settings;
+    return (struct engine_settings){
+        .workers = (unsigned)settings->workers,
+        .max_pending = (size_t)settings->max_pending,
+        .max_pending_ends = 4 * (size_t)settings->max_pending,
+        .directory_entries = DIRECTORY_ENTRIES,
+        .request_timeout_ms = settings->request_timeout_ms,
+        .plan = {.retention_us = settings->retention_ms * US_PER_MS, .tombstone_us = TOMBSTONE_MS * (int64_t)US_PER_MS},
+        .open_store = open_store,
+        .open_context = permitd,
+        .address = permitd->address,
+    };
+}
+
+static struct server_settings server_settings_of(struct permitd *permitd)
+{
+    const struct settings *settings = &permitd->settings;
+    return (struct server_settings){
+        .listen = settings->listen,
+        .any_address = settings->insecure,
+        .max_connections = permitd->max_connections,
+        .idle_timeout_ms = settings->idle_timeout_ms,
+        .request_timeout_ms = settings->request_timeout_ms,
+        .handle = routes_handle,
+        .service = &permitd->service,
+    };
+}
+
+static void on_stop(void *context)
+{
+    struct permitd *permitd = context;
+    log_write(LOG_INFO, "stopping", NULL);
+    server_stop(permitd->server, STOP_GRACE_MS);
+}
+
+static void on_reload(void *context)
+{
+    struct permitd *permitd = context;
+    struct settings fresh = {0};
+    struct buf message;
+    buf_init(&message, 16 * 1024);
+    if (settings_load(&permitd->line, &fresh, &message)) {
+        config_reload(&setting_table, &permitd->settings, &fresh, &message);
+        configure_log(&permitd->settings);
+        raise_file_limit(permitd);
+        struct engine_settings engine = engine_settings_of(permitd);
+        struct server_settings server = server_settings_of(permitd);
+        engine_reload(permitd->engine, &engine);
+        server_reload(permitd->server, &server);
+        permitd->service.retention_ms = permitd->settings.retention_ms;
+        log_write(LOG_INFO, "settings loaded again", "needs_restart", buf_text(&message), NULL);
+    } else {
+        log_write(LOG_ERROR, "settings not loaded again", "why", buf_text(&message), NULL);
+    }
+    config_release(&setting_table, &fresh);
+    buf_release(&message);
+}
+
+static bool open_service(struct permitd *permitd)
+{
+    permitd->service = (struct service){
+        .wire = wire_new(),
+        .started_at = clock_mono(),
+        .retention_ms = permitd->settings.retention_ms,
+        .tombstone_ms = TOMBSTONE_MS,
+        .metrics_semaphores = (unsigned)permitd->settings.metrics_semaphores,
+        .database = permitd->settings.data_dir ? "private" : "external",
+    };
+    buf_init(&permitd->service.message, 16 * 1024);
+    struct server_settings settings = server_settings_of(permitd);
+    if (!permitd->service.wire || !server_open(&settings, &permitd->server, &permitd->message))
+        return false;
+    permitd->service.server = permitd->server;
+    return true;
+}
+
+static bool start_engine(struct permitd *permitd)
+{
+    struct engine_settings settings = engine_settings_of(permitd);
+    if (!engine_start(&settings, &permitd->engine, &permitd->message))
+        return false;
+    permitd->service.engine = permitd->engine;
+    return true;
+}
+
+static bool catch_signals(struct permitd *permitd)
+{
+    signal(SIGPIPE, SIG_IGN);
+    return server_on_signal(permitd->server, SIGTERM, on_stop, permitd) &&
+           server_on_signal(permitd->server, SIGINT, on_stop, permitd) &&
+           server_on_signal(permitd->server, SIGHUP, on_reload, permitd);
+}
+
+/* A port that is taken or an address that is refused is found before the database is started. */
+static bool start(struct permitd *permitd)
+{
+    return open_service(permitd) && take_database(permitd) && prepare_schema(permitd) && start_engine(permitd) &&
+           catch_signals(permitd);
+}
+
+static void serve(struct permitd *permitd)
+{
+    if (server_library_warning())
+        log_write(LOG_WARN, server_library_warning(), NULL);
+    printf("permitd: listening on %s\n", server_url(permitd->server));
+    fflush(stdout);
+    server_run(permitd->server);
+    engine_stop(permitd->engine);
+    server_flush(permitd->server);
+}
+
+/* The other way round; the private MariaDB last. */
+static void stop(struct permitd *permitd)
+{
+    if (permitd->engine)
+        engine_stop(permitd->engine);
+    server_free(permitd->server);
+    if (permitd->engine)
+        engine_free(permitd->engine);
+    embedded_stop(permitd->embedded);
+    database_address_release(&permitd->own_address);
+    wire_free(permitd->service.wire);
+    buf_release(&permitd->service.message);
+}
+
+static bool run(struct permitd *permitd)
+{
+    configure_log(&permitd->settings);
+    raise_file_limit(permitd);
+    map_seed(random_u64(), random_u64());
+    if (!session_library_begin()) {
+        buf_append_text(&permitd->message, "the database library cannot be used");
+        return false;
+    }
+    session_thread_begin();
+    bool started =
+        permitd->line.action == ACTION_CHECK ? take_database(permitd) && prepare_schema(permitd) : start(permitd);
+    if (started && permitd->line.action == ACTION_SERVE)
+        serve(permitd);
+    stop(permitd);
+    session_thread_end();
+    session_library_end();
+    return started;
+}
+
+static void print_help(void)
+{
+    printf("permitd hands out permits of named semaphores, kept in MariaDB or MySQL.\n\n"
+           "  permitd --data-dir DIR     on a private MariaDB in DIR\n"
+           "  permitd --database URL     on your own\n\n"
+           "  -c, --config FILE          read settings from FILE (INI) first\n"
+           "  --check                    look whether the database can be used, and end\n"
+           "  --print-config-markdown    docs/config.md\n"
+           "  -V, --version\n"
+           "  -h, --help\n\n"
+           "Each setting is also a line in the file and, as PERMITD_NAME, a variable of the environment.\n"
+           "The command line wins over the environment, and that over the file.\n\n");
+    config_print_help(&setting_table, stdout);
+}
+
+static bool act(struct permitd *permitd)
+{
+    switch (permitd->line.action) {
+    case ACTION_HELP: print_help(); return true;
+    case ACTION_VERSION: printf("permitd %s\n", PERMIT_VERSION); return true;
+    case ACTION_MARKDOWN: config_print_markdown(&setting_table, stdout); return true;
+    case ACTION_CHECK:
+    case ACTION_SERVE: break;
+    }
+    return settings_load(&permitd->line, &permitd->settings, &permitd->message) && run(permitd);
+}
+
+int main(int argc, char **argv)
+{
+    struct permitd permitd = {.line = {.argc = argc, .argv = argv}};
+    buf_init(&permitd.message, 64 * 1024);
+    bool good = command_line_scan(&permitd.line, &permitd.message) && act(&permitd);
+    if (!good)
+        fprintf(stderr, "permitd: %s\n", permitd.message.length ? buf_text(&permitd.message) : "cannot start");
+    config_release(&setting_table, &permitd.settings);
+    buf_release(&permitd.message);
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
