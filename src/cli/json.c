@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/json.h"
+
+#include <json-c/json.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+
+enum { CELL_MAX = 1024, TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE };
+
+/* ---- Printing ---- */
+
+static void append_value(struct buf *out, struct json_object *value)
+{
+    switch (json_object_get_type(value)) {
+    case json_type_null: buf_append_text(out, "-"); return;
+    case json_type_boolean: buf_append_text(out, json_object_get_boolean(value) ? "yes" : "no"); return;
+    case json_type_array:
+        for (size_t i = 0; i < json_object_array_length(value); i++) {
+            if (i)
+                buf_append_char(out, ',');
+            append_value(out, json_object_array_get_idx(value, i));
+        }
+        return;
+    default: buf_append_text(out, json_object_get_string(value)); return;
+    }
+}
+
+/* What stands in a cell; bytes that would play with the terminal are replaced. */
+static void cell(struct json_object *object, const char *member, struct buf *out)
+{
+    struct json_object *value = NULL;
+    buf_clear(out);
+    (void)json_object_object_get_ex(object, member, &value);
+    append_value(out, value);
+    for (size_t i = 0; i < out->length; i++)
+        if ((unsigned char)out->data[i] < ' ' || out->data[i] == 0x7f)
+            out->data[i] = '?';
+}
+
+void json_print_lines(const char *body, const struct json_column *columns, size_t count)
+{
+    struct json_object *object = json_tokener_parse(body);
+    struct buf text;
+    buf_init(&text, CELL_MAX);
+    for (size_t i = 0; i < count; i++) {
+        struct json_object *value;
+        if (!json_object_object_get_ex(object, columns[i].member, &value) || !value)
+            continue;
+        cell(object, columns[i].member, &text);
+        (void)printf("%-14s %s\n", columns[i].heading, buf_text(&text));
+    }
+    buf_release(&text);
+    json_object_put(object);
+}
+
+static void print_row(struct json_object *row, const struct json_column *columns, const int *widths, size_t count,
+                      struct buf *text)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *shown = columns[i].heading;
+        if (row) {
+            cell(row, columns[i].member, text);
+            shown = buf_text(text);
+        }
+        (void)printf("%-*s%s", i + 1 < count ? widths[i] : 0, shown, i + 1 < count ? "  " : "\n");
+    }
+}
+
+static void measure(struct json_object *array, const struct json_column *columns, int *widths, size_t count,
+                    struct buf *text)
+{
+    for (size_t i = 0; i < count; i++) {
+        widths[i] = (int)strlen(columns[i].heading);
+        for (size_t row = 0; row < json_object_array_length(array); row++) {
+            cell(json_object_array_get_idx(array, row), columns[i].member, text);
+            if ((int)text->length > widths[i])
+                widths[i] = (int)text->length;
+        }
+    }
+}
+
+void json_print_table(const char *body, const char *member, const struct json_column *columns, size_t count)
+{
+    struct json_object *object = json_tokener_parse(body);
+    struct json_object *array = NULL;
+    int widths[16];
+    struct buf text;
+    buf_init(&text, CELL_MAX);
+    if (json_object_object_get_ex(object, member, &array) && json_object_is_type(array, json_type_array) &&
+        count <= ARRAY_LENGTH(widths)) {
+        measure(array, columns, widths, count, &text);
+        print_row(NULL, columns, widths, count, &text);
+        for (size_t row = 0; row < json_object_array_length(array); row++)
+            print_row(json_object_array_get_idx(array, row), columns, widths, count, &text);
+    }
+    buf_release(&text);
+    json_object_put(object);
+}
+
+void json_print_problem(enum permit_status status, const char *detail)
+{
+    char type[64];
+    (void)snprintf(type, sizeof(type), "/problems/%s", permit_status_word(status));
+    struct json_writer *writer = json_writer_new();
+    json_add_text(writer, "type", type);
+    json_add_text(writer, "title", permit_status_title(status));
+    json_add_number(writer, "status", permit_status_http(status));
+    json_add_text(writer, "detail", *detail ? detail : NULL);
+    if (json_text(writer))
+        (void)printf("%s\n", json_text(writer));
+    json_writer_free(writer);
+}
+
+/* ---- Pages of a list ---- */
+
+struct json_pages {
+    struct json_object *object; /* {member: [...]} */
+};
+
+static struct json_pages *pages_new(const char *member)
+{
+    struct json_pages *pages = calloc(1, sizeof(*pages));
+    struct json_object *array = json_object_new_array();
+    if (pages)
+        pages->object = json_object_new_object();
+    if (pages && pages->object && array && json_object_object_add(pages->object, member, array) == 0)
+        return pages;
+    json_object_put(array);
+    json_pages_free(pages);
+    return NULL;
+}
+
+static struct json_object *pages_array(const struct json_pages *pages, const char *member)
+{
+    struct json_object *array = NULL;
+    (void)json_object_object_get_ex(pages->object, member, &array);
+    return array;
+}
+
+bool json_pages_add(struct json_pages **all, const char *body, const char *member, char *ret_next, size_t size)
+{
+    struct json_object *object = json_tokener_parse(body);
+    struct json_object *array = NULL;
+    struct json_object *next = NULL;
+    if (!*all)
+        *all = pages_new(member);
+    bool whole =
+        *all && json_object_object_get_ex(object, member, &array) && json_object_is_type(array, json_type_array);
+    for (size_t i = 0; whole && i < json_object_array_length(array); i++) {
+        struct json_object *row = json_object_get(json_object_array_get_idx(array, i));
+        whole = json_object_array_add(pages_array(*all, member), row) == 0;
+    }
+    bool more = whole && json_object_object_get_ex(object, "next", &next) && next;
+    (void)snprintf(ret_next, size, "%s", more ? json_object_get_string(next) : "");
+    json_object_put(object);
+    return whole;
+}
+
+size_t json_pages_count(const struct json_pages *pages, const char *member)
+{
+    return json_object_array_length(pages_array(pages, member));
+}
+
+const char *json_pages_text(struct json_pages *pages)
+{
+    return json_object_to_json_string_ext(pages->object, TEXT_FLAGS);
+}
+
+void json_pages_free(struct json_pages *pages)
+{
+    if (!pages)
+        return;
+    json_object_put(pages->object);
+    free(pages);
+}
+
+/* ---- Writing ---- */
+
+struct json_writer {
+    struct json_object *object;
+    bool broken;
+};
+
+struct json_writer *json_writer_new(void)
+{
+    struct json_writer *writer = calloc(1, sizeof(*writer));
+    if (!writer)
+        return NULL;
+    writer->object = json_object_new_object();
+    writer->broken = !writer->object;
+    return writer;
+}
+
+static void add(struct json_writer *writer, const char *name, struct json_object *value)
+{
+    if (!writer || writer->broken || !value || json_object_object_add(writer->object, name, value) != 0) {
+        json_object_put(value);
+        if (writer)
+            writer->broken = true;
+    }
+}
+
+void json_add_text(struct json_writer *writer, const char *name, const char *text)
+{
+    if (text)
+        add(writer, name, json_object_new_string(text));
+}
+
+void json_add_number(struct json_writer *writer, const char *name, int64_t number)
+{
+    if (number != CLI_UNSET)
+        add(writer, name, json_object_new_int64(number));
+}
+
+void json_add_duration(struct json_writer *writer, const char *name, int64_t ms)
+{
+    char text[32];
+    (void)snprintf(text, sizeof(text), "%lldms", (long long)ms);
+    if (ms != CLI_UNSET)
+        json_add_text(writer, name, ms == PERMIT_TTL_NONE ? "none" : text);
+}
+
+void json_add_bool(struct json_writer *writer, const char *name, bool value)
+{
+    add(writer, name, json_object_new_boolean(value));
+}
+
+void json_add_texts(struct json_writer *writer, const char *name, char **texts, size_t count)
+{
+    struct json_object *array = count ? json_object_new_array() : NULL;
+    for (size_t i = 0; i < count; i++)
+        if (!array || json_object_array_add(array, json_object_new_string(texts[i])) != 0)
+            writer->broken = true;
+    if (count)
+        add(writer, name, array);
+}
+
+static struct json_object *held_value(const struct permit_held *held)
+{
+    struct json_object *value = json_object_new_object();
+    struct json_object *slots = json_object_new_array();
+    for (size_t i = 0; i < held->slot_count; i++)
+        (void)json_object_array_add(slots, json_object_new_int64(held->slots[i]));
+    (void)json_object_object_add(value, "semaphore", json_object_new_string(held->semaphore));
+    (void)json_object_object_add(value, "count", json_object_new_int64(held->count));
+    (void)json_object_object_add(value, "token", json_object_new_int64((int64_t)held->token));
+    (void)json_object_object_add(value, "slots", slots);
+    return value;
+}
+
+void json_add_permits(struct json_writer *writer, const char *name, const struct permit_request *request)
+{
+    struct json_object *array = json_object_new_array();
+    for (size_t i = 0; i < request->permit_count; i++)
+        (void)json_object_array_add(array, held_value(&request->permits[i]));
+    add(writer, name, array);
+}
+
+const char *json_text(struct json_writer *writer)
+{
+    return !writer || writer->broken ? NULL : json_object_to_json_string_ext(writer->object, TEXT_FLAGS);
+}
+
+void json_writer_free(struct json_writer *writer)
+{
+    if (!writer)
+        return;
+    json_object_put(writer->object);
+    free(writer);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* JSON for permitctl: answers printed as tables, bodies written member by member. The only file here that speaks to
+ * json-c. */
+#ifndef CLI_JSON_H
+#define CLI_JSON_H
+
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "permit/permit.h"
+
+/* A column of a table, or a line of a description: a heading and the member that stands under it. */
+struct json_column {
+    const char *heading;
+    const char *member;
+};
+
+/* One "heading  value" line for each member that is there. */
+void json_print_lines(const char *body, const struct json_column *columns, size_t count);
+/* A table of the array in `member` of the body, with headings. */
+void json_print_table(const char *body, const char *member, const struct json_column *columns, size_t count);
+/* A problem of our own, when no server said one. */
+void json_print_problem(enum permit_status status, const char *detail);
+
+/*
+ * Puts the array in `member` of one page behind that of another: `all` is NULL for the first page and owned by the
+ * caller, who frees it with json_pages_free. *ret_next: where the next page begins, "" after the last. False: not such
+ * a page, or no memory.
+ */
+struct json_pages;
+bool json_pages_add(struct json_pages **all, const char *body, const char *member, char *ret_next, size_t size);
+size_t json_pages_count(const struct json_pages *pages, const char *member);
+/* The pages as one body; valid until the next call with them. */
+const char *json_pages_text(struct json_pages *pages);
+void json_pages_free(struct json_pages *pages);
+
+/* An object that is being written; after a failure every call does nothing, and json_text returns NULL. */
+struct json_writer;
+struct json_writer *json_writer_new(void);
+void json_add_text(struct json_writer *writer, const char *name, const char *text);            /* NULL: left out */
+void json_add_number(struct json_writer *writer, const char *name, int64_t number);            /* CLI_UNSET: left out */
+void json_add_duration(struct json_writer *writer, const char *name, int64_t ms);              /* CLI_UNSET: left out */
+void json_add_texts(struct json_writer *writer, const char *name, char **texts, size_t count); /* none: left out */
+void json_add_bool(struct json_writer *writer, const char *name, bool value);
+void json_add_permits(struct json_writer *writer, const char *name, const struct permit_request *request);
+/* Valid until json_writer_free. */
+const char *json_text(struct json_writer *writer);
+void json_writer_free(struct json_writer *writer);
+#endif

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/* The command line: a table of options, read and explained by short loops. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/duration.h"
+#include "cli/cli.h"
+#include "core/name.h"
+
+enum option_type {
+    OPTION_FLAG,     /* bool */
+    OPTION_TEXT,     /* const char * */
+    OPTION_CHOICE,   /* const char *, one of `choices`, separated by | */
+    OPTION_NUMBER,   /* int64_t, from `least` on */
+    OPTION_DURATION, /* int64_t in ms, from `least` on */
+    OPTION_TTL,      /* the same, or "none" */
+    OPTION_WANT,     /* appended to wants */
+};
+
+struct option {
+    char letter; /* 0: none */
+    const char *name;
+    const char *placeholder; /* for a choice: the choices */
+    unsigned verbs;
+    enum option_type type;
+    size_t offset;
+    int64_t least;
+    const char *help;
+};
+
+#define AT(member) offsetof(struct cli_options, member)
+#define ASKS       (VERB_RUN | VERB_ACQUIRE)
+
+/*
+ * letter  name  placeholder  verbs that take it  type  member  least  help
+ */
+static const struct option options[] = {
+    {'s', "semaphore", "NAME[:COUNT]", ASKS, OPTION_WANT, 0, 0,
+     "take COUNT units (1) of this semaphore; repeat it for several: all or nothing"},
+    {'w', "wait", "TIME", ASKS, OPTION_DURATION, AT(wait_ms), 0,
+     "wait so long for capacity, such as 10m (run: for as long as it takes; acquire: not at all)"},
+    {'n', "no-wait", NULL, ASKS, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
+    {'E', "conflict-exit-code", "N", ASKS, OPTION_NUMBER, AT(exit_code), 0, "exit with N instead of 75"},
+    {'t', "ttl", "TIME", ASKS | VERB_RENEW, OPTION_TTL, AT(ttl_ms), 1,
+     "the permit ends by itself after this time unless renewed; none: never (run: 30s, renewed every 10s)"},
+    {0, "id", "KEY", ASKS, OPTION_TEXT, AT(id), 0,
+     "the key of the request (a random one): at most one holder at a time has it"},
+    {0, "owner", "OWNER", ASKS, OPTION_TEXT, AT(owner), 0, "who asks, for people (USER@HOST; with --id none)"},
+    {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,
+     "when the permit is lost: TERM and 5 s later KILL (the default), KILL at once, or only say so"},
+    {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
+     "write a JSON object with times, token, slots and exit status"},
+    {'v', "verbose", NULL, VERB_RUN, OPTION_FLAG, AT(verbose), 0, "say on stderr how long it waited and ran"},
+    {'c', "capacity", "N", VERB_PUT, OPTION_NUMBER, AT(capacity), 0, "units; 0: closed; needed to make one"},
+    {0, "kind", "slotted|counted", VERB_PUT, OPTION_CHOICE, AT(kind), 0,
+     "numbered slots (the default) or only their number; fixed when it is made"},
+    {0, "default-ttl", "TIME", VERB_PUT, OPTION_DURATION, AT(default_ttl_ms), 1, "for requests that do not say"},
+    {0, "max-ttl", "TIME", VERB_PUT, OPTION_TTL, AT(max_ttl_ms), 1, "longer ones are refused; none: no limit"},
+    {0, "grace", "TIME", VERB_PUT, OPTION_DURATION, AT(grace_ms), 0, "how long after its end a permit is still kept"},
+    {0, "max-hold", "TIME", VERB_PUT, OPTION_DURATION, AT(max_hold_ms), 1, "the end of requests without a ttl"},
+    {0, "queue", "backfill|fifo", VERB_PUT, OPTION_CHOICE, AT(queue), 0, "who may pass whom while waiting"},
+    {0, "note", "TEXT", VERB_PUT, OPTION_TEXT, AT(note), 0, "for people"},
+    {0, "prefix", "TEXT", VERB_LIST, OPTION_TEXT, AT(prefix), 0, "only names that begin so"},
+    {0, "limit", "N", VERB_LIST | VERB_HOLDERS, OPTION_NUMBER, AT(limit), 1, "at most so many (all)"},
+    {0, "slot", "N", VERB_FENCE, OPTION_NUMBER, AT(slot), 1, "live on this slot"},
+    {0, "url", "URL", VERB_ANY, OPTION_TEXT, AT(url), 0, "the server (PERMITD_URL, or " PERMIT_DEFAULT_URL ")"},
+    {0, "token", "TEXT", VERB_ANY, OPTION_TEXT, AT(token), 0,
+     "credential (better by PERMITD_TOKEN, which others cannot see)"},
+    {0, "json", NULL, VERB_ANY, OPTION_FLAG, AT(json), 0, "print what the server answered, as JSON"},
+    {'h', "help", NULL, VERB_ANY, OPTION_FLAG, AT(help), 0, "print this"},
+    {'V', "version", NULL, VERB_ANY, OPTION_FLAG, AT(version), 0, "print the version"},
+};
+
+static const char exit_codes[] = "\nExit status:\n"
+                                 "   0  done (run: the command's own status, 128 + N if signal N ended it)\n"
+                                 "  64  the command line is wrong\n"
+                                 "  65  the server refused it, and would again\n"
+                                 "  69  no server answers, or its database is away\n"
+                                 "  71  this machine is out of memory or processes, or a file cannot be written\n"
+                                 "  75  no capacity in time (-E), or somebody else runs under that --id\n"
+                                 "  76  the permit is not held any more\n"
+                                 " 126  run: the command cannot be executed; 127: it is not found\n"
+                                 "\nTimes are 500ms, 30s, 10m, 1h30m, 7d, or a number of seconds.\n";
+
+/* ---- Values ---- */
+
+static bool refuse(const struct option *option, const char *value, const char *expected)
+{
+    (void)cli_complain(CLI_USAGE, "--%s %s: expected %s", option->name, value, expected);
+    return false;
+}
+
+static bool read_number(const struct option *option, const char *value, int64_t *ret_number)
+{
+    char *end;
+    long long number = strtoll(value, &end, 10);
+    if (end == value || *end || number < option->least || number == INT64_MAX)
+        return refuse(option, value, option->least ? "a positive number" : "a number");
+    *ret_number = number;
+    return true;
+}
+
+static bool read_duration(const struct option *option, const char *value, int64_t *ret_ms)
+{
+    if (option->type == OPTION_TTL && strcmp(value, "none") == 0) {
+        *ret_ms = PERMIT_TTL_NONE;
+        return true;
+    }
+    int64_t ms;
+    if (!duration_parse_any(bytes_of(value), &ms) || ms < option->least)
+        return refuse(option, value, "a time such as 30s, 10m or 1h30m");
+    *ret_ms = ms;
+    return true;
+}
+
+static bool read_choice(const struct option *option, const char *value, const char **ret_word)
+{
+    size_t length = strlen(value);
+    for (const char *at = option->placeholder; at; at = strchr(at, '|')) {
+        at += *at == '|';
+        size_t word = strcspn(at, "|");
+        if (word == length && memcmp(at, value, length) == 0) {
+            *ret_word = value;
+            return true;
+        }
+    }
+    return refuse(option, value, option->placeholder);
+}
+
+/* "name" or "name:count": the last ":digits" is the count. The name is cut out of argv. */
+static bool read_want(const struct option *option, char *value, struct cli_options *into)
+{
+    if (into->want_count == CLI_MAX_WANTS)
+        return refuse(option, value, "at most 64 semaphores");
+    int64_t count = 1;
+    char *colon = strrchr(value, ':');
+    if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1)) {
+        *colon = '\0';
+        count = strlen(colon + 1) < 18 ? strtoll(colon + 1, NULL, 10) : 0;
+    }
+    if (count < 1 || !name_is_semaphore(bytes_of(value)))
+        return refuse(option, value, "NAME or NAME:COUNT; names have A-Z a-z 0-9 . _ : @ -, a count is at least 1");
+    into->wants[into->want_count++] = (struct permit_want){.semaphore = value, .count = count};
+    return true;
+}
+
+/* ---- One option ---- */
+
+static const struct option *find(const char *name, size_t length, char letter)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(options); i++) {
+        if (letter ? options[i].letter == letter
+                   : strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
+            return &options[i];
+    }
+    return NULL;
+}
+
+static bool store(const struct option *option, char *value, struct cli *cli)
+{
+    void *member = (char *)&cli->options + option->offset;
+    switch (option->type) {
+    case OPTION_FLAG: *(bool *)member = true; return true;
+    case OPTION_TEXT: *(const char **)member = value; return true;
+    case OPTION_CHOICE: return read_choice(option, value, member);
+    case OPTION_NUMBER: return read_number(option, value, member);
+    case OPTION_DURATION:
+    case OPTION_TTL: return read_duration(option, value, member);
+    case OPTION_WANT: return read_want(option, value, &cli->options);
+    }
+    return false;
+}
+
+/* Takes the value from behind "=", from the rest of the letters, or from the next word. */
+static bool apply(const struct option *option, char *value, struct cli *cli, int argc, char **argv, int *at)
+{
+    if (option->verbs != VERB_ANY && (!cli->verb || !(option->verbs & cli->verb->bit))) {
+        (void)cli_complain(CLI_USAGE, "%s does not take --%s", cli->verb ? cli->verb->name : "(no verb yet)",
+                           option->name);
+        return false;
+    }
+    if (option->type == OPTION_FLAG ? value != NULL : !value && *at + 1 >= argc) {
+        (void)cli_complain(CLI_USAGE, "--%s %s", option->name, value ? "takes no value" : "needs a value");
+        return false;
+    }
+    if (!value && option->type != OPTION_FLAG)
+        value = argv[++*at];
+    return store(option, value, cli);
+}
+
+static bool unknown(const char *text)
+{
+    (void)cli_complain(CLI_USAGE, "there is no option %s (permitctl --help)", text);
+    return false;
+}
+
+static bool parse_long(int argc, char **argv, int *at, struct cli *cli)
+{
+    char *name = argv[*at] + 2;
+    char *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const struct option *option = find(name, length, 0);
+    return option ? apply(option, equals ? equals + 1 : NULL, cli, argc, argv, at) : unknown(argv[*at]);
+}
+
+/* "-n", "-nv", "-sbackups", "-s backups". */
+static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
+{
+    char *word = argv[*at];
+    for (char *letter = word + 1; *letter; letter++) {
+        const struct option *option = find(NULL, 0, *letter);
+        if (!option)
+            return unknown(word);
+        if (option->type != OPTION_FLAG)
+            return apply(option, letter[1] ? letter + 1 : NULL, cli, argc, argv, at);
+        if (!apply(option, NULL, cli, argc, argv, at))
+            return false;
+    }
+    return true;
+}
+
+/* ---- The whole line ---- */
+
+static bool take_verb(int argc, char **argv, int *at, struct cli *cli)
+{
+    int used = 0;
+    cli->verb = verb_find(argv + *at, argc - *at, &used);
+    if (!cli->verb)
+        (void)cli_complain(CLI_USAGE, "there is no verb \"%s\" (permitctl --help)", argv[*at]);
+    *at += used - 1;
+    return cli->verb != NULL;
+}
+
+static bool check_words(const struct cli *cli)
+{
+    const struct verb *verb = cli->verb;
+    if (cli->options.help || cli->options.version)
+        return true;
+    if (!verb || cli->word_count < verb->min_words || (!verb->takes_command && cli->word_count > verb->max_words)) {
+        (void)cli_complain(CLI_USAGE, "usage: permitctl %s %s", verb ? verb->name : "VERB ...",
+                           verb ? verb->arguments : "(permitctl --help)");
+        return false;
+    }
+    if ((verb->bit & ASKS) && cli->options.want_count == 0) {
+        (void)cli_complain(CLI_USAGE, "%s needs at least one -s NAME", verb->name);
+        return false;
+    }
+    if (cli->options.exit_code > 255) {
+        (void)cli_complain(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
+        return false;
+    }
+    if (cli->options.no_wait && cli->options.wait_ms != CLI_UNSET) {
+        (void)cli_complain(CLI_USAGE, "--wait and --no-wait exclude each other");
+        return false;
+    }
+    return true;
+}
+
+bool options_parse(int argc, char **argv, struct cli *cli)
+{
+    bool only_words = false;
+    cli->words = argv; /* the words are moved to its front; what they overwrite has been read */
+    for (int at = 1; at < argc; at++) {
+        char *word = argv[at];
+        if (!only_words && strcmp(word, "--") == 0 && cli->verb) {
+            only_words = true;
+        } else if (!only_words && strncmp(word, "--", 2) == 0) {
+            if (!parse_long(argc, argv, &at, cli))
+                return false;
+        } else if (!only_words && word[0] == '-' && word[1]) {
+            if (!parse_letters(argc, argv, &at, cli))
+                return false;
+        } else if (!cli->verb) {
+            if (!take_verb(argc, argv, &at, cli))
+                return false;
+        } else {
+            cli->words[cli->word_count++] = word;
+            only_words = only_words || cli->verb->takes_command;
+        }
+    }
+    cli->words[cli->word_count] = NULL;
+    return check_words(cli);
+}
+
+/* ---- Help ---- */
+
+static void print_option(const struct option *option, FILE *out)
+{
+    char left[64];
+    int length = snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
+                          option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
+                          option->placeholder ? " " : "", option->placeholder ? option->placeholder : "");
+    if (length <= 32)
+        (void)fprintf(out, "%-32s %s\n", left, option->help);
+    else
+        (void)fprintf(out, "%s\n%-32s %s\n", left, "", option->help);
+}
+
+static void print_options(unsigned verbs, bool for_all, FILE *out)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(options); i++)
+        if ((options[i].verbs & verbs) && for_all == (options[i].verbs == VERB_ANY))
+            print_option(&options[i], out);
+}
+
+static void print_verbs(FILE *out)
+{
+    size_t count;
+    const struct verb *verbs = verb_table(&count);
+    for (size_t i = 0; i < count; i++)
+        (void)fprintf(out, "  %-18s %s\n", verbs[i].name, verbs[i].help);
+}
+
+void options_print_help(const struct verb *verb, FILE *out)
+{
+    if (verb) {
+        (void)fprintf(out, "Usage: permitctl %s %s\n\n%s%s.\n", verb->name, verb->arguments, verb->help,
+                      verb->more ? verb->more : "");
+        (void)fputs("\nOptions:\n", out);
+        print_options(verb->bit, false, out);
+    } else {
+        (void)fputs("Usage: permitctl VERB [options] ...\n\nTalks to permitd, which hands out permits of counting "
+                    "semaphores.\n\nVerbs (permitctl VERB --help says more):\n",
+                    out);
+        print_verbs(out);
+        (void)fputs("\nOptions of all verbs:\n", out);
+    }
+    print_options(VERB_ANY, true, out);
+    (void)fputs(exit_codes, out);
+}

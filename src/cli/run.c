@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * permitctl run: acquire, run the command, renew meanwhile, release. One thread waits for signals, the command's end
+ * and the renewer's word that the permit is lost; the renewer has a thread of its own in libpermit.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/environment.h"
+#include "cli/job.h"
+#include "cli/json.h"
+#include "cli/owner.h"
+
+enum {
+    RUN_TTL_MS = 30000,
+    KILL_AFTER_MS = 5000,
+    GROUP_POLL_US = 20000,
+    EXIT_NOT_FOUND = 127,
+    EXIT_NOT_EXECUTABLE = 126
+};
+
+/* Handed on to the command; while we wait for a permit they end the wait. */
+static const int passed_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM};
+/* Only while the command runs. */
+static const int job_signals[] = {SIGCHLD, SIGTSTP, SIGWINCH};
+
+struct run {
+    struct cli *cli;
+    struct permit_request *request;
+    struct permit_renewer *renewer;
+    struct job job;
+    sigset_t mask_before;
+    int signal_fd;
+    int lost_fd; /* an eventfd, written by the renewer's thread */
+    bool lost;
+    mono_us kill_at; /* NEVER: no KILL is due */
+    bool ended;
+    utc_us waiting_since, granted_at, ended_at; /* by this machine's clock, for --report and -v */
+};
+
+/* ---- Signals ---- */
+
+/* Blocks these signals, which then come through the descriptor that is returned (-1: none can be had). */
+static int take_signals(int fd, const int *signals, size_t count, sigset_t *set)
+{
+    for (size_t i = 0; i < count; i++)
+        (void)sigaddset(set, signals[i]);
+    (void)sigprocmask(SIG_BLOCK, set, NULL);
+    return signalfd(fd, set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* The next signal that has come; 0: none. */
+static int next_signal(const struct run *run)
+{
+    struct signalfd_siginfo info;
+    return read(run->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info) ? (int)info.ssi_signo : 0;
+}
+
+/* A command must find SIGTTOU and SIGPIPE as we found them; we ourselves must not stop or die by them. */
+static void block_own_dangers(struct run *run)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTTOU);
+    sigaddset(&set, SIGPIPE);
+    (void)sigprocmask(SIG_BLOCK, &set, &run->mask_before);
+    /* waitpid finds nothing while SIGCHLD is ignored, which may have been inherited. */
+    (void)signal(SIGCHLD, SIG_DFL);
+}
+
+/* ---- Acquire ---- */
+
+/*
+ * The outcome of the acquire is not known. Under a key of our own, the release makes sure that nothing is left behind;
+ * a key that the user chose may stand for a permit of somebody else, so that one is left to its ttl.
+ */
+static void abandon(const struct run *run)
+{
+    char key[256];
+    if (run->cli->options.id)
+        return;
+    (void)snprintf(key, sizeof(key), "%s", permit_client_key(run->cli->client));
+    (void)permit_release(run->cli->client, key, NULL);
+}
+
+static bool is_unknown(enum permit_status status)
+{
+    return permit_status_retry(status) == PERMIT_RETRY_SAME;
+}
+
+/* No permit: says why, and cleans up. The exit status. */
+static int give_up(const struct run *run, enum permit_status status)
+{
+    int signal = next_signal(run);
+    int code = signal ? 128 + signal : cli_fail(run->cli, status);
+    if (is_unknown(status))
+        abandon(run);
+    return code;
+}
+
+/* A replay although no answer was lost: the permit is that of another permitctl, which will release it. */
+static bool is_of_another(const struct permit_request *request)
+{
+    return request->replayed && !request->answer_lost;
+}
+
+static int64_t wait_ms(const struct cli_options *options)
+{
+    if (options->no_wait)
+        return 0;
+    return options->wait_ms == CLI_UNSET ? PERMIT_FOREVER : options->wait_ms;
+}
+
+/* False: no permit; *ret_code is the exit status. */
+static bool acquire(struct run *run, int *ret_code)
+{
+    const struct cli_options *given = &run->cli->options;
+    char owner[OWNER_SIZE];
+    struct permit_acquire_options options = {
+        .external_id = given->id,
+        .owner = given->owner || given->id ? given->owner : owner_default(owner),
+        .permits = given->wants,
+        .permit_count = given->want_count,
+        .ttl_ms = given->ttl_ms == CLI_UNSET ? RUN_TTL_MS : given->ttl_ms,
+        .wait_ms = wait_ms(given),
+        .cancel_fd = run->signal_fd,
+    };
+    run->waiting_since = clock_wall();
+    enum permit_status status = permit_acquire(run->cli->client, &options, &run->request);
+    run->granted_at = clock_wall();
+    if (status)
+        *ret_code = give_up(run, status);
+    else if (is_of_another(run->request))
+        *ret_code = cli_complain((int)given->exit_code, "somebody else already runs under the key %s",
+                                 run->request->external_id);
+    else
+        return true;
+    return false;
+}
+
+/* ---- While the command runs ---- */
+
+/* On the renewer's thread: only a word to the other one. */
+static void on_lost(void *context, enum permit_status status, const char *message)
+{
+    const struct run *run = context;
+    (void)cli_complain(CLI_LOST, "the permit is lost: %s%s%s", permit_status_word(status), *message ? ": " : "",
+                       message);
+    (void)eventfd_write(run->lost_fd, 1);
+}
+
+static bool goes_on_when_lost(const struct run *run)
+{
+    return strcmp(run->cli->options.on_lost, "continue") == 0;
+}
+
+/* TERM (with CONT, for one that is stopped) and 5 s later KILL, or KILL at once. */
+static void end_command(struct run *run)
+{
+    bool at_once = strcmp(run->cli->options.on_lost, "kill") == 0;
+    job_signal(&run->job, at_once ? SIGKILL : SIGTERM);
+    job_continue(&run->job);
+    run->kill_at = at_once ? NEVER : clock_mono() + (mono_us)KILL_AFTER_MS * US_PER_MS;
+}
+
+static void look_for_loss(struct run *run)
+{
+    eventfd_t count;
+    if (run->lost || eventfd_read(run->lost_fd, &count) != 0)
+        return;
+    run->lost = true;
+    if (!goes_on_when_lost(run) && !run->ended)
+        end_command(run);
+}
+
+/*
+ * Whoever was stopped together with the command may have lost the permit meanwhile: then the command does not get to do
+ * anything before it is told to end.
+ */
+static void handle_stop(struct run *run, int signal)
+{
+    if (!job_stopped(&run->job, signal))
+        return;
+    if (permit_renewer_holds(run->renewer) || goes_on_when_lost(run))
+        job_continue(&run->job);
+    else if (!run->lost)
+        (void)eventfd_write(run->lost_fd, 1);
+}
+
+static void look_at_job(struct run *run)
+{
+    int signal = 0;
+    enum job_state state;
+    while ((state = job_look(&run->job, &signal)) == JOB_STOPPED)
+        handle_stop(run, signal);
+    run->ended = state == JOB_ENDED;
+}
+
+static void handle_signals(struct run *run)
+{
+    for (int signal = next_signal(run); signal; signal = next_signal(run))
+        if (signal != SIGCHLD)
+            job_signal(&run->job, signal);
+    look_at_job(run);
+}
+
+static int poll_timeout(const struct run *run)
+{
+    if (run->kill_at == NEVER)
+        return -1;
+    return (int)max_i64(0, (run->kill_at - clock_mono() + US_PER_MS - 1) / US_PER_MS);
+}
+
+static void wait_for_command(struct run *run)
+{
+    struct pollfd events[] = {{.fd = run->signal_fd, .events = POLLIN}, {.fd = run->lost_fd, .events = POLLIN}};
+    while (!run->ended) {
+        (void)poll(events, ARRAY_LENGTH(events), poll_timeout(run));
+        handle_signals(run);
+        look_for_loss(run);
+        if (!run->ended && clock_mono() >= run->kill_at) {
+            job_signal(&run->job, SIGKILL);
+            run->kill_at = NEVER;
+        }
+    }
+    run->ended_at = clock_wall();
+}
+
+/* The permit is lost and the command has ended: nothing that it started may go on either. */
+static void end_group(const struct run *run)
+{
+    mono_us end = run->kill_at == NEVER ? 0 : run->kill_at;
+    while (job_group_exists(&run->job) && clock_mono() < end)
+        (void)usleep(GROUP_POLL_US);
+    job_signal(&run->job, SIGKILL);
+}
+
+/* ---- Afterwards ---- */
+
+/* True if the server ended it before we did: then the command ran without a permit, if only at its end. */
+static bool ended_by_server(const struct permit_request *request)
+{
+    return request->already_released && request->end_reason && strcmp(request->end_reason, "released") != 0;
+}
+
+static void release(struct run *run)
+{
+    struct permit_request *after = NULL;
+    char key[256];
+    (void)snprintf(key, sizeof(key), "%s", run->request->external_id);
+    if (permit_release(run->cli->client, key, &after)) {
+        (void)cli_complain(0, "the permit could not be given back, and ends with its ttl: %s",
+                           permit_client_message(run->cli->client));
+    } else if (ended_by_server(after) && !run->lost) {
+        (void)cli_complain(0, "the permit was lost before the command ended: %s", after->end_reason);
+        run->lost = true;
+    }
+    permit_request_free(after);
+}
+
+static void add_time(struct json_writer *writer, const char *name, utc_us time)
+{
+    char text[RFC3339_SIZE];
+    (void)clock_format_rfc3339(time, text);
+    json_add_text(writer, name, text);
+}
+
+static bool write_file(const char *path, const char *text)
+{
+    FILE *file = text ? fopen(path, "we") : NULL;
+    if (!file)
+        return false;
+    bool written = fprintf(file, "%s\n", text) > 0;
+    return fclose(file) == 0 && written;
+}
+
+static void report(const struct run *run, int code)
+{
+    struct json_writer *writer = json_writer_new();
+    json_add_text(writer, "external_id", run->request->external_id);
+    add_time(writer, "waiting_since", run->waiting_since);
+    add_time(writer, "granted_at", run->granted_at);
+    add_time(writer, "ended_at", run->ended_at);
+    json_add_number(writer, "waited_ms", (run->granted_at - run->waiting_since) / US_PER_MS);
+    json_add_number(writer, "ran_ms", (run->ended_at - run->granted_at) / US_PER_MS);
+    json_add_permits(writer, "permits", run->request);
+    json_add_bool(writer, "lost", run->lost);
+    json_add_number(writer, "exit_status", code);
+    if (!write_file(run->cli->options.report, json_text(writer)))
+        (void)cli_complain(0, "%s cannot be written", run->cli->options.report);
+    json_writer_free(writer);
+}
+
+static void tell_grant(const struct run *run)
+{
+    const struct permit_request *request = run->request;
+    (void)fprintf(stderr, "permitctl: %s granted after %" PRId64 " ms:", request->external_id,
+                  (run->granted_at - run->waiting_since) / US_PER_MS);
+    for (size_t i = 0; i < request->permit_count; i++)
+        (void)fprintf(stderr, " %s token %" PRIu64, request->permits[i].semaphore, request->permits[i].token);
+    (void)fputc('\n', stderr);
+}
+
+static void tell_end(const struct run *run, int code)
+{
+    (void)fprintf(stderr, "permitctl: %s ran %" PRId64 " ms, exit status %d\n", run->request->external_id,
+                  (run->ended_at - run->granted_at) / US_PER_MS, code);
+}
+
+/* ---- The whole ---- */
+
+static int fail_start(const char *command, int error)
+{
+    int code = error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+    return cli_complain(error == EAGAIN || error == ENOMEM ? CLI_NO_START : code, "%s: %s", command, strerror(error));
+}
+
+/* Held: runs the command to its end. The exit status, before it is known whether the permit was lost. */
+static int run_command(struct run *run)
+{
+    int death = goes_on_when_lost(run) ? 0 : strcmp(run->cli->options.on_lost, "kill") == 0 ? SIGKILL : SIGTERM;
+    int error = job_start(&run->job, run->cli->words, &run->mask_before, death);
+    if (error) {
+        run->ended_at = clock_wall();
+        return fail_start(run->cli->words[0], error);
+    }
+    wait_for_command(run);
+    if (run->lost && !goes_on_when_lost(run))
+        end_group(run);
+    job_release(&run->job);
+    return job_exit_status(&run->job);
+}
+
+/* Held: prepares, runs, and gives back. The exit status. */
+static int hold(struct run *run)
+{
+    const struct cli_options *given = &run->cli->options;
+    struct permit_renewer_options options = {.lost = on_lost, .context = run};
+    int code = CLI_NO_START;
+    if (given->verbose)
+        tell_grant(run);
+    if (!environment_set(run->request, permit_client_answer(run->cli->client)) ||
+        permit_renewer_start(run->cli->client, run->request, &options, &run->renewer))
+        (void)cli_complain(code, "no memory or no thread for the renewal");
+    else
+        code = run_command(run);
+    permit_renewer_stop(run->renewer);
+    look_for_loss(run);
+    release(run);
+    if (run->lost && !goes_on_when_lost(run))
+        code = CLI_LOST;
+    if (given->verbose)
+        tell_end(run, code);
+    if (given->report)
+        report(run, code);
+    return code;
+}
+
+static int acquire_and_hold(struct run *run)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    run->signal_fd = take_signals(-1, passed_signals, ARRAY_LENGTH(passed_signals), &set);
+    run->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (run->signal_fd < 0 || run->lost_fd < 0)
+        return cli_complain(CLI_NO_START, "no descriptors left");
+    int code = CLI_OK;
+    if (!acquire(run, &code))
+        return code;
+    (void)take_signals(run->signal_fd, job_signals, ARRAY_LENGTH(job_signals), &set);
+    return hold(run);
+}
+
+int verb_run(struct cli *cli)
+{
+    struct run run = {.cli = cli, .signal_fd = -1, .lost_fd = -1, .kill_at = NEVER, .job = {.terminal = -1}};
+    block_own_dangers(&run);
+    int code = acquire_and_hold(&run);
+    permit_request_free(run.request);
+    if (run.signal_fd >= 0)
+        (void)close(run.signal_fd);
+    if (run.lost_fd >= 0)
+        (void)close(run.lost_fd);
+    return code;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* The verbs of permitctl, and what they have in common. */
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/json.h"
+
+static const char run_more[] =
+    ". The permit is renewed from outside the\n"
+    "command and given back when it ends. permitctl exits with the command's own status.\n"
+    "\n"
+    "The command finds in its environment:\n"
+    "  PERMIT_REQUEST         the key of the request\n"
+    "  PERMIT_TOKEN           the fencing token: send it along with every write, and let the store refuse older ones\n"
+    "  PERMIT_SLOTS           the numbers of its slots, separated by commas\n"
+    "  PERMIT_GRANT           the whole grant, as JSON\n"
+    "  PERMIT_TOKEN_<NAME>, PERMIT_SLOTS_<NAME>\n"
+    "                         instead of PERMIT_TOKEN and PERMIT_SLOTS when there are several semaphores: the name in\n"
+    "                         upper case, everything but A-Z and 0-9 as _ (names that would be equal so: "
+    "PERMIT_GRANT)\n"
+    "\n"
+    "Signals are passed on to the command's process group. On a terminal the command is in the foreground.\n"
+    "The permit is lost when the server says that it has ended, and also when renewals have failed for so long that\n"
+    "permitctl, by its own clock, cannot prove any more that it is held. Then --on-lost says what becomes of the\n"
+    "command; with term and kill the exit status is 76.\n"
+    "With --id, a request that is already held under that key belongs to somebody else: exit status 75.\n"
+    "Without -n and --wait it waits for as long as it takes";
+
+/*
+ * name  arguments  bit  least words  most words  takes a command  function  help  more
+ */
+static const struct verb verbs[] = {
+    {"run", "-s NAME[:COUNT]... [options] [--] COMMAND [ARGUMENT...]", VERB_RUN, 1, 0, true, verb_run,
+     "Runs a command while holding permits", run_more},
+    {"acquire", "-s NAME[:COUNT]... [options]", VERB_ACQUIRE, 0, 0, false, verb_acquire,
+     "Takes permits and prints the grant", ". They are held until they are released or their ttl is over"},
+    {"release", "KEY", VERB_RELEASE, 1, 1, false, verb_release, "Gives the permits of a request back",
+     ". May be repeated; also ends a request that has not arrived yet"},
+    {"renew", "KEY [--ttl TIME]", VERB_RENEW, 1, 1, false, verb_renew, "Extends a request by its ttl, from now",
+     ". Exit status 76: it is not held any more"},
+    {"show", "KEY", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
+    {"semaphore put", "NAME [--capacity N] [options]", VERB_PUT, 1, 1, false, verb_semaphore_put,
+     "Makes or changes a semaphore", ". What is not given stays as it is"},
+    {"semaphore get", "NAME", VERB_GET, 1, 1, false, verb_semaphore_get, "Shows a semaphore", NULL},
+    {"semaphore list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_semaphore_list, "Lists semaphores", NULL},
+    {"semaphore delete", "NAME", VERB_DELETE, 1, 1, false, verb_semaphore_delete, "Retires a semaphore",
+     ". Refused while permits of it are held. Its tokens go on if it is ever made again"},
+    {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
+    {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Says whether a token is live",
+     ". Exit status 76 if it is not"},
+};
+
+const struct verb *verb_table(size_t *ret_count)
+{
+    *ret_count = ARRAY_LENGTH(verbs);
+    return verbs;
+}
+
+/* True if the name's words are the first of `words`. */
+static bool name_matches(const char *name, char **words, int count, int *ret_used)
+{
+    int used = 0;
+    while (*name) {
+        size_t length = strcspn(name, " ");
+        if (used == count || strlen(words[used]) != length || memcmp(words[used], name, length) != 0)
+            return false;
+        used++;
+        name += length + (name[length] == ' ');
+    }
+    *ret_used = used;
+    return true;
+}
+
+const struct verb *verb_find(char **words, int count, int *ret_used)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(verbs); i++)
+        if (name_matches(verbs[i].name, words, count, ret_used))
+            return &verbs[i];
+    return NULL;
+}
+
+int cli_complain(int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)fputs("permitctl: ", stderr);
+    (void)vfprintf(stderr, format, arguments);
+    (void)fputc('\n', stderr);
+    va_end(arguments);
+    return code;
+}
+
+static int exit_of_status(const struct cli *cli, enum permit_status status)
+{
+    switch (status) {
+    case PERMIT_OK: return CLI_OK;
+    case PERMIT_NO_CAPACITY:
+    case PERMIT_PAUSED:
+    case PERMIT_TOO_MANY: return (int)cli->options.exit_code;
+    case PERMIT_ENDED:
+    case PERMIT_UNKNOWN_REQUEST: return cli->verb->bit == VERB_RENEW ? CLI_LOST : CLI_REFUSED;
+    case PERMIT_NO_MEMORY: return CLI_NO_START;
+    default: return permit_status_http(status) >= 500 ? CLI_NO_SERVER : CLI_REFUSED;
+    }
+}
+
+int cli_fail(struct cli *cli, enum permit_status status)
+{
+    const char *message = permit_client_message(cli->client);
+    const char *answer = permit_client_answer(cli->client);
+    if (cli->options.json && *answer)
+        (void)printf("%s\n", answer);
+    else if (cli->options.json)
+        json_print_problem(status, message);
+    return cli_complain(exit_of_status(cli, status), "%s: %s", permit_status_word(status),
+                        *message ? message : permit_status_title(status));
+}
+
+int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const char *body))
+{
+    if (status)
+        return cli_fail(cli, status);
+    if (cli->options.json)
+        (void)printf("%s\n", permit_client_answer(cli->client));
+    else
+        print(permit_client_answer(cli->client));
+    return CLI_OK;
+}
+
+/* A command that outlives a restart of the server tries for longer than a person at a terminal likes to wait. */
+static int64_t retry_ms(const struct verb *verb)
+{
+    return verb->bit == VERB_RUN ? 5000 : 2000;
+}
+
+static int with_client(struct cli *cli)
+{
+    const char *url = cli->options.url ? cli->options.url : getenv("PERMITD_URL");
+    const char *token = cli->options.token ? cli->options.token : getenv("PERMITD_TOKEN");
+    struct permit_client_options options = {
+        .url = url && *url ? url : NULL, .token = token, .retry_ms = retry_ms(cli->verb)};
+    enum permit_status status = permit_client_new(&options, &cli->client);
+    if (status == PERMIT_INVALID)
+        return cli_complain(CLI_USAGE, "%s: expected http://HOST:PORT", url);
+    if (status)
+        return cli_complain(CLI_NO_START, "%s", permit_status_title(status));
+    int code = cli->verb->run(cli);
+    permit_client_free(cli->client);
+    return code;
+}
+
+/* A full disk or a closed pipe must not look like success. */
+static int flush(int code)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)
+        return cli_complain(CLI_NO_START, "the output cannot be written");
+    return code;
+}
+
+static int obey(struct cli *cli)
+{
+    if (cli->options.version) {
+        (void)printf("permitctl %s\n", permit_version());
+        return CLI_OK;
+    }
+    if (cli->options.help) {
+        options_print_help(cli->verb, stdout);
+        return CLI_OK;
+    }
+    return with_client(cli);
+}
+
+int cli_main(int argc, char **argv)
+{
+    struct cli cli = {.options = {.ttl_ms = CLI_UNSET,
+                                  .wait_ms = CLI_UNSET,
+                                  .exit_code = CLI_NO_CAPACITY,
+                                  .on_lost = "term",
+                                  .capacity = CLI_UNSET,
+                                  .default_ttl_ms = CLI_UNSET,
+                                  .max_ttl_ms = CLI_UNSET,
+                                  .grace_ms = CLI_UNSET,
+                                  .max_hold_ms = CLI_UNSET,
+                                  .limit = CLI_UNSET}};
+    return options_parse(argc, argv, &cli) ? flush(obey(&cli)) : CLI_USAGE;
+}
