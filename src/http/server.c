@@ -348,6 +348,18 @@ static void answer_sent(struct evhttp_request *request, void *context)
     connection_set_busy(connection, false);
 }
 
+/* evhttp has words for the old codes; NULL: let it. */
+static const char *reason_of(int http_status)
+{
+    switch (http_status) {
+    case 412: return "Precondition Failed";
+    case 422: return "Unprocessable Content";
+    case 423: return "Locked";
+    case 429: return "Too Many Requests";
+    default: return NULL;
+    }
+}
+
 /* Hands the answer to evhttp, which frees the request. */
 static void answer_send(struct server *server, struct evhttp_request *request, struct connection *connection,
                         const char *id, const struct answer *answer)
@@ -361,7 +373,7 @@ static void answer_send(struct server *server, struct evhttp_request *request, s
     list_remove(&connection->node);
     list_append(&server->idle, &connection->node);
     evhttp_request_set_on_complete_cb(request, answer_sent, connection);
-    evhttp_send_reply(request, answer->http_status, NULL, NULL);
+    evhttp_send_reply(request, answer->http_status, reason_of(answer->http_status), NULL);
 }
 
 /* Sends the exchange's answer, if there still is somebody to send it to, and recycles it. */
@@ -669,13 +681,37 @@ static bool address_is_loopback(const struct sockaddr *address)
            ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
 }
 
-static bool parse_listen(const struct server_settings *settings, struct sockaddr_storage *address, int *length,
+/* "127.0.0.1:7070" or "[::1]:0". */
+static bool parse_address(const char *text, struct sockaddr_storage *address, int *ret_length)
+{
+    char host[64];
+    char *end;
+    const char *colon = strrchr(text, ':');
+    size_t length = colon ? (size_t)(colon - text) : 0;
+    unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
+    bool bracketed = length > 2 && text[0] == '[' && colon[-1] == ']';
+    if (!colon || length >= sizeof host || colon[1] < '0' || colon[1] > '9' || *end || port > UINT16_MAX)
+        return false;
+    snprintf(host, sizeof host, "%.*s", (int)(bracketed ? length - 2 : length), text + bracketed);
+    struct sockaddr_in *in = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)address;
+    memset(address, 0, sizeof *address);
+    if (bracketed) {
+        in6->sin6_family = AF_INET6;
+        in6->sin6_port = htons((uint16_t)port);
+        *ret_length = sizeof *in6;
+        return evutil_inet_pton(AF_INET6, host, &in6->sin6_addr) == 1;
+    }
+    in->sin_family = AF_INET;
+    in->sin_port = htons((uint16_t)port);
+    *ret_length = sizeof *in;
+    return evutil_inet_pton(AF_INET, host, &in->sin_addr) == 1;
+}
+
+static bool parse_listen(const struct server_settings *settings, struct sockaddr_storage *address, int *ret_length,
                          struct buf *message)
 {
-    *length = (int)sizeof *address;
-    memset(address, 0, sizeof *address);
-    const char *colon = strrchr(settings->listen, ':');
-    if (!colon || evutil_parse_sockaddr_port(settings->listen, (struct sockaddr *)address, length) != 0) {
+    if (!parse_address(settings->listen, address, ret_length)) {
         buf_printf(message, "listen must be ADDRESS:PORT with a numeric address, such as 127.0.0.1:7070, not %s",
                    settings->listen);
         return false;
