@@ -18,6 +18,7 @@ struct slot_pool {
 struct key {
     struct bytes external_id;
     struct request *request; /* image; NULL: no row */
+    const struct request *before;
     bool insert;
     bool changed;
     bool ends;
@@ -896,6 +897,7 @@ static enum permit_status collect_keys(struct planner *planner)
             if (row < planner->view->request_count &&
                 bytes_equal(planner->view->requests[row].external_id, external_id)) {
                 rows[row] = planner->view->requests[row];
+                key->before = &planner->view->requests[row];
                 key->request = &rows[row];
             }
         }
@@ -959,7 +961,7 @@ static enum permit_status collect_requests(struct planner *planner, struct chang
         const struct key *key = &planner->keys[i];
         if (!key->insert && key->changed)
             changes->requests[changes->request_count++] =
-                (struct request_change){.request = key->request, .ends = key->ends};
+                (struct request_change){.request = key->request, .before = key->before, .ends = key->ends};
     }
     qsort(changes->requests + inserts, changes->request_count - inserts, sizeof *changes->requests,
           compare_request_ids);

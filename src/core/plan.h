@@ -111,9 +111,10 @@ struct outcome {
 
 /* A request row to be written. */
 struct request_change {
-    struct request *request; /* final image */
-    bool insert;             /* else UPDATE by id */
-    bool ends;               /* goes from ACQUIRED to RELEASED: its permits with it */
+    struct request *request;      /* final image */
+    const struct request *before; /* as it was read; NULL: insert */
+    bool insert;                  /* else UPDATE by id */
+    bool ends;                    /* goes from ACQUIRED to RELEASED: its permits with it */
 };
 
 /* A slot row to be written. */

@@ -143,6 +143,7 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
 /* --- new requests and their permits --------------------------------------------------------------------------------
  */
 
+/* A grant, or a tombstone; what a new row does not say has its default. */
 static void request_values_sql(const struct request *request, struct buf *sql)
 {
     struct bytes digest = {(const char *)request->digest, DIGEST_SIZE};
@@ -157,26 +158,26 @@ static void request_values_sql(const struct request *request, struct buf *sql)
     buf_append_char(sql, ',');
     sql_bytes(sql, request->principal);
     buf_append_char(sql, ',');
-    buf_append_u64(sql, request->state);
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, request->end_reason);
-    buf_append_char(sql, ',');
     sql_ms_or_null(sql, request->ttl_ms);
     buf_append_char(sql, ',');
     sql_time(sql, request->due_at);
     buf_append_char(sql, ',');
     buf_append_i64(sql, request->grace_ms);
     buf_append_char(sql, ',');
-    sql_time(sql, request->confirmed_at);
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, request->renewals);
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, request->replays);
-    buf_append_char(sql, ',');
     sql_time(sql, request->acquired_at);
-    buf_append_char(sql, ',');
-    sql_time(sql, request->ended_at);
-    buf_append_char(sql, ')');
+}
+
+/* What has happened to a row within the batch that makes it. */
+static void request_history_sql(const struct request *request, struct buf *sql)
+{
+    buf_printf(sql, ",%d,%d,%u,%u,", (int)request->state, (int)request->end_reason, request->renewals,
+               request->replays);
+    sql_ended(sql, request->ended_at);
+}
+
+static bool is_plain_grant(const struct request *request)
+{
+    return request->state == REQUEST_ACQUIRED && request->renewals == 0 && request->replays == 0;
 }
 
 static size_t insert_count(const struct changes *changes)
@@ -187,18 +188,28 @@ static size_t insert_count(const struct changes *changes)
     return count;
 }
 
-static void insert_requests_sql(const struct changes *changes, size_t count, struct buf *sql)
+#define NEW_REQUEST_COLUMNS "id,external_id,digest,owner,principal,ttl_ms,due_at,grace_ms,acquired_at"
+
+/* One INSERT for all plain grants, and a second, longer one for the few others. */
+static void insert_requests_sql(const struct changes *changes, size_t count, bool plain, struct buf *sql)
 {
-    if (count == 0)
-        return;
-    buf_append_text(sql,
-                    "INSERT INTO permit_request (id,external_id,digest,owner,principal,state,end_reason,ttl_ms,due_at,"
-                    "grace_ms,confirmed_at,renewals,replays,acquired_at,ended_at) VALUES ");
+    size_t rows = 0;
     for (size_t i = 0; i < count; i++) {
-        separate(sql, i);
-        request_values_sql(changes->requests[i].request, sql);
+        const struct request *request = changes->requests[i].request;
+        if (is_plain_grant(request) != plain)
+            continue;
+        if (rows == 0)
+            buf_append_text(sql, plain ? "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS ") VALUES "
+                                       : "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS
+                                         ",state,end_reason,renewals,replays,ended_at) VALUES ");
+        separate(sql, rows++);
+        request_values_sql(request, sql);
+        if (!plain)
+            request_history_sql(request, sql);
+        buf_append_char(sql, ')');
     }
-    buf_append_char(sql, ';');
+    if (rows)
+        buf_append_char(sql, ';');
 }
 
 static void permit_values_sql(const struct request *request, const struct permit *permit, struct buf *sql)
@@ -353,75 +364,133 @@ static void slots_sql(const struct changes *changes, struct buf *sql)
 /* --- requests that change ------------------------------------------------------------------------------------------
  */
 
+static int64_t value_end_reason(const struct request *request)
+{
+    return request->end_reason;
+}
+
+static int64_t value_ttl_ms(const struct request *request)
+{
+    return request->ttl_ms;
+}
+
+static int64_t value_due_at(const struct request *request)
+{
+    return request->due_at;
+}
+
+static int64_t value_confirmed_at(const struct request *request)
+{
+    return request->confirmed_at;
+}
+
+static int64_t value_renewals(const struct request *request)
+{
+    return request->renewals;
+}
+
+static int64_t value_replays(const struct request *request)
+{
+    return request->replays;
+}
+
+static int64_t value_ended_at(const struct request *request)
+{
+    return request->ended_at;
+}
+
+/* A column of permit_request that an operation may change. */
+static const struct {
+    const char *assign;
+    int64_t (*value)(const struct request *request);
+    void (*write)(struct buf *sql, int64_t value);
+} columns[] = {
+    {",end_reason=", value_end_reason, buf_append_i64},
+    {",ttl_ms=", value_ttl_ms, sql_ms_or_null},
+    {",due_at=", value_due_at, sql_time},
+    {",confirmed_at=", value_confirmed_at, sql_time},
+    {",renewals=", value_renewals, buf_append_i64},
+    {",replays=", value_replays, buf_append_i64},
+    {",ended_at=", value_ended_at, sql_ended},
+};
+
+/* A row to update, with the columns that differ from what was read, as bits. */
+struct row_update {
+    const struct request_change *change;
+    unsigned differing;
+};
+
+static unsigned differing_columns(const struct request_change *change)
+{
+    unsigned differing = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(columns); i++)
+        if (columns[i].value(change->request) != columns[i].value(change->before))
+            differing |= 1u << i;
+    return differing;
+}
+
 static int compare_i64(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
 }
 
 /* Equal: one UPDATE writes both. */
-static int compare_images(const struct request_change *a, const struct request_change *b)
+static int compare_updates(const struct row_update *left, const struct row_update *right)
 {
-    const struct request *left = a->request;
-    const struct request *right = b->request;
-    int order = compare_i64(a->ends, b->ends);
+    int order = compare_i64(left->differing, right->differing);
     if (!order)
-        order = compare_i64(left->end_reason, right->end_reason);
-    if (!order)
-        order = compare_i64(left->due_at, right->due_at);
-    if (!order)
-        order = compare_i64(left->ttl_ms, right->ttl_ms);
-    if (!order)
-        order = compare_i64(left->renewals, right->renewals);
-    if (!order)
-        order = compare_i64(left->replays, right->replays);
-    if (!order)
-        order = compare_i64(left->confirmed_at, right->confirmed_at);
-    return order ? order : compare_i64(left->ended_at, right->ended_at);
+        order = compare_i64(left->change->request->state, right->change->request->state);
+    for (size_t i = 0; i < ARRAY_LENGTH(columns) && !order; i++)
+        if (left->differing & 1u << i)
+            order = compare_i64(columns[i].value(left->change->request), columns[i].value(right->change->request));
+    return order;
 }
 
-static int compare_images_and_ids(const void *a, const void *b)
+static int compare_updates_and_ids(const void *a, const void *b)
 {
-    int order = compare_images(a, b);
+    const struct row_update *left = a;
+    const struct row_update *right = b;
+    int order = compare_updates(left, right);
     if (order)
         return order;
-    uint64_t left = ((const struct request_change *)a)->request->id;
-    uint64_t right = ((const struct request_change *)b)->request->id;
-    return (left > right) - (left < right);
+    return (left->change->request->id > right->change->request->id) -
+           (left->change->request->id < right->change->request->id);
 }
 
 /* State goes one way: a row that is not in the state it was read in raises. */
-static void set_request_sql(const struct request_change *change, struct buf *sql)
+static void set_request_sql(const struct row_update *update, struct buf *sql)
 {
-    const struct request *request = change->request;
-    enum request_state before = change->ends ? REQUEST_ACQUIRED : request->state;
-    buf_printf(sql, "UPDATE permit_request SET state=IF(state=%d,%d,NULL),end_reason=%d,renewals=%u,replays=%u,ttl_ms=",
-               (int)before, (int)request->state, (int)request->end_reason, request->renewals, request->replays);
-    sql_ms_or_null(sql, request->ttl_ms);
-    buf_append_text(sql, ",due_at=");
-    sql_time(sql, request->due_at);
-    buf_append_text(sql, ",confirmed_at=");
-    sql_time(sql, request->confirmed_at);
-    buf_append_text(sql, ",ended_at=");
-    sql_time(sql, request->ended_at);
+    const struct request *request = update->change->request;
+    buf_printf(sql, "UPDATE permit_request SET state=IF(state=%d,%d,NULL)", (int)update->change->before->state,
+               (int)request->state);
+    for (size_t i = 0; i < ARRAY_LENGTH(columns); i++) {
+        if (!(update->differing & 1u << i))
+            continue;
+        buf_append_text(sql, columns[i].assign);
+        columns[i].write(sql, columns[i].value(request));
+    }
 }
 
-/* One UPDATE for all rows that get the same image: as a rule one for all releases of the batch. */
+/* One UPDATE for all rows that get the same values: as a rule one for all releases of the batch. */
 static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena, struct buf *sql)
 {
     size_t count = changes->request_count - inserts;
-    struct request_change *sorted = arena_array(arena, count, sizeof *sorted);
-    if (!sorted) {
+    struct row_update *updates = arena_array(arena, count, sizeof *updates);
+    if (!updates) {
         sql->broken = true;
         return;
     }
-    memcpy(sorted, changes->requests + inserts, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare_images_and_ids);
+    for (size_t i = 0; i < count; i++) {
+        const struct request_change *change = &changes->requests[inserts + i];
+        updates[i] = (struct row_update){change, differing_columns(change)};
+    }
+    qsort(updates, count, sizeof *updates, compare_updates_and_ids);
     for (size_t first = 0, next; first < count; first = next) {
-        set_request_sql(&sorted[first], sql);
+        set_request_sql(&updates[first], sql);
         buf_append_text(sql, " WHERE id IN (");
-        for (next = first; next < count && compare_images(&sorted[first], &sorted[next]) == 0; next++) {
+        for (next = first; next < count && compare_updates(&updates[first], &updates[next]) == 0; next++) {
             separate(sql, next - first);
-            buf_append_u64(sql, sorted[next].request->id);
+            buf_append_u64(sql, updates[next].change->request->id);
         }
         buf_append_text(sql, ");");
         guard_sql(sql, next - first);
@@ -432,7 +501,8 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
 {
     size_t inserts = insert_count(changes);
     semaphores_sql(changes, sql);
-    insert_requests_sql(changes, inserts, sql);
+    insert_requests_sql(changes, inserts, true, sql);
+    insert_requests_sql(changes, inserts, false, sql);
     insert_permits_sql(changes, inserts, sql);
     end_permits_sql(changes, arena, sql);
     slots_sql(changes, sql);

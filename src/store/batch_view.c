@@ -5,50 +5,20 @@
  * semaphores.
  */
 #include "store/batch.h"
-#include "store/sql_text.h"
+#include "store/rows.h"
 
 /* Walks PRIMARY in order: without the hint or the ORDER BY a small table is scanned, and strangers' rows are waited
  * for. */
-#define SEMAPHORE_COLUMNS                                                                                              \
-    "SELECT id,name,kind,queue,capacity,in_use,next_permit_id,version,config_version," SQL_US(                         \
-        "next_due_at") ",first_free,default_ttl_ms,max_ttl_ms,grace_ms,max_hold_ms,"                                   \
-                       "paused_reason,note," SQL_US("retired_at") " FROM semaphore "
-static const char lock_by_id[] = SEMAPHORE_COLUMNS "FORCE INDEX (PRIMARY) WHERE id IN (";
-static const char lock_by_name[] = SEMAPHORE_COLUMNS "FORCE INDEX (semaphore_name) WHERE name=";
+static const char lock_by_id[] =
+    "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (";
+static const char lock_by_name[] =
+    "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name=";
 
 /* Walks the unique key, then permit_request. */
-static const char
-    requests_by_key
-        [] =
-            "SELECT r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms," SQL_US("r.due_at") ",r.grace_ms," SQL_US(
-                "r.confirmed_at") ",r.renewals,r.replays," SQL_US("r.acquired_at") "," SQL_US("r.ended_at") ",p."
-                                                                                                            "semaphore_"
-                                                                                                            "id,p.id,p."
-                                                                                                            "count,p."
-                                                                                                            "slots "
-                                                                                                            "FROM "
-                                                                                                            "permit_"
-                                                                                                            "request r "
-                                                                                                            "FORCE "
-                                                                                                            "INDEX "
-                                                                                                            "(permit_"
-                                                                                                            "request_"
-                                                                                                            "external_"
-                                                                                                            "id) "
-                                                                                                            "LEFT JOIN "
-                                                                                                            "permit p "
-                                                                                                            "FORCE "
-                                                                                                            "INDEX "
-                                                                                                            "(permit_"
-                                                                                                            "request) "
-                                                                                                            "ON "
-                                                                                                            "p.permit_"
-                                                                                                            "request_"
-                                                                                                            "id=r.id "
-                                                                                                            "WHERE "
-                                                                                                            "r."
-                                                                                                            "external_"
-                                                                                                            "id IN (";
+static const char requests_by_key[] = "SELECT " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS
+                                      " FROM permit_request r FORCE INDEX (permit_request_external_id)"
+                                      " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
+                                      " WHERE r.external_id IN (";
 
 static const char clock_row[] = "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch FROM cluster WHERE id=1";
 
@@ -61,7 +31,7 @@ static void lock_sql(const struct lock_set *set, struct buf *sql)
     } else if (set->semaphore_count) {
         buf_append_text(sql, lock_by_id);
         sql_ids(sql, set->semaphore_ids, set->semaphore_count);
-        buf_append_text(sql, ") ORDER BY id FOR UPDATE;");
+        buf_append_text(sql, ") ORDER BY s.id FOR UPDATE;");
     }
 }
 
@@ -105,111 +75,16 @@ void batch_lock_sql(const struct lock_set *set, struct buf *sql)
 /* --- reading -------------------------------------------------------------------------------------------------------
  */
 
-/* Takes the columns of one row from left to right; `broken` once memory ran out. */
-struct reader {
-    struct session_row row;
-    unsigned at;
-    struct arena *arena;
-    bool broken;
-};
-
-static struct bytes next_column(struct reader *reader)
-{
-    return reader->row.columns[reader->at++];
-}
-
-static uint64_t next_u64(struct reader *reader)
-{
-    return column_u64(next_column(reader));
-}
-
-static int64_t next_i64(struct reader *reader)
-{
-    return column_i64(next_column(reader));
-}
-
-static int64_t next_or(struct reader *reader, int64_t if_null)
-{
-    struct bytes column = next_column(reader);
-    return column.data ? column_i64(column) : if_null;
-}
-
-static struct bytes next_bytes(struct reader *reader)
-{
-    struct bytes column = next_column(reader);
-    if (!column.data)
-        return column;
-    struct bytes copy = arena_copy(reader->arena, column);
-    reader->broken |= !copy.data;
-    return copy;
-}
-
-static void read_semaphore(struct reader *reader, struct semaphore *semaphore)
-{
-    semaphore->id = next_u64(reader);
-    semaphore->name = next_bytes(reader);
-    semaphore->kind = (enum semaphore_kind)next_u64(reader);
-    semaphore->queue = (enum semaphore_queue)next_u64(reader);
-    semaphore->capacity = next_i64(reader);
-    semaphore->in_use = next_i64(reader);
-    semaphore->next_permit_id = next_u64(reader);
-    semaphore->version = next_u64(reader);
-    semaphore->config_version = next_u64(reader);
-    semaphore->next_due_at = next_or(reader, NEVER);
-    semaphore->first_free = (uint32_t)next_u64(reader);
-    semaphore->default_ttl_ms = next_i64(reader);
-    semaphore->max_ttl_ms = next_or(reader, -1);
-    semaphore->grace_ms = next_i64(reader);
-    semaphore->max_hold_ms = next_i64(reader);
-    semaphore->paused_reason = next_bytes(reader);
-    semaphore->note = next_bytes(reader);
-    semaphore->retired_at = next_or(reader, NEVER);
-}
-
 static enum permit_status read_semaphores(struct session *session, struct arena *arena, size_t room, struct view *view)
 {
     view->semaphores = arena_array(arena, room, sizeof *view->semaphores);
     view->free_slots = arena_array(arena, room, sizeof *view->free_slots);
     if (!view->semaphores || !view->free_slots)
         return PERMIT_NO_MEMORY;
-    struct reader reader = {.arena = arena};
-    while (view->semaphore_count < room && session_row(session, &reader.row)) {
-        reader.at = 0;
-        read_semaphore(&reader, &view->semaphores[view->semaphore_count++]);
-    }
+    struct row_reader reader = {.arena = arena};
+    while (view->semaphore_count < room && row_step(&reader, session))
+        row_semaphore(&reader, &view->semaphores[view->semaphore_count++]);
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
-}
-
-static void read_request(struct reader *reader, struct request *request)
-{
-    request->id = next_u64(reader);
-    request->external_id = next_bytes(reader);
-    struct bytes digest = next_column(reader);
-    request->has_digest = digest.length == DIGEST_SIZE;
-    if (request->has_digest)
-        memcpy(request->digest, digest.data, DIGEST_SIZE);
-    request->owner = next_bytes(reader);
-    request->principal = next_bytes(reader);
-    request->state = (enum request_state)next_u64(reader);
-    request->end_reason = (enum end_reason)next_u64(reader);
-    request->ttl_ms = next_or(reader, TTL_NONE);
-    request->due_at = next_or(reader, NEVER);
-    request->grace_ms = next_i64(reader);
-    request->confirmed_at = next_or(reader, NEVER);
-    request->renewals = (uint32_t)next_u64(reader);
-    request->replays = (uint32_t)next_u64(reader);
-    request->acquired_at = next_or(reader, NEVER);
-    request->ended_at = next_or(reader, NEVER);
-}
-
-enum { REQUEST_COLUMNS = 15 };
-
-static void read_permit(struct reader *reader, struct permit *permit)
-{
-    permit->semaphore_id = next_u64(reader);
-    permit->token = next_u64(reader);
-    permit->count = next_i64(reader);
-    reader->broken |= !slots_parse(next_column(reader), reader->arena, &permit->slots);
 }
 
 /* One row per permit (or one of NULLs), in the order of the keys; the rows of a request follow each other. */
@@ -219,19 +94,18 @@ static enum permit_status read_requests(struct session *session, struct arena *a
     struct permit *permits = arena_array(arena, session_affected(session), sizeof *permits);
     view->requests = arena_array(arena, key_count, sizeof *view->requests);
     struct request *request = NULL;
-    struct reader reader = {.arena = arena, .broken = !view->requests || !permits};
-    while (!reader.broken && session_row(session, &reader.row)) {
+    struct row_reader reader = {.arena = arena, .broken = !view->requests || !permits};
+    while (row_step(&reader, session)) {
         if (!request || request->id != column_u64(reader.row.columns[0])) {
             if (view->request_count == key_count)
                 return PERMIT_INTERNAL;
             request = &view->requests[view->request_count++];
-            reader.at = 0;
-            read_request(&reader, request);
+            row_request(&reader, request);
             request->permits = permits;
         }
-        reader.at = REQUEST_COLUMNS;
+        reader.at = ROW_REQUEST_COUNT;
         if (reader.row.columns[reader.at].data) {
-            read_permit(&reader, permits++);
+            row_permit(&reader, permits++);
             request->permit_count++;
         }
     }
@@ -264,14 +138,13 @@ static enum permit_status read_slots_of(struct session *session, struct arena *a
 
 static enum permit_status read_clock(struct session *session, struct view *view)
 {
-    struct session_row row;
-    if (!session_row(session, &row))
+    struct row_reader reader = {0};
+    if (!row_step(&reader, session))
         return PERMIT_INTERNAL;
-    struct reader reader = {.row = row};
-    view->now = next_i64(&reader);
-    view->clock.tick_at = next_i64(&reader);
-    view->clock.offset_us = next_i64(&reader);
-    view->epoch = next_u64(&reader);
+    view->now = row_i64(&reader);
+    view->clock.tick_at = row_i64(&reader);
+    view->clock.offset_us = row_i64(&reader);
+    view->epoch = row_u64(&reader);
     return PERMIT_OK;
 }
 

@@ -17,9 +17,10 @@
                          "note," SQL_US("s.retired_at")
 
 /* Of `permit_request` r. */
-#define ROW_REQUEST_COLUMNS                                                                                            \
-    "r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms," SQL_US(                           \
-        "r.due_at") ",r.grace_ms," SQL_US("r.confirmed_at") ",r.renewals,r.replays," SQL_US("r.acquired_at") "," SQL_US("r.ended_at")
+#define ROW_REQUEST_COLUMNS                                                                                                                           \
+    "r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms," SQL_US(                                                          \
+        "r.due_at") ",r.grace_ms," SQL_US("r.confirmed_at") ",r.renewals,r.replays," SQL_US("r.acquired_at") "," SQL_US("NULLIF(r.ended_at," SQL_HELD \
+                                                                                                                        ")")
 
 /* Of `permit` p. */
 #define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots"

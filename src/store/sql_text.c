@@ -43,6 +43,14 @@ void sql_time(struct buf *sql, utc_us time)
     buf_append_char(sql, '\'');
 }
 
+void sql_ended(struct buf *sql, utc_us time)
+{
+    if (time == NEVER)
+        buf_append_text(sql, SQL_HELD);
+    else
+        sql_time(sql, time);
+}
+
 void sql_ms_or_null(struct buf *sql, int64_t ms)
 {
     if (ms < 0)
