@@ -99,7 +99,7 @@ struct kit_database *kit_database_start(const char *const *flags)
     database->directory = kit_path("mariadb");
     database->log_path = kit_text("%s/mariadb.log", database->directory);
     database->socket = kit_text("%s/s", database->directory);
-    database->url = kit_text("mysql://root@localhost/permitd?socket=%s", database->socket);
+    database->url = kit_text("mysql://root@/permitd?socket=%s", database->socket);
     database->flags = flags;
     KIT_CHECK(!mkdir(database->directory, 0700));
     database_install(database);
