@@ -109,7 +109,7 @@ static bool sql_mode_is_strict(const struct facts *facts)
 
 static bool isolation_is_good(const struct facts *facts)
 {
-    return !value_is(facts, V_ISOLATION, "READ-UNCOMMITTED") && !value_is(facts, V_TX_ISOLATION, "READ-UNCOMMITTED");
+    return !value_is(facts, V_ISOLATION, "READ-UNCOMMITTED");
 }
 
 static bool max_packet_is_good(const struct facts *facts)
@@ -193,6 +193,11 @@ static enum permit_status facts_read_variables(struct session *session, struct f
         sql.broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql.data, sql.length});
     while (status == PERMIT_OK && session_row(session, &row))
         facts_take(facts, &row);
+    if (!facts->present[V_ISOLATION] &&
+        facts->present[V_TX_ISOLATION]) { /* MariaDB before 11.1 has only the old name */
+        facts->present[V_ISOLATION] = true;
+        memcpy(facts->values[V_ISOLATION], facts->values[V_TX_ISOLATION], VALUE_SIZE);
+    }
     buf_release(&sql);
     return finish(session, status);
 }

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/* A session: what an error means, settings that are read back, packets, and connections that are lost. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "support.h"
+
+static const struct {
+    unsigned value;
+    enum permit_status status;
+} meanings[] = {
+    {0, PERMIT_OK},
+    {1213, PERMIT_CONFLICT},
+    {1020, PERMIT_CONFLICT},
+    {1062, PERMIT_CONFLICT},
+    {1205, PERMIT_LOCK_TIMEOUT},
+    {2006, PERMIT_DATABASE_LOST},
+    {2013, PERMIT_DATABASE_LOST},
+    {2055, PERMIT_DATABASE_LOST},
+    {1180, PERMIT_DATABASE_LOST},
+    {1053, PERMIT_DATABASE_LOST},
+    {1927, PERMIT_DATABASE_LOST},
+    {1317, PERMIT_DATABASE_LOST},
+    {1290, PERMIT_DATABASE_UNAVAILABLE},
+    {1792, PERMIT_DATABASE_UNAVAILABLE},
+    {1836, PERMIT_DATABASE_UNAVAILABLE},
+    {1047, PERMIT_DATABASE_UNAVAILABLE},
+    {1040, PERMIT_DATABASE_UNAVAILABLE},
+    {1203, PERMIT_DATABASE_UNAVAILABLE},
+    {2002, PERMIT_DATABASE_UNAVAILABLE},
+    {2003, PERMIT_DATABASE_UNAVAILABLE},
+    {2005, PERMIT_DATABASE_UNAVAILABLE},
+    {1044, PERMIT_DATABASE_UNAVAILABLE},
+    {1045, PERMIT_DATABASE_UNAVAILABLE},
+    {1049, PERMIT_DATABASE_UNAVAILABLE},
+    {1130, PERMIT_DATABASE_UNAVAILABLE},
+    {1021, PERMIT_DATABASE_FULL},
+    {1030, PERMIT_DATABASE_FULL},
+    {1041, PERMIT_DATABASE_FULL},
+    {1114, PERMIT_DATABASE_FULL},
+    {2008, PERMIT_NO_MEMORY},
+    {1048, PERMIT_INTERNAL},
+    {1690, PERMIT_INTERNAL},
+    {1064, PERMIT_INTERNAL},
+    {1242, PERMIT_INTERNAL},
+    {99999, PERMIT_INTERNAL},
+};
+
+Test(session, every_error_has_its_meaning)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(meanings); i++)
+        cr_assert_eq(session_classify(meanings[i].value), meanings[i].status, "%u is taken for %s", meanings[i].value,
+                     permit_status_word(session_classify(meanings[i].value)));
+}
+
+Test(session, settings_are_as_our_promises_need_them)
+{
+    struct session *session = connected(fresh_database(), SESSION_WORKER);
+    cr_assert_str_eq(text_of(session, "SELECT @@tx_isolation"), "READ-COMMITTED");
+    cr_assert(strstr(text_of(session, "SELECT @@sql_mode"), "STRICT_TRANS_TABLES"));
+    cr_assert_str_eq(text_of(session, "SELECT @@time_zone"), "+00:00");
+    cr_assert_eq(number_of(session, "SELECT @@autocommit"), 1);
+    cr_assert_eq(number_of(session, "SELECT @@innodb_lock_wait_timeout"), 5);
+    cr_assert_eq(number_of(session, "SELECT @@wait_timeout"), 5);
+    cr_assert_eq(number_of(session, "SELECT @@net_write_timeout"), 5);
+    cr_assert_eq(number_of(session, "SELECT @@idle_transaction_timeout"), 5);
+    cr_assert_eq(number_of(session, "SELECT @@in_predicate_conversion_threshold"), 0);
+    cr_assert_eq(session_max_packet(session), (size_t)number_of(session, "SELECT @@max_allowed_packet"));
+    cr_assert(session_is_mariadb(session));
+    session_free(session);
+}
+
+Test(session, a_reader_may_be_idle_for_long)
+{
+    struct session *session = connected(fresh_database(), SESSION_READER);
+    cr_assert_gt(number_of(session, "SELECT @@wait_timeout"), 5);
+    session_free(session);
+}
+
+Test(session, a_packet_is_stepped_through_statement_by_statement)
+{
+    struct session *session = connected(fresh_database(), SESSION_WORKER);
+    struct session_row row;
+    cr_assert_eq(session_send(session, BYTES("SELECT 7, NULL, x'0061', -3; CREATE TABLE t (a INT PRIMARY KEY);"
+                                             "INSERT INTO t VALUES (1), (2), (3); SELECT a FROM t WHERE a > 1")),
+                 PERMIT_OK);
+    cr_assert(session_row(session, &row));
+    cr_assert_eq(row.count, 4);
+    cr_assert_eq(column_u64(row.columns[0]), 7);
+    cr_assert_null(row.columns[1].data);
+    cr_assert(bytes_equal(row.columns[2], BYTES("\0a")));
+    cr_assert_eq(column_i64(row.columns[3]), -3);
+    cr_assert_not(session_row(session, &row));
+    cr_assert_eq(session_next(session), PERMIT_OK);
+    cr_assert_not(session_row(session, &row));
+    cr_assert_eq(session_next(session), PERMIT_OK);
+    cr_assert_eq(session_affected(session), 3);
+    cr_assert_eq(session_next(session), PERMIT_OK);
+    cr_assert_eq(session_affected(session), 2);
+    cr_assert_eq(session_finish(session), PERMIT_OK);
+    session_free(session);
+}
+
+Test(session, a_failure_ends_the_packet_and_leaves_the_session_usable)
+{
+    struct session *session = connected(fresh_database(), SESSION_WORKER);
+    must_run(session, "CREATE TABLE t (a INT NOT NULL)");
+    cr_assert_eq(session_run(session, "INSERT INTO t VALUES (1); UPDATE t SET a = NULL; INSERT INTO t VALUES (2)"),
+                 PERMIT_INTERNAL);
+    cr_assert_eq(session_errno(session), 1048);
+    cr_assert_neq(session_message(session)[0], '\0');
+    cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM t"), 1);
+    cr_assert_eq(session_message(session)[0], '\0');
+    session_free(session);
+}
+
+Test(session, results_nobody_reads_are_discarded)
+{
+    struct session *session = connected(fresh_database(), SESSION_WORKER);
+    cr_assert_eq(session_send(session, BYTES("SELECT 1; SELECT 2; SELECT 3")), PERMIT_OK);
+    cr_assert_eq(session_finish(session), PERMIT_OK);
+    cr_assert_eq(number_of(session, "SELECT 4"), 4);
+    session_free(session);
+}
+
+static void kill_connection(const struct database_address *address, int64_t id)
+{
+    char sql[64];
+    struct session *other = connected(address, SESSION_READER);
+    snprintf(sql, sizeof sql, "KILL CONNECTION %lld", (long long)id);
+    must_run(other, sql);
+    session_free(other);
+}
+
+Test(session, a_killed_connection_is_lost_and_can_be_had_again)
+{
+    const struct database_address *address = fresh_database();
+    struct session *session = connected(address, SESSION_WORKER);
+    kill_connection(address, number_of(session, "SELECT CONNECTION_ID()"));
+    cr_assert_eq(session_ping(session), PERMIT_DATABASE_LOST);
+    cr_assert_not(session_is_connected(session));
+    cr_assert_eq(session_run(session, "SELECT 1"), PERMIT_DATABASE_LOST);
+    cr_assert_eq(session_connect(session), PERMIT_OK);
+    cr_assert_eq(number_of(session, "SELECT 1"), 1);
+    session_free(session);
+}
+
+/* The server does not notice a client that is gone while it executes; without the KILL it would hold the row for a
+ * minute. */
+Test(session, what_a_lost_connection_still_does_is_ended_by_the_next)
+{
+    const struct database_address *address = fresh_database();
+    struct session *lost = connected(address, SESSION_WORKER);
+    struct session *other = connected(address, SESSION_WORKER);
+    must_run(lost, "CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (1)");
+    mono_us began = clock_mono();
+    cr_assert_eq(session_run(lost, "BEGIN; SELECT * FROM t FOR UPDATE; SELECT SLEEP(60)"), PERMIT_DATABASE_LOST);
+    cr_assert_lt(clock_mono() - began, 9 * US_PER_SECOND, "the read time-out is 7 s");
+    cr_assert_eq(session_connect(other), PERMIT_OK);
+    cr_assert_eq(session_connect(lost), PERMIT_OK);
+    began = clock_mono();
+    if (session_ping(other) != PERMIT_OK) /* idle for longer than its wait_timeout */
+        cr_assert_eq(session_connect(other), PERMIT_OK);
+    must_run(other, "BEGIN; SELECT * FROM t FOR UPDATE; ROLLBACK");
+    cr_assert_lt(clock_mono() - began, 2 * US_PER_SECOND);
+    session_free(lost);
+    session_free(other);
+}
+
+Test(session, a_row_that_another_holds_is_waited_for_five_seconds)
+{
+    const struct database_address *address = fresh_database();
+    struct session *holder = connected(address, SESSION_ADMIN);
+    struct session *waiter = connected(address, SESSION_WORKER);
+    char sql[100];
+    snprintf(sql, sizeof sql, "USE %s; BEGIN; SELECT * FROM id_block FOR UPDATE", address->database);
+    must_run(holder, sql);
+    mono_us began = clock_mono();
+    cr_assert_eq(session_run(waiter, "SELECT * FROM id_block FOR UPDATE"), PERMIT_LOCK_TIMEOUT);
+    cr_assert_geq(clock_mono() - began, 4 * US_PER_SECOND);
+    cr_assert_lt(clock_mono() - began, 7 * US_PER_SECOND);
+    cr_assert(session_is_connected(waiter));
+    session_free(waiter);
+    session_free(holder);
+}
+
+Test(session, no_server_and_no_database_are_unavailable_with_a_reason)
+{
+    struct database_address nowhere = {.socket = (char[]){"/nonexistent/mariadb.sock"}, .user = (char[]){"root"}};
+    struct session *session = session_new(&nowhere, SESSION_WORKER);
+    cr_assert_eq(session_connect(session), PERMIT_DATABASE_UNAVAILABLE);
+    cr_assert_neq(session_message(session)[0], '\0');
+    session_free(session);
+    session = session_new(fresh_address(), SESSION_WORKER);
+    cr_assert_eq(session_connect(session), PERMIT_DATABASE_UNAVAILABLE);
+    cr_assert_eq(session_errno(session), 1049);
+    session_free(session);
+}
+
+/* --- addresses --- */
+
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+Test(address, every_part_may_be_given_or_not)
+{
+    static const struct {
+        const char *url, *host, *socket, *user, *password, *database, *ssl_ca, *printed;
+        unsigned port;
+    } rows[] = {
+        {"mysql://u@h:3306/d", "h", NULL, "u", NULL, "d", NULL, "mysql://u@h:3306/d", 3306},
+        {"mysql://h/d", "h", NULL, NULL, NULL, "d", NULL, "mysql://h/d", 0},
+        {"mysql://u:p%40%3Aq@h/d", "h", NULL, "u", "p@:q", "d", NULL, "mysql://u@h/d", 0},
+        {"mysql:///d?socket=/run/x.sock", NULL, "/run/x.sock", NULL, NULL, "d", NULL, "mysql:///d?socket=/run/x.sock",
+         0},
+        {"mysql://u@/d?socket=%2Fa&ssl_ca=/ca", NULL, "/a", "u", NULL, "d", "/ca", "mysql://u@/d?socket=/a", 0},
+        {"mariadb://[::1]:7/d", "::1", NULL, NULL, NULL, "d", NULL, "mysql://[::1]:7/d", 7},
+        {"mysql://[::1]/d", "::1", NULL, NULL, NULL, "d", NULL, "mysql://[::1]/d", 0},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct database_address address;
+        struct buf message;
+        buf_init(&message, 1000);
+        cr_assert(database_address_parse(rows[i].url, &address, &message), "%s: %s", rows[i].url, buf_text(&message));
+        cr_assert(same_text(address.host, rows[i].host), "%s", rows[i].url);
+        cr_assert(same_text(address.socket, rows[i].socket), "%s", rows[i].url);
+        cr_assert(same_text(address.user, rows[i].user), "%s", rows[i].url);
+        cr_assert(same_text(address.password, rows[i].password), "%s", rows[i].url);
+        cr_assert(same_text(address.database, rows[i].database), "%s", rows[i].url);
+        cr_assert(same_text(address.ssl_ca, rows[i].ssl_ca), "%s", rows[i].url);
+        cr_assert_eq(address.port, rows[i].port);
+        database_address_print(&address, &message);
+        cr_assert_str_eq(buf_text(&message), rows[i].printed);
+        database_address_release(&address);
+        buf_release(&message);
+    }
+}
+
+Test(address, what_is_not_one_is_refused_with_a_sentence)
+{
+    static const char *const urls[] = {
+        "",
+        "postgres://h/d",
+        "mysql://h",
+        "mysql://h/",
+        "mysql://h:0/d",
+        "mysql://h:65536/d",
+        "mysql://h:x/d",
+        "mysql://h:/d",
+        "mysql://[::1/d",
+        "mysql://[::1]x/d",
+        "mysql://u%4/d",
+        "mysql://u%00@h/d",
+        "mysql://h/d?tls=1",
+        "mysql://h/d?socket",
+        "mysql://h/a%60b",
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(urls); i++) {
+        struct database_address address;
+        struct buf message;
+        buf_init(&message, 1000);
+        cr_assert_not(database_address_parse(urls[i], &address, &message), "%s", urls[i]);
+        cr_assert_gt(message.length, 0);
+        buf_release(&message);
+    }
+}
