@@ -31,6 +31,13 @@ static void arguments_add_all(struct arguments *arguments, const char *const *fl
         arguments_add(arguments, *flags);
 }
 
+/* PERMIT_PERMITD in the environment: another binary, built with a sanitizer or with a planted fault. */
+static const char *default_binary(void)
+{
+    const char *binary = getenv("PERMIT_PERMITD");
+    return binary && *binary ? binary : PERMIT_BUILD_DIR "/permitd";
+}
+
 struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options)
 {
     static const struct kit_permitd_options defaults;
@@ -45,7 +52,7 @@ struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options)
     permitd->log_path = kit_path("permitd.log");
 
     struct arguments arguments = {.count = 0};
-    arguments_add(&arguments, options->binary ? options->binary : PERMIT_BUILD_DIR "/permitd");
+    arguments_add(&arguments, options->binary ? options->binary : default_binary());
     arguments_add(&arguments, "--listen");
     arguments_add(&arguments, options->listen ? options->listen : "127.0.0.1:0");
     arguments_add(&arguments, permitd->data_dir ? "--data-dir" : "--database");

@@ -60,7 +60,7 @@ struct kit_permitd {
 };
 
 struct kit_permitd_options {
-    const char *binary;       /* NULL: permitd of this build */
+    const char *binary;       /* NULL: $PERMIT_PERMITD, or permitd of this build */
     const char *data_dir;     /* NULL and no database: a new one in the temporary directory */
     const char *database;     /* --database: a kit_database's url, for example */
     const char *listen;       /* NULL: 127.0.0.1:0 */
