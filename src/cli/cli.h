@@ -4,6 +4,7 @@
 #define CLI_CLI_H
 
 #include <stdio.h>
+#include <sys/select.h>
 
 #include "base/base.h"
 #include "permit/permit.h"
@@ -64,6 +65,7 @@ struct cli {
     char **words; /* behind the verb; for `run` the command, closed by NULL */
     int word_count;
     struct permit_client *client;
+    fd_set inherited; /* the descriptors that were open when we started */
 };
 
 struct verb {

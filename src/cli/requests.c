@@ -7,15 +7,20 @@
 static void print_request(const char *body)
 {
     static const struct json_column lines[] = {
-        {"key", "external_id"},          {"state", "state"},
-        {"ended as", "end_reason"},      {"owner", "owner"},
-        {"replayed", "replayed"},        {"acquired", "acquired_at"},
-        {"expires", "expires_at"},       {"overdue", "overdue"},
-        {"confirmed", "confirmed_at"},   {"ended", "ended_at"},
-        {"already", "already_released"},
+        {"key", "external_id"},
+        {"state", "state"},
+        {"ended as", "end_reason"},
+        {"owner", "owner"},
+        {"replayed", "replayed"},
+        {"acquired", "acquired_at"},
+        {"expires", "expires_at"},
+        {"overdue", "overdue"},
+        {"confirmed", "confirmed_at"},
+        {"ended", "ended_at"},
+        {"ended before", "already_released"},
     };
     static const struct json_column permits[] = {
-        {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}, {"LABELS", "labels"}};
+        {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}};
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
     json_print_table(body, "permits", permits, ARRAY_LENGTH(permits));
 }

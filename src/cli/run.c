@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/descriptors.h"
 #include "cli/environment.h"
 #include "cli/job.h"
 #include "cli/json.h"
@@ -326,6 +327,7 @@ static int fail_start(const char *command, int error)
 static int run_command(struct run *run)
 {
     int death = goes_on_when_lost(run) ? 0 : strcmp(run->cli->options.on_lost, "kill") == 0 ? SIGKILL : SIGTERM;
+    descriptors_hide(&run->cli->inherited);
     int error = job_start(&run->job, run->cli->words, &run->mask_before, death);
     if (error) {
         run->ended_at = clock_wall();

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "cli/descriptors.h"
 #include "cli/json.h"
 
 static const char run_more[] =
@@ -183,5 +184,6 @@ int cli_main(int argc, char **argv)
                                   .grace_ms = CLI_UNSET,
                                   .max_hold_ms = CLI_UNSET,
                                   .limit = CLI_UNSET}};
+    descriptors_note(&cli.inherited);
     return options_parse(argc, argv, &cli) ? flush(obey(&cli)) : CLI_USAGE;
 }

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154,SC2016
+# permitctl run: status, environment, waiting, keys.
+
+call "$permitctl" run -s backups -- true
+check "the status of the command: 0" test "$code" = 0
+call "$permitctl" run -s backups -- sh -c 'exit 7'
+check "the status of the command: 7" test "$code" = 7
+call "$permitctl" run -s backups sh -c 'exit 8'
+check "-- may be left out" test "$code" = 8
+call "$permitctl" run -s backups -- "$dir/nothing"
+check "a command that is not there: 127" test "$code" = 127
+touch "$dir/plain"
+call "$permitctl" run -s backups -- "$dir/plain"
+check "a file that is no program: 126" test "$code" = 126
+check "the permit is back after all of them" in_use backups 0
+echo input >"$dir/in"
+out=$("$permitctl" run -s backups cat <"$dir/in")
+check "standard input and output are the command's" test "$out" = input
+out=$("$permitctl" run -s backups -- sh -c 'ls /proc/self/fd | wc -l')
+check "no descriptor of ours reaches the command" test "$out" = "$(sh -c 'ls /proc/self/fd | wc -l')"
+
+call "$permitctl" run -s backups -- sh -c 'env | grep ^PERMIT_'
+check "PERMIT_TOKEN is a number" grep -Eqx 'PERMIT_TOKEN=[0-9]+' "$dir/out"
+check "PERMIT_SLOTS is the slot" grep -Eqx 'PERMIT_SLOTS=[12]' "$dir/out"
+check "PERMIT_REQUEST is the key" grep -Eqx 'PERMIT_REQUEST=[0-9a-f-]{36}' "$dir/out"
+check "PERMIT_GRANT is the grant" test "$(sed -n 's/^PERMIT_GRANT=//p' "$dir/out" | jq -r .permits[0].token)" = \
+    "$(sed -n 's/^PERMIT_TOKEN=//p' "$dir/out")"
+call "$permitctl" run -s backups:2 -- sh -c 'echo $PERMIT_SLOTS'
+check "several slots have commas" test "$out" = 1,2
+"$permitctl" --json semaphore put db-1.x --capacity 1 >/dev/null
+call env PERMIT_TOKEN=77 PERMIT_SLOTS=9 PERMIT_TOKEN_OLD=1 "$permitctl" run -s backups -s network:2 -s db-1.x -- \
+    sh -c 'env | grep ^PERMIT_'
+check "several semaphores: PERMIT_TOKEN_<NAME>" grep -Eqx 'PERMIT_TOKEN_BACKUPS=[0-9]+' "$dir/out"
+check "with _ for everything else" grep -Eqx 'PERMIT_TOKEN_DB_1_X=[0-9]+' "$dir/out"
+check "slots likewise, not for a counted one" test "$(grep -c '^PERMIT_SLOTS' "$dir/out")" = 2
+check "PERMIT_TOKEN itself is unset, and what was inherited is gone" \
+    test "$(grep -cE '^PERMIT_(TOKEN|SLOTS|TOKEN_OLD)=' "$dir/out")" = 0
+"$permitctl" --json semaphore put db_1_x --capacity 1 >/dev/null
+call "$permitctl" run -s backups -s db-1.x -s db_1_x -- sh -c 'env | grep ^PERMIT_'
+check "names that would be equal are only in PERMIT_GRANT" test "$(grep -cE '^PERMIT_TOKEN_DB' "$dir/out")" = 0
+call "$permitctl" run -s network -- sh -c 'echo ${PERMIT_SLOTS-unset}'
+check "a counted semaphore has no PERMIT_SLOTS" test "$out" = unset
+call "$permitctl" run -s backups -- sh -c "'$permitctl' --json holders backups"
+check "the owner is user and host unless given" test "$(jq -r '.holders[0].owner' <<<"$out")" = "$(id -un)@$(hostname)"
+call "$permitctl" run -s backups --owner nightly@db7 -- sh -c "'$permitctl' --json holders backups"
+check "--owner" test "$(jq -r '.holders[0].owner' <<<"$out")" = nightly@db7
+call "$permitctl" run -s backups -s network:4 --id both -- sh -c "'$permitctl' --json show both"
+check "several semaphores are held together" test "$(jq -r '.permits[1].count' <<<"$out")" = 4
+check "and given back together" test "$(in_use backups 0 && in_use network 0 && echo yes)" = yes
+
+# Renewal, from outside the command.
+call "$permitctl" run -s backups --ttl 1s --id renewed -- sleep 2.5
+check "a command that takes longer than its ttl" test "$code" = 0
+expires=$("$permitctl" --json show renewed | jq -r '.ended_at, .acquired_at' | xargs)
+check "was renewed and ended once, by its release" contains "$expires" T
+
+# Replays.
+"$permitctl" run -s backups --id nightly -- sleep 60 &
+pid=$!
+soon test "$(holder_of backups)" = nightly || soon in_use backups 1
+call "$permitctl" run -s backups --id nightly -- touch "$dir/twice"
+check "a key under which somebody runs: 75" test "$code" = 75
+check "with a sentence" contains "$err" "somebody else already runs under the key nightly"
+check "the command has not run" test ! -e "$dir/twice"
+check "and the other one still holds" in_use backups 1
+kill -TERM "$pid"
+finish "$pid"
+call "$permitctl" run -s backups --id nightly -- touch "$dir/twice"
+check "a key that was used before: 65" contains "$code $err" "65 permitctl: ended"
+
+# Waiting.
+"$permitctl" --json acquire -s backups:2 --id full >/dev/null
+call "$permitctl" run -n -s backups -- touch "$dir/ran"
+check "-n: 75 at once" test "$code" = 75
+check "the message names what is in the way" contains "$err" "no_capacity"
+call "$permitctl" run -n -E 9 -s backups -- touch "$dir/ran"
+check "-E changes it" test "$code" = 9
+call "$permitctl" run -n -E 0 -s backups -- touch "$dir/ran"
+check "-E 0 is success without running" test "$code$(ls "$dir/ran" 2>/dev/null)" = 0
+start=$(now_ms)
+call "$permitctl" run --wait 1s -s backups -- touch "$dir/ran"
+check "--wait 1s: 75 after a second" test "$code" = 75
+check "no shorter and not much longer" between "$(($(now_ms) - start))" 900 3500
+check "none of them has run" test ! -e "$dir/ran"
+"$permitctl" run -s backups -- touch "$dir/ran" &
+pid=$!
+sleep 1.2
+check "without -n and --wait it waits" test ! -e "$dir/ran"
+"$permitctl" --json release full >/dev/null
+finish "$pid"
+check "until there is room" test "$code$(ls "$dir/ran")" = "0$dir/ran"
+
+# Never more than two at once.
+pids=()
+for job in 1 2 3 4 5; do
+    "$permitctl" run -s backups -- sh -c "now() { date +%s%N; }; now > '$dir/from.$job'; sleep 0.3; now > '$dir/to.$job'" &
+    pids+=($!)
+done
+codes=
+for pid in "${pids[@]}"; do
+    finish "$pid"
+    codes+=$code
+done
+check "five jobs on two slots all run" test "$codes" = 00000
+most=$({ for job in 1 2 3 4 5; do echo "$(cat "$dir/from.$job") 1"; echo "$(cat "$dir/to.$job") -1"; done; } | sort -n |
+    awk '{ n += $2; if (n > most) most = n } END { print most }')
+check "and never more than two at once" test "$most" = 2
+
+call "$permitctl" run -v --report "$dir/report" -s backups --id reported -- sh -c 'exit 4'
+check "--report is JSON with the outcome" test "$(jq -r '.external_id, .exit_status, .lost, .permits[0].slots[0]' \
+    "$dir/report" | xargs)" = "reported 4 false 1"
+check "and times" test "$(jq ".waiting_since <= .granted_at and .granted_at <= .ended_at" "$dir/report")" = true
+check "-v says what happened" contains "$err" "exit status 4"

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# What the suites of permitctl share: checks, waiting for conditions, and a permitd of their own on a free port.
+
+passed=0
+failed=0
+
+# check SENTENCE COMMAND...: one line "ok - SENTENCE" or "not ok - SENTENCE".
+check() {
+    local sentence=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "ok - $sentence"
+    else
+        failed=$((failed + 1))
+        echo "not ok - $sentence"
+        echo "#   failed: $*"
+        [ ! -s "$dir/err" ] || sed 's/^/#   stderr: /' "$dir/err"
+    fi
+}
+
+# call COMMAND...: runs it; leaves $code, and its output in $out and $err.
+call() {
+    code=0
+    "$@" >"$dir/out" 2>"$dir/err" </dev/null || code=$?
+    out=$(cat "$dir/out")
+    err=$(cat "$dir/err")
+}
+
+# soon COMMAND...: true as soon as the command is, at the latest after 10 s.
+soon() {
+    local tries=200
+    until "$@" >/dev/null 2>&1; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+
+# finish PID: waits for it and leaves its status in $code.
+finish() {
+    code=0
+    wait "$1" || code=$?
+}
+
+contains() { [[ $1 == *"$2"* ]]; }
+gone() { ! kill -0 "$1" 2>/dev/null; }
+# A zombie is gone too: its parent has just not looked yet.
+dead() { gone "$1" || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
+between() { [ "$1" -ge "$2" ] && [ "$1" -le "$3" ]; }
+in_use() { "$permitctl" --json semaphore get "$1" | jq -e ".in_use == $2" >/dev/null; }
+holder_of() { "$permitctl" --json holders "$1" | jq -r '.holders[0].external_id // empty'; }
+now_ms() { date +%s%3N; }
+
+# ---- permitd ----
+
+start_permitd() {
+    "$permitd" --data-dir "$dir/server" --listen 127.0.0.1:0 >"$dir/permitd.out" 2>"$dir/permitd.err" &
+    permitd_pid=$!
+    soon grep -q '^permitd: listening on ' "$dir/permitd.out" || soon grep -q '^permitd: listening on ' "$dir/permitd.out" ||
+        { echo "# permitd does not serve"; tail -n 20 "$dir/permitd.err"; exit 1; }
+    PERMITD_URL=$(sed -n 's/^permitd: listening on //p' "$dir/permitd.out")
+    export PERMITD_URL
+}
+
+stop_permitd() {
+    [ -n "${permitd_pid:-}" ] || return 0
+    kill -CONT "$permitd_pid" 2>/dev/null
+    kill -TERM "$permitd_pid" 2>/dev/null
+    wait "$permitd_pid" 2>/dev/null
+    permitd_pid=
+}

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154
+# permitctl run: signals, of the command and of permitctl. (A background job of a script ignores SIGINT; so TERM, HUP, USR1.)
+
+call "$permitctl" run -s backups -- sh -c 'kill -9 $$'
+check "a command killed by signal 9: 137" test "$code" = 137
+call "$permitctl" run -s backups -- sh -c 'kill -TERM $$'
+check "a command ended by TERM: 143" test "$code" = 143
+
+"$permitctl" run -s backups -- sh -c "echo \$\$ > '$dir/leader'; sleep 60 & echo \$! > '$dir/grandchild'; wait" &
+pid=$!
+soon test -s "$dir/grandchild"
+kill -TERM "$pid"
+finish "$pid"
+check "TERM is passed on: 143" test "$code" = 143
+check "to the whole group" soon dead "$(cat "$dir/grandchild")"
+check "and the permit is back" soon in_use backups 0
+
+"$permitctl" run -s backups -- sh -c "trap 'exit 9' USR1; echo > '$dir/ready'; while :; do sleep 0.05; done" &
+pid=$!
+soon test -e "$dir/ready"
+kill -USR1 "$pid"
+finish "$pid"
+check "the command decides what a signal means" test "$code" = 9
+
+"$permitctl" run -s backups -- sh -c "trap '' TERM; echo > '$dir/stubborn'; sleep 1; exit 3" &
+pid=$!
+soon test -e "$dir/stubborn"
+kill -TERM "$pid"
+finish "$pid"
+check "a command that ignores TERM keeps its permit and ends as it likes" test "$code" = 3
+
+# Waiting for capacity.
+call "$permitctl" --json acquire -s backups:2 --id full1
+"$permitctl" run -s backups --id waits -- touch "$dir/ran_not" 2>"$dir/err" &
+pid=$!
+sleep 0.5
+kill -TERM "$pid"
+finish "$pid"
+check "TERM while it waits: 143" test "$code" = 143
+check "the command has not run" test ! -e "$dir/ran_not"
+call "$permitctl" release full1
+check "nothing of it is left behind" soon in_use backups 0
+
+# A permitctl that is killed takes the command along.
+"$permitctl" run -s backups --ttl 3s --id orphan -- sh -c "echo \$\$ > '$dir/orphan'; exec sleep 60" 2>/dev/null &
+pid=$!
+soon test -s "$dir/orphan"
+kill -KILL "$pid"
+finish "$pid"
+check "KILL of permitctl ends the command" soon dead "$(cat "$dir/orphan")"
+call "$permitctl" release orphan

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154
+# The command line itself, and no server.
+
+call "$permitctl"
+check "no verb is a usage error" test "$code" = 64
+call "$permitctl" dance
+check "an unknown verb is a usage error" test "$code" = 64
+check "and is named" contains "$err" dance
+call "$permitctl" run -s a --jump true
+check "an unknown option is a usage error" test "$code" = 64
+call "$permitctl" run -- true
+check "run needs a semaphore" test "$code" = 64
+call "$permitctl" run -s a
+check "run needs a command" test "$code" = 64
+call "$permitctl" run -s 'a b' true
+check "a name with a space is a usage error" test "$code" = 64
+call "$permitctl" run -s a:0 true
+check "a count of 0 is a usage error" test "$code" = 64
+call "$permitctl" run -s a --ttl soon true
+check "a ttl that is no time is a usage error" test "$code" = 64
+call "$permitctl" run -s a --ttl 0 true
+check "a ttl of 0 is a usage error" test "$code" = 64
+call "$permitctl" run -s a -n --wait 1s true
+check "-n and --wait exclude each other" test "$code" = 64
+call "$permitctl" run -s a --on-lost sing true
+check "--on-lost takes three words" test "$code" = 64
+call "$permitctl" show a --ttl 3s
+check "an option of another verb is refused" test "$code" = 64
+call "$permitctl" show
+check "show needs a key" test "$code" = 64
+call "$permitctl" fence check a b
+check "a token is a number" test "$code" = 64
+call "$permitctl" --url ftp://x show a
+check "a url that is not http is a usage error" test "$code" = 64
+
+call "$permitctl" --version
+check "--version prints name and version" test "$out" = "permitctl $(cat "$here/../../VERSION")"
+call "$permitctl" --help
+check "--help lists the verbs" contains "$out" "semaphore put"
+check "--help lists the exit statuses" contains "$out" "76"
+for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders \
+    "fence check"; do
+    # shellcheck disable=SC2086
+    call "$permitctl" $verb --help
+    check "$verb --help explains itself" contains "$code $out" "0 Usage: permitctl $verb "
+done
+call "$permitctl" run --help
+check "run --help names the variables" contains "$out" PERMIT_TOKEN_
+
+call "$permitctl" --url http://127.0.0.1:1 semaphore list
+check "no server: 69" test "$code" = 69
+call "$permitctl" --json --url http://127.0.0.1:1 show a
+check "no server, --json: a problem" test "$(jq -r .type <<<"$out")" = /problems/no_server
+call "$permitctl" --url http://127.0.0.1:1 run -s a touch "$dir/never"
+check "run without a server: 69" test "$code" = 69
+check "and the command has not run" test ! -e "$dir/never"
