@@ -81,3 +81,58 @@ size_t clock_format_sql(utc_us time, char text[SQL_TIME_SIZE])
     *end = '\0';
     return (size_t)(end - text);
 }
+
+/* Reads exactly `width` digits at `at`, or makes *ok false. */
+static int64_t take_digits(struct bytes text, size_t at, size_t width, bool *ok)
+{
+    int64_t number = 0;
+    for (size_t i = at; i < at + width; i++) {
+        char digit = i < text.length ? text.data[i] : '\0';
+        *ok &= digit >= '0' && digit <= '9';
+        number = number * 10 + (digit - '0');
+    }
+    return number;
+}
+
+/* The inverse of put_date: days since 1970-01-01, counted in years that begin on 1 March. */
+static int64_t days_of(int64_t year, int64_t month, int64_t day)
+{
+    int64_t march_year = month > 2 ? year : year - 1;
+    int64_t era = march_year / 400;
+    int64_t year_of_era = march_year % 400;
+    int64_t march_month = month > 2 ? month - 3 : month + 9;
+    int64_t day_of_year = (153 * march_month + 2) / 5 + day - 1;
+    int64_t day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    return era * 146097 + day_of_era - 719468;
+}
+
+static int64_t take_fraction(struct bytes text, size_t at, bool *ok)
+{
+    int64_t fraction = 0;
+    size_t width = text.length > at ? text.length - at - 1 : 0;
+    if (text.length <= at)
+        return 0;
+    *ok &= text.data[at] == '.' && width >= 1 && width <= 6;
+    if (*ok)
+        fraction = take_digits(text, at + 1, width, ok);
+    for (; width < 6; width++)
+        fraction *= 10;
+    return fraction;
+}
+
+bool clock_parse_sql(struct bytes text, utc_us *ret_time)
+{
+    enum { SECONDS_END = 19 };
+    bool ok = text.length >= SECONDS_END && text.data[4] == '-' && text.data[7] == '-' && text.data[10] == ' ' &&
+              text.data[13] == ':' && text.data[16] == ':';
+    if (!ok)
+        return false;
+    int64_t days = days_of(take_digits(text, 0, 4, &ok), take_digits(text, 5, 2, &ok), take_digits(text, 8, 2, &ok));
+    int64_t seconds =
+        take_digits(text, 11, 2, &ok) * 3600 + take_digits(text, 14, 2, &ok) * 60 + take_digits(text, 17, 2, &ok);
+    int64_t fraction = take_fraction(text, SECONDS_END, &ok);
+    if (!ok)
+        return false;
+    *ret_time = (days * 86400 + seconds) * US_PER_SECOND + fraction;
+    return true;
+}

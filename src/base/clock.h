@@ -15,4 +15,6 @@ enum { RFC3339_SIZE = 32, SQL_TIME_SIZE = 32 };
 size_t clock_format_rfc3339(utc_us time, char text[RFC3339_SIZE]);
 /* "2026-11-21 09:14:31.123456", zero-terminated; returns its length. Years 1970 to 9999. */
 size_t clock_format_sql(utc_us time, char text[SQL_TIME_SIZE]);
+/* Reads "2026-11-21 09:14:31", with or without a fraction of up to six digits. False: not such a text. */
+bool clock_parse_sql(struct bytes text, utc_us *ret_time) MUST_CHECK;
 #endif

@@ -12,14 +12,40 @@
 #include "store/sql_text.h"
 
 /*
- * An UPDATE must have changed exactly this many rows; otherwise the packet stops with error 1242 before its COMMIT. All
- * rows are under locks of ours, so this is a bug or a stranger who writes without them.
+ * An UPDATE of requests, permits or slots must have changed just as many rows as it names. Each looks at how the one
+ * before it fared: ROW_COUNT() in its first assignment, NULL into NOT NULL if that was wrong. All rows are under locks
+ * of ours, so it would be a bug, or a stranger who writes without them.
  */
-static void guard_sql(struct buf *sql, size_t rows)
+struct guard {
+    bool pending; /* an UPDATE has run that nobody has looked at */
+    size_t rows;
+};
+
+/* `column`=`value`, which raises unless `condition` holds (NULL: always) and the UPDATE before changed what it should.
+ */
+static void guarded_sql(struct guard *guard, const char *column, const char *condition, const char *value,
+                        struct buf *sql)
 {
-    buf_append_text(sql, "DO IF(ROW_COUNT()=");
-    buf_append_u64(sql, rows);
-    buf_append_text(sql, ",0,(SELECT 1 UNION SELECT 2));");
+    buf_append_text(sql, column);
+    buf_append_char(sql, '=');
+    if (!condition && !guard->pending) {
+        buf_append_text(sql, value);
+        return;
+    }
+    buf_append_text(sql, "IF(");
+    buf_append_text(sql, condition ? condition : "1");
+    if (guard->pending)
+        buf_printf(sql, " AND ROW_COUNT()=%zu", guard->rows);
+    buf_append_char(sql, ',');
+    buf_append_text(sql, value);
+    buf_append_text(sql, ",NULL)");
+}
+
+/* The last UPDATE has none behind it: 1242 unless it changed what it should. (DO would swallow the error.) */
+static void final_guard_sql(const struct guard *guard, struct buf *sql)
+{
+    if (guard->pending)
+        buf_printf(sql, "SET @guard=IF(ROW_COUNT()=%zu,0,(SELECT 1 UNION SELECT 2));", guard->rows);
 }
 
 static void separate(struct buf *sql, size_t index)
@@ -279,7 +305,7 @@ static size_t collect_ended(const struct changes *changes, struct permit_key *re
 }
 
 /* One UPDATE per semaphore, by primary key. */
-static void end_permits_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
+static void end_permits_sql(const struct changes *changes, struct arena *arena, struct guard *guard, struct buf *sql)
 {
     size_t count = collect_ended(changes, NULL);
     struct permit_key *keys = arena_array(arena, count, sizeof *keys);
@@ -290,14 +316,15 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
     collect_ended(changes, keys);
     qsort(keys, count, sizeof *keys, compare_permit_keys);
     for (size_t first = 0, next; first < count; first = next) {
-        buf_printf(sql, "UPDATE permit SET state=%d WHERE semaphore_id=%llu AND id IN (", REQUEST_RELEASED,
-                   (unsigned long long)keys[first].semaphore_id);
+        buf_append_text(sql, "UPDATE permit SET ");
+        guarded_sql(guard, "state", "state=1", "2", sql);
+        buf_printf(sql, " WHERE semaphore_id=%llu AND id IN (", (unsigned long long)keys[first].semaphore_id);
         for (next = first; next < count && keys[next].semaphore_id == keys[first].semaphore_id; next++) {
             separate(sql, next - first);
             buf_append_u64(sql, keys[next].token);
         }
         buf_append_text(sql, ");");
-        guard_sql(sql, next - first);
+        *guard = (struct guard){true, next - first};
     }
 }
 
@@ -320,20 +347,30 @@ static size_t slot_numbers_sql(const struct changes *changes, size_t first, size
     return rows;
 }
 
-static void where_slots_sql(const struct changes *changes, size_t first, size_t end, bool granted, struct buf *sql)
+static void where_slots_sql(const struct changes *changes, size_t first, size_t end, bool granted, struct guard *guard,
+                            struct buf *sql)
 {
     buf_append_text(sql, " WHERE semaphore_id=");
     buf_append_u64(sql, changes->slots[first].semaphore_id);
     buf_append_text(sql, " AND number IN (");
     size_t rows = slot_numbers_sql(changes, first, end, granted, sql);
     buf_append_text(sql, ");");
-    guard_sql(sql, rows);
+    *guard = (struct guard){true, rows};
+}
+
+/* A slot in service is written: `retired` is what it was, and raises if the UPDATE before went wrong. */
+static void update_slots_sql(struct guard *guard, struct buf *sql)
+{
+    buf_append_text(sql, "UPDATE slot SET ");
+    guarded_sql(guard, "retired", NULL, "retired", sql);
 }
 
 /* last_permit_id takes the value that permit_id has just got: assignments run from left to right. */
-static void granted_slots_sql(const struct changes *changes, size_t first, size_t end, struct buf *sql)
+static void granted_slots_sql(const struct changes *changes, size_t first, size_t end, struct guard *guard,
+                              struct buf *sql)
 {
-    buf_append_text(sql, "UPDATE slot SET permit_id=CASE number");
+    update_slots_sql(guard, sql);
+    buf_append_text(sql, ",permit_id=CASE number");
     for (size_t i = first; i < end; i++) {
         if (changes->slots[i].permit_id == 0)
             continue;
@@ -343,21 +380,22 @@ static void granted_slots_sql(const struct changes *changes, size_t first, size_
         buf_append_u64(sql, changes->slots[i].permit_id);
     }
     buf_append_text(sql, " END,last_permit_id=permit_id");
-    where_slots_sql(changes, first, end, true, sql);
+    where_slots_sql(changes, first, end, true, guard, sql);
 }
 
-static void slots_sql(const struct changes *changes, struct buf *sql)
+static void slots_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     for (size_t first = 0, end; first < changes->slot_count; first = end) {
         for (end = first + 1; end < changes->slot_count; end++)
             if (changes->slots[end].semaphore_id != changes->slots[first].semaphore_id)
                 break;
         if (slot_numbers_sql(changes, first, end, false, NULL)) {
-            buf_append_text(sql, "UPDATE slot SET permit_id=NULL");
-            where_slots_sql(changes, first, end, false, sql);
+            update_slots_sql(guard, sql);
+            buf_append_text(sql, ",permit_id=NULL");
+            where_slots_sql(changes, first, end, false, guard, sql);
         }
         if (slot_numbers_sql(changes, first, end, true, NULL))
-            granted_slots_sql(changes, first, end, sql);
+            granted_slots_sql(changes, first, end, guard, sql);
     }
 }
 
@@ -458,11 +496,12 @@ static int compare_updates_and_ids(const void *a, const void *b)
 }
 
 /* State goes one way: a row that is not in the state it was read in raises. */
-static void set_request_sql(const struct row_update *update, struct buf *sql)
+static void set_request_sql(const struct row_update *update, struct guard *guard, struct buf *sql)
 {
     const struct request *request = update->change->request;
-    buf_printf(sql, "UPDATE permit_request SET state=IF(state=%d,%d,NULL)", (int)update->change->before->state,
-               (int)request->state);
+    bool held = update->change->before->state == REQUEST_ACQUIRED;
+    buf_append_text(sql, "UPDATE permit_request SET ");
+    guarded_sql(guard, "state", held ? "state=1" : "state=2", request->state == REQUEST_ACQUIRED ? "1" : "2", sql);
     for (size_t i = 0; i < ARRAY_LENGTH(columns); i++) {
         if (!(update->differing & 1u << i))
             continue;
@@ -472,7 +511,8 @@ static void set_request_sql(const struct row_update *update, struct buf *sql)
 }
 
 /* One UPDATE for all rows that get the same values: as a rule one for all releases of the batch. */
-static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena, struct buf *sql)
+static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena, struct guard *guard,
+                                struct buf *sql)
 {
     size_t count = changes->request_count - inserts;
     struct row_update *updates = arena_array(arena, count, sizeof *updates);
@@ -486,26 +526,28 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
     }
     qsort(updates, count, sizeof *updates, compare_updates_and_ids);
     for (size_t first = 0, next; first < count; first = next) {
-        set_request_sql(&updates[first], sql);
+        set_request_sql(&updates[first], guard, sql);
         buf_append_text(sql, " WHERE id IN (");
         for (next = first; next < count && compare_updates(&updates[first], &updates[next]) == 0; next++) {
             separate(sql, next - first);
             buf_append_u64(sql, updates[next].change->request->id);
         }
         buf_append_text(sql, ");");
-        guard_sql(sql, next - first);
+        *guard = (struct guard){true, next - first};
     }
 }
 
 void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
 {
     size_t inserts = insert_count(changes);
+    struct guard guard = {0};
     semaphores_sql(changes, sql);
     insert_requests_sql(changes, inserts, true, sql);
     insert_requests_sql(changes, inserts, false, sql);
     insert_permits_sql(changes, inserts, sql);
-    end_permits_sql(changes, arena, sql);
-    slots_sql(changes, sql);
-    update_requests_sql(changes, inserts, arena, sql);
+    end_permits_sql(changes, arena, &guard, sql);
+    slots_sql(changes, &guard, sql);
+    update_requests_sql(changes, inserts, arena, &guard, sql);
+    final_guard_sql(&guard, sql);
     buf_append_text(sql, "COMMIT");
 }

@@ -5,28 +5,42 @@
  * semaphores.
  */
 #include "store/batch.h"
+
+#include <stdlib.h>
+
 #include "store/rows.h"
 
 /* Walks PRIMARY in order: without the hint or the ORDER BY a small table is scanned, and strangers' rows are waited
  * for. */
+static const char lock_one[] = "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id=";
 static const char lock_by_id[] =
     "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (";
 static const char lock_by_name[] =
     "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name=";
 
-/* Walks the unique key, then permit_request. */
-static const char requests_by_key[] = "SELECT " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS
-                                      " FROM permit_request r FORCE INDEX (permit_request_external_id)"
-                                      " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
-                                      " WHERE r.external_id IN (";
-
-static const char clock_row[] = "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch FROM cluster WHERE id=1";
+/*
+ * The clock, and the requests with their permits: walks the unique key, then permit_request. Always at least one row;
+ * the `cluster` row is in front so that this takes one statement and not two. After the locks: a fresh view of
+ * everything.
+ */
+#define CLOCK_COLUMNS "SYSDATE(6),c.tick_at,c.offset_us,c.epoch"
+static const char clock_only[] = "SELECT " CLOCK_COLUMNS " FROM cluster c WHERE c.id=1";
+static const char clock_and_requests[] =
+    "SELECT " CLOCK_COLUMNS "," ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS " FROM cluster c"
+    " LEFT JOIN permit_request r FORCE INDEX (permit_request_external_id) ON r.external_id IN (";
+static const char and_permits[] = ") LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
+                                  " WHERE c.id=1";
+enum { CLOCK_COUNT = 4 };
 
 static void lock_sql(const struct lock_set *set, struct buf *sql)
 {
     if (set->semaphore_name.data) {
         buf_append_text(sql, lock_by_name);
         sql_bytes(sql, set->semaphore_name);
+        buf_append_text(sql, " FOR UPDATE;");
+    } else if (set->semaphore_count == 1) {
+        buf_append_text(sql, lock_one);
+        sql_ids(sql, set->semaphore_ids, 1);
         buf_append_text(sql, " FOR UPDATE;");
     } else if (set->semaphore_count) {
         buf_append_text(sql, lock_by_id);
@@ -37,15 +51,17 @@ static void lock_sql(const struct lock_set *set, struct buf *sql)
 
 static void requests_sql(const struct lock_set *set, struct buf *sql)
 {
-    if (set->key_count == 0)
+    if (set->key_count == 0) {
+        buf_append_text(sql, clock_only);
         return;
-    buf_append_text(sql, requests_by_key);
+    }
+    buf_append_text(sql, clock_and_requests);
     for (size_t i = 0; i < set->key_count; i++) {
         if (i > 0)
             buf_append_char(sql, ',');
         sql_bytes(sql, set->keys[i]);
     }
-    buf_append_text(sql, ") ORDER BY r.external_id;");
+    buf_append_text(sql, and_permits);
 }
 
 /* Walks PRIMARY from first_free on; the row of the semaphore is ours already. */
@@ -65,11 +81,10 @@ void batch_lock_sql(const struct lock_set *set, struct buf *sql)
 {
     buf_append_text(sql, "BEGIN;");
     lock_sql(set, sql);
-    requests_sql(set, sql);
     for (size_t i = 0; i < set->semaphore_count; i++)
         if (set->slots_wanted[i] > 0)
             slots_sql(set->semaphore_ids[i], set->slots_wanted[i], sql);
-    buf_append_text(sql, clock_row);
+    requests_sql(set, sql);
 }
 
 /* --- reading -------------------------------------------------------------------------------------------------------
@@ -87,29 +102,69 @@ static enum permit_status read_semaphores(struct session *session, struct arena 
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
-/* One row per permit (or one of NULLs), in the order of the keys; the rows of a request follow each other. */
+static int compare_keys(const void *a, const void *b)
+{
+    return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
+}
+
+/*
+ * An ORDER BY behind the `cluster` row would cost a temporary table; the walk along the key brings the rows in order
+ * anyway, which is checked here and not trusted.
+ */
+static enum permit_status order_requests(struct view *view)
+{
+    bool ascending = true;
+    for (size_t i = 1; i < view->request_count; i++)
+        ascending &= compare_keys(&view->requests[i - 1], &view->requests[i]) < 0;
+    if (ascending)
+        return PERMIT_OK;
+    qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
+    for (size_t i = 1; i < view->request_count; i++)
+        if (compare_keys(&view->requests[i - 1], &view->requests[i]) == 0)
+            return PERMIT_INTERNAL;
+    return PERMIT_OK;
+}
+
+static void read_clock(struct row_reader *reader, struct view *view)
+{
+    view->now = row_time(reader);
+    view->clock.tick_at = row_time(reader);
+    view->clock.offset_us = row_i64(reader);
+    view->epoch = row_u64(reader);
+}
+
+/*
+ * One row per permit, or one of a request without; the rows of a request follow each other.
+ * If no key has a request there is one row with the clock alone.
+ */
 static enum permit_status read_requests(struct session *session, struct arena *arena, size_t key_count,
                                         struct view *view)
 {
-    struct permit *permits = arena_array(arena, session_affected(session), sizeof *permits);
+    size_t row_count = session_affected(session);
+    struct permit *permits = arena_array(arena, row_count, sizeof *permits);
     view->requests = arena_array(arena, key_count, sizeof *view->requests);
     struct request *request = NULL;
     struct row_reader reader = {.arena = arena, .broken = !view->requests || !permits};
     while (row_step(&reader, session)) {
-        if (!request || request->id != column_u64(reader.row.columns[0])) {
+        read_clock(&reader, view);
+        if (key_count == 0 || !reader.row.columns[reader.at].data)
+            continue;
+        if (!request || request->id != column_u64(reader.row.columns[reader.at])) {
             if (view->request_count == key_count)
                 return PERMIT_INTERNAL;
             request = &view->requests[view->request_count++];
             row_request(&reader, request);
             request->permits = permits;
         }
-        reader.at = ROW_REQUEST_COUNT;
+        reader.at = CLOCK_COUNT + ROW_REQUEST_COUNT;
         if (reader.row.columns[reader.at].data) {
             row_permit(&reader, permits++);
             request->permit_count++;
         }
     }
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
+    if (row_count == 0)
+        return PERMIT_INTERNAL;
+    return reader.broken ? PERMIT_NO_MEMORY : order_requests(view);
 }
 
 static enum permit_status read_slots(struct session *session, struct arena *arena, int64_t wanted,
@@ -136,18 +191,6 @@ static enum permit_status read_slots_of(struct session *session, struct arena *a
     return PERMIT_OK;
 }
 
-static enum permit_status read_clock(struct session *session, struct view *view)
-{
-    struct row_reader reader = {0};
-    if (!row_step(&reader, session))
-        return PERMIT_INTERNAL;
-    view->now = row_i64(&reader);
-    view->clock.tick_at = row_i64(&reader);
-    view->clock.offset_us = row_i64(&reader);
-    view->epoch = row_u64(&reader);
-    return PERMIT_OK;
-}
-
 static enum permit_status read_results(struct session *session, const struct lock_set *set, struct arena *arena,
                                        struct view *view)
 {
@@ -156,12 +199,7 @@ static enum permit_status read_results(struct session *session, const struct loc
     if (locks)
         status = session_next(session);
     if (status == PERMIT_OK)
-        status = locks ? read_semaphores(session, arena, session_affected(session), view)
-                       : read_semaphores(session, arena, 0, view);
-    if (status == PERMIT_OK && set->key_count)
-        status = session_next(session);
-    if (status == PERMIT_OK && set->key_count)
-        status = read_requests(session, arena, set->key_count, view);
+        status = read_semaphores(session, arena, locks ? session_affected(session) : 0, view);
     for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
         if (set->slots_wanted[i] <= 0)
             continue;
@@ -171,7 +209,7 @@ static enum permit_status read_results(struct session *session, const struct loc
     }
     if (status == PERMIT_OK)
         status = session_next(session);
-    return status == PERMIT_OK ? read_clock(session, view) : status;
+    return status == PERMIT_OK ? read_requests(session, arena, set->key_count, view) : status;
 }
 
 enum permit_status batch_read_view(struct session *session, const struct lock_set *set, struct buf *sql,

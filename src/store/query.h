@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads for status and lists: plain SELECTs on a SESSION_READER, outside every batch. What they say was true at the moment of
- * the read; nothing here is a promise (those come from batches). Rows live in the caller's arena.
+ * Reads for status and lists: plain SELECTs on a SESSION_READER, outside every batch. What they say was true at the
+ * moment of the read; nothing here is a promise (those come from batches). Rows live in the caller's arena.
  */
 #ifndef STORE_QUERY_H
 #define STORE_QUERY_H

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/rows.h"
 
+#include "base/clock.h"
+
+/* SQL_HELD as the server writes it. */
+#define ROW_HELD "9999-12-31 00:00:00.000000"
+
 bool row_step(struct row_reader *reader, struct session *session)
 {
     reader->at = 0;
@@ -28,6 +33,16 @@ int64_t row_i64_or(struct row_reader *reader, int64_t if_null)
     return column.data ? column_i64(column) : if_null;
 }
 
+utc_us row_time(struct row_reader *reader)
+{
+    struct bytes column = row_column(reader);
+    utc_us time = NEVER;
+    if (!column.data || bytes_equal(column, BYTES(ROW_HELD)))
+        return NEVER;
+    reader->broken |= !clock_parse_sql(column, &time);
+    return time;
+}
+
 struct bytes row_bytes(struct row_reader *reader)
 {
     struct bytes column = row_column(reader);
@@ -49,7 +64,7 @@ void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore)
     ret_semaphore->next_permit_id = row_u64(reader);
     ret_semaphore->version = row_u64(reader);
     ret_semaphore->config_version = row_u64(reader);
-    ret_semaphore->next_due_at = row_i64_or(reader, NEVER);
+    ret_semaphore->next_due_at = row_time(reader);
     ret_semaphore->first_free = (uint32_t)row_u64(reader);
     ret_semaphore->default_ttl_ms = row_i64(reader);
     ret_semaphore->max_ttl_ms = row_i64_or(reader, -1);
@@ -57,7 +72,7 @@ void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore)
     ret_semaphore->max_hold_ms = row_i64(reader);
     ret_semaphore->paused_reason = row_bytes(reader);
     ret_semaphore->note = row_bytes(reader);
-    ret_semaphore->retired_at = row_i64_or(reader, NEVER);
+    ret_semaphore->retired_at = row_time(reader);
 }
 
 void row_request(struct row_reader *reader, struct request *ret_request)
@@ -73,13 +88,13 @@ void row_request(struct row_reader *reader, struct request *ret_request)
     ret_request->state = (enum request_state)row_u64(reader);
     ret_request->end_reason = (enum end_reason)row_u64(reader);
     ret_request->ttl_ms = row_i64_or(reader, TTL_NONE);
-    ret_request->due_at = row_i64_or(reader, NEVER);
+    ret_request->due_at = row_time(reader);
     ret_request->grace_ms = row_i64(reader);
-    ret_request->confirmed_at = row_i64_or(reader, NEVER);
+    ret_request->confirmed_at = row_time(reader);
     ret_request->renewals = (uint32_t)row_u64(reader);
     ret_request->replays = (uint32_t)row_u64(reader);
-    ret_request->acquired_at = row_i64_or(reader, NEVER);
-    ret_request->ended_at = row_i64_or(reader, NEVER);
+    ret_request->acquired_at = row_time(reader);
+    ret_request->ended_at = row_time(reader);
 }
 
 void row_permit(struct row_reader *reader, struct permit *ret_permit)

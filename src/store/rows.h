@@ -10,17 +10,19 @@
 #include "store/session.h"
 #include "store/sql_text.h"
 
+/*
+ * Times come as the text of a DATETIME(6) and are read here: the server would take longer to turn them into numbers.
+ */
+
 /* Of `semaphore` s. */
 #define ROW_SEMAPHORE_COLUMNS                                                                                          \
-    "s.id,s.name,s.kind,s.queue,s.capacity,s.in_use,s.next_permit_id,s.version,s.config_version," SQL_US(              \
-        "s.next_due_at") ",s.first_free,s.default_ttl_ms,s.max_ttl_ms,s.grace_ms,s.max_hold_ms,s.paused_reason,s."     \
-                         "note," SQL_US("s.retired_at")
+    "s.id,s.name,s.kind,s.queue,s.capacity,s.in_use,s.next_permit_id,s.version,s.config_version,s.next_due_at,"        \
+    "s.first_free,s.default_ttl_ms,s.max_ttl_ms,s.grace_ms,s.max_hold_ms,s.paused_reason,s.note,s.retired_at"
 
 /* Of `permit_request` r. */
-#define ROW_REQUEST_COLUMNS                                                                                                                           \
-    "r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms," SQL_US(                                                          \
-        "r.due_at") ",r.grace_ms," SQL_US("r.confirmed_at") ",r.renewals,r.replays," SQL_US("r.acquired_at") "," SQL_US("NULLIF(r.ended_at," SQL_HELD \
-                                                                                                                        ")")
+#define ROW_REQUEST_COLUMNS                                                                                            \
+    "r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms,r.due_at,r.grace_ms,"               \
+    "r.confirmed_at,r.renewals,r.replays,r.acquired_at,r.ended_at"
 
 /* Of `permit` p. */
 #define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots"
@@ -40,6 +42,8 @@ struct bytes row_column(struct row_reader *reader);
 uint64_t row_u64(struct row_reader *reader);
 int64_t row_i64(struct row_reader *reader);
 int64_t row_i64_or(struct row_reader *reader, int64_t if_null);
+/* NEVER for NULL, and for what stands for it in ended_at. */
+utc_us row_time(struct row_reader *reader);
 /* A copy; data NULL for NULL. */
 struct bytes row_bytes(struct row_reader *reader);
 

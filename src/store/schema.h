@@ -6,8 +6,8 @@
 #include "store/session.h"
 
 /*
- * Brings the database that the (SESSION_ADMIN) session is connected to, to the schema of this binary; creates the database if
- * it is missing. Refuses a schema that is newer than itself. `message` gets a sentence on failure.
+ * Brings the database that the (SESSION_ADMIN) session is connected to, to the schema of this binary; creates the
+ * database if it is missing. Refuses a schema that is newer than itself. `message` gets a sentence on failure.
  */
 enum permit_status schema_apply(struct session *session, const char *database, struct buf *message) MUST_CHECK;
 /* The newest version this binary knows. */

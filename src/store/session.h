@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One connection to MariaDB or MySQL, with the session settings that our promises need, set and read back. This and
- * session.c are the only files that include <mysql.h>. A session belongs to one thread at a time; that thread has called
- * session_thread_begin.
+ * session.c are the only files that include <mysql.h>. A session belongs to one thread at a time; that thread has
+ * called session_thread_begin.
  */
 #ifndef STORE_SESSION_H
 #define STORE_SESSION_H
@@ -13,8 +13,8 @@
 
 /* Where the database is. Owns its strings (malloc'ed); NULL where not given. */
 struct database_address {
-    char *host;     /* NULL with a socket */
-    unsigned port;  /* 0: the library's default */
+    char *host;    /* NULL with a socket */
+    unsigned port; /* 0: the library's default */
     char *socket;
     char *user;
     char *password;
@@ -23,8 +23,8 @@ struct database_address {
 };
 
 /*
- * mysql://user:password@host:port/database?socket=...&ssl_ca=... ; every part but the database may be missing; parts are
- * percent-encoded. On failure returns false with a sentence in message and *ret_address untouched.
+ * mysql://user:password@host:port/database?socket=...&ssl_ca=... ; every part but the database may be missing; parts
+ * are percent-encoded. On failure returns false with a sentence in message and *ret_address untouched.
  */
 bool database_address_parse(const char *url, struct database_address *ret_address, struct buf *message) MUST_CHECK;
 void database_address_release(struct database_address *address);
@@ -50,8 +50,8 @@ void session_thread_end(void);
 struct session *session_new(const struct database_address *address, enum session_use use) MUST_CHECK;
 void session_free(struct session *session);
 /*
- * Connects if there is no connection, sets the session up, and reads it back. If a connection was lost in mid-transaction,
- * first makes sure that the server has ended it (KILL), unless the server was started anew in between.
+ * Connects if there is no connection, sets the session up, and reads it back. If a connection was lost in
+ * mid-transaction, first makes sure that the server has ended it (KILL), unless the server was started anew in between.
  */
 enum permit_status session_connect(struct session *session) MUST_CHECK;
 /* Drops the connection; the next session_connect makes another one. */
@@ -73,8 +73,8 @@ bool session_is_mariadb(const struct session *session);
  *     status = session_next(session);                           statement 1
  *     status = session_finish(session);                         discards what was not read; must end each session_send
  *
- * Any failure ends the packet: the statements after it did not run. Rows are buffered by the client library and valid until
- * the next call of session_next or session_finish.
+ * Any failure ends the packet: the statements after it did not run. Rows are buffered by the client library and valid
+ * until the next call of session_next or session_finish.
  */
 struct session_row {
     struct bytes *columns; /* data NULL: SQL NULL */
