@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/* Status and lists: what they say, and that they walk indexes only. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "store/query.h"
+#include "support.h"
+
+static struct session *session;
+static struct arena arena;
+static struct query_time now;
+
+/*
+ * `hot` (1): 3 holders among 500 ended; `slots` (2): a permit on slots 1 and 2 of 4, slot 3 used before; `empty` (3);
+ * `gone` (4): retired. Requests 1 to 503 are of hot; 600 holds hot and slots; 601 is a tombstone.
+ */
+static void rows_make(void)
+{
+    session = connected(fresh_database(), SESSION_READER);
+    arena_init(&arena, 1 << 16, 1 << 26);
+    must_run(
+        session,
+        "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms, max_hold_ms) VALUES"
+        " (1, 'hot', 2, 100, 4, 505, 600000, 1), (2, 'slots', 1, 4, 2, 10, 1, 1), (3, 'empty', 2, 1, 0, 7, 1, 1),"
+        " (4, 'gone', 2, 1, 0, 3, 1, 1)");
+    must_run(session, "UPDATE semaphore SET retired_at = UTC_TIMESTAMP(6) WHERE id = 4;"
+                      "UPDATE semaphore SET max_ttl_ms = 5000, note = 'for people' WHERE id = 1");
+    must_run(
+        session,
+        "INSERT INTO permit_request (id, external_id, owner, state, end_reason, ttl_ms, due_at, acquired_at, ended_at)"
+        " SELECT seq, CONCAT('key', seq), IF(seq % 2, 'odd', 'even'), IF(seq > 500, 1, 2), IF(seq > 500, 0, 1), 1000,"
+        " '2026-11-21 10:00:00.5', '2026-11-21 09:00:00', IF(seq > 500, '9999-12-31', '2026-11-21 09:30:00')"
+        " FROM seq_1_to_503");
+    must_run(session, "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                      " SELECT 1, seq, seq, 1, IF(seq > 500, 1, 2) FROM seq_1_to_503");
+    must_run(session, "INSERT INTO permit_request (id, external_id, owner, state, digest) VALUES"
+                      " (600, 'both', '', 1, REPEAT('d', 32)); INSERT INTO permit VALUES (1, 504, 600, 1, '', 1),"
+                      " (2, 5, 600, 2, '1-2', 1);"
+                      "INSERT INTO permit_request (id, external_id, state, end_reason) VALUES (601, 'tomb', 2, 6)");
+    must_run(session, "INSERT INTO slot (semaphore_id, number, permit_id, last_permit_id) VALUES"
+                      " (2, 1, 5, 5), (2, 2, 5, 5), (2, 3, NULL, 4), (2, 4, NULL, 0)");
+}
+
+static void rows_forget(void)
+{
+    arena_release(&arena);
+    session_free(session);
+}
+
+TestSuite(query, .init = rows_make, .fini = rows_forget);
+
+Test(query, a_semaphore_is_told_with_its_floor)
+{
+    struct semaphore_row row;
+    cr_assert_eq(query_semaphore(session, BYTES("hot"), &arena, &row, &now), PERMIT_OK);
+    cr_assert_eq(row.semaphore.id, 1);
+    cr_assert(bytes_equal(row.semaphore.name, BYTES("hot")));
+    cr_assert_eq(row.semaphore.capacity, 100);
+    cr_assert_eq(row.semaphore.in_use, 4);
+    cr_assert_eq(row.semaphore.max_ttl_ms, 5000);
+    cr_assert_eq(row.semaphore.retired_at, NEVER);
+    cr_assert_eq(row.semaphore.next_due_at, NEVER);
+    cr_assert_null(row.semaphore.paused_reason.data);
+    cr_assert(bytes_equal(row.semaphore.note, BYTES("for people")));
+    cr_assert_eq(row.floor, 501);
+    cr_assert_gt(now.now, 1790000000 * (utc_us)US_PER_SECOND - 86400LL * 365 * US_PER_SECOND);
+    cr_assert_eq(query_semaphore(session, BYTES("empty"), &arena, &row, &now), PERMIT_OK);
+    cr_assert_eq(row.floor, 7);
+    cr_assert_eq(row.semaphore.max_ttl_ms, -1);
+}
+
+Test(query, unknown_and_retired_semaphores_are_unknown)
+{
+    struct semaphore_row row;
+    struct holder_row *holders;
+    size_t count;
+    static const char *const names[] = {"gone", "nobody", "HOT", "hot ", ""};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+        struct bytes name = bytes_of(names[i]);
+        cr_assert_eq(query_semaphore(session, name, &arena, &row, &now), PERMIT_UNKNOWN_SEMAPHORE);
+        cr_assert_eq(query_holders(session, name, 0, 10, &arena, &holders, &count, &now), PERMIT_UNKNOWN_SEMAPHORE);
+    }
+}
+
+static size_t listed(struct bytes prefix, struct bytes after, unsigned limit, const char *first)
+{
+    struct semaphore_row *rows;
+    size_t count;
+    cr_assert_eq(query_semaphores(session, prefix, after, limit, &arena, &rows, &count, &now), PERMIT_OK);
+    if (count)
+        cr_assert(bytes_equal(rows[0].semaphore.name, bytes_of(first)));
+    return count;
+}
+
+Test(query, semaphores_are_listed_by_name_in_pages)
+{
+    cr_assert_eq(listed(BYTES(""), BYTES(""), 100, "empty"), 3);
+    cr_assert_eq(listed(BYTES(""), BYTES(""), 2, "empty"), 2);
+    cr_assert_eq(listed(BYTES(""), BYTES("hot"), 100, "slots"), 1);
+    cr_assert_eq(listed(BYTES("h"), BYTES(""), 100, "hot"), 1);
+    cr_assert_eq(listed(BYTES("h"), BYTES("hot"), 100, ""), 0);
+    cr_assert_eq(listed(BYTES("g"), BYTES(""), 100, ""), 0);
+    cr_assert_eq(listed(BYTES("\xff\xff"), BYTES(""), 100, ""), 0);
+    cr_assert_eq(listed(BYTES("x'; DROP TABLE slot; --"), BYTES(""), 100, ""), 0);
+}
+
+Test(query, holders_come_in_order_of_token)
+{
+    struct holder_row *rows;
+    size_t count;
+    cr_assert_eq(query_holders(session, BYTES("hot"), 0, 100, &arena, &rows, &count, &now), PERMIT_OK);
+    cr_assert_eq(count, 4);
+    cr_assert_eq(rows[0].permit.token, 501);
+    cr_assert(bytes_equal(rows[0].request.external_id, BYTES("key501")));
+    cr_assert(bytes_equal(rows[0].request.owner, BYTES("odd")));
+    cr_assert_eq(rows[0].request.acquired_at, 1795251600LL * US_PER_SECOND);
+    cr_assert_eq(rows[3].permit.token, 504);
+    cr_assert_eq(query_holders(session, BYTES("hot"), 501, 2, &arena, &rows, &count, &now), PERMIT_OK);
+    cr_assert_eq(count, 2);
+    cr_assert_eq(rows[0].permit.token, 502);
+    cr_assert_eq(query_holders(session, BYTES("slots"), 0, 2, &arena, &rows, &count, &now), PERMIT_OK);
+    cr_assert_eq(rows[0].permit.slots.count, 2);
+    cr_assert_eq(rows[0].permit.slots.numbers[1], 2);
+}
+
+Test(query, a_request_comes_with_all_its_permits)
+{
+    struct request request;
+    struct bytes *names;
+    cr_assert_eq(query_request(session, BYTES("both"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert_eq(request.id, 600);
+    cr_assert_eq(request.permit_count, 2);
+    cr_assert(request.has_digest);
+    cr_assert_eq(request.digest[31], 'd');
+    cr_assert(bytes_equal(names[0], BYTES("hot")));
+    cr_assert_eq(request.permits[0].token, 504);
+    cr_assert(bytes_equal(names[1], BYTES("slots")));
+    cr_assert_eq(request.permits[1].slots.count, 2);
+    cr_assert_eq(request.due_at, NEVER);
+    cr_assert_eq(query_request(session, BYTES("key1"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert_eq(request.state, REQUEST_RELEASED);
+    cr_assert_eq(request.end_reason, END_RELEASED);
+    cr_assert_eq(request.due_at, 1795255200LL * US_PER_SECOND + 500000);
+    cr_assert_eq(query_request(session, BYTES("tomb"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert_eq(request.permit_count, 0);
+    cr_assert_not(request.has_digest);
+    cr_assert_eq(query_request(session, BYTES("KEY1"), &arena, &request, &names, &now), PERMIT_UNKNOWN_REQUEST);
+}
+
+Test(query, requests_are_filtered_and_paged)
+{
+    static const struct {
+        struct request_filter filter;
+        size_t count;
+        uint64_t first;
+    } rows[] = {
+        {{.limit = 1000}, 505, 1},
+        {{.limit = 10, .after = 499}, 6, 500},
+        {{.limit = 1000, .state = REQUEST_ACQUIRED}, 4, 501},
+        {{.limit = 1000, .state = REQUEST_RELEASED}, 501, 1},
+        {{.limit = 1000, .owner = {"odd", 3}}, 252, 1},
+        {{.limit = 1000, .owner = {"odd", 3}, .state = REQUEST_ACQUIRED}, 2, 501},
+        {{.limit = 1000, .owner = {"", 0}}, 2, 600},
+        {{.limit = 1000, .semaphore = {"hot", 3}}, 504, 1},
+        {{.limit = 3, .semaphore = {"hot", 3}, .after = 500}, 3, 501},
+        {{.limit = 1000, .semaphore = {"hot", 3}, .state = REQUEST_ACQUIRED}, 4, 501},
+        {{.limit = 1000, .semaphore = {"hot", 3}, .state = REQUEST_RELEASED}, 500, 1},
+        {{.limit = 1000, .semaphore = {"slots", 5}}, 1, 600},
+        {{.limit = 1000, .semaphore = {"hot", 3}, .owner = {"even", 4}, .state = REQUEST_ACQUIRED}, 1, 502},
+        {{.limit = 1000, .semaphore = {"slots", 5}, .owner = {"even", 4}}, 0, 0},
+        {{.limit = 1000, .semaphore = {"nobody", 6}}, 0, 0},
+        {{.limit = 1000, .owner = {"ODD", 3}}, 0, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct request *requests;
+        struct bytes **names;
+        size_t count;
+        cr_assert_eq(query_requests(session, &rows[i].filter, &arena, &requests, &names, &count, &now), PERMIT_OK,
+                     "%zu: %s", i, session_message(session));
+        cr_assert_eq(count, rows[i].count, "row %zu: %zu", i, count);
+        for (size_t j = 1; j < count; j++)
+            cr_assert_lt(requests[j - 1].id, requests[j].id);
+        if (count)
+            cr_assert_eq(requests[0].id, rows[i].first, "row %zu", i);
+        if (count && requests[count - 1].id == 600)
+            cr_assert(bytes_equal(names[count - 1][1], BYTES("slots")));
+    }
+}
+
+Test(query, a_token_is_live_or_says_how_it_ended)
+{
+    static const struct {
+        const char *semaphore;
+        uint64_t token;
+        uint32_t slot;
+        bool known, live;
+        enum end_reason end_reason;
+        uint64_t floor;
+    } rows[] = {
+        {"hot", 501, 0, true, true, END_NONE, 501},    {"hot", 500, 0, true, false, END_RELEASED, 501},
+        {"hot", 9999, 0, false, false, END_NONE, 501}, {"slots", 5, 0, true, true, END_NONE, 5},
+        {"slots", 5, 2, true, true, END_NONE, 5},      {"slots", 5, 3, false, false, END_NONE, 10},
+        {"slots", 4, 3, false, false, END_NONE, 10},   {"slots", 5, 99, false, false, END_NONE, 10},
+        {"gone", 1, 0, false, false, END_NONE, 3},
+    };
+    struct fence_row row;
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        cr_assert_eq(query_fence(session, bytes_of(rows[i].semaphore), rows[i].token, rows[i].slot, &row), PERMIT_OK);
+        cr_assert_eq(row.known, rows[i].known, "row %zu", i);
+        cr_assert_eq(row.live, rows[i].live, "row %zu", i);
+        cr_assert_eq(row.floor, rows[i].floor, "row %zu", i);
+        if (row.known && !row.live)
+            cr_assert_eq(row.end_reason, rows[i].end_reason, "row %zu", i);
+    }
+    cr_assert_eq(query_fence(session, BYTES("nobody"), 1, 0, &row), PERMIT_UNKNOWN_SEMAPHORE);
+}
+
+Test(query, ready_means_reachable_and_with_a_schema)
+{
+    cr_assert_eq(query_ready(session), PERMIT_OK);
+    must_run(session, "DROP TABLE cluster");
+    cr_assert_neq(query_ready(session), PERMIT_OK);
+}
+
+/* How many rows the last statements of this session have touched; from the server's own counters. */
+static int64_t rows_touched(void)
+{
+    return number_of(session, "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME IN"
+                              " ('HANDLER_READ_FIRST', 'HANDLER_READ_KEY', 'HANDLER_READ_NEXT', 'HANDLER_READ_PREV',"
+                              " 'HANDLER_READ_RND_NEXT')");
+}
+
+/* With 20,000 rows of strangers, each of these reads a handful: it walks an index and stops. */
+Test(query, strangers_rows_are_not_read)
+{
+    enum { A_HANDFUL = 400 };
+    struct semaphore_row semaphore;
+    struct semaphore_row *semaphores;
+    struct holder_row *holders;
+    struct request request, *requests;
+    struct bytes *names, **lists;
+    struct fence_row fence;
+    size_t count;
+    must_run(session, "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms)"
+                      " SELECT seq + 100, CONCAT('x', seq), 2, 1, 1, 1 FROM seq_1_to_2000;"
+                      "INSERT INTO permit_request (id, external_id, owner, state)"
+                      " SELECT seq + 1000, CONCAT('x', seq), CONCAT('o', seq), 1 FROM seq_1_to_20000;"
+                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                      " SELECT IF(seq % 10, 3, 1), seq + 1000, seq + 1000, 1, 1 FROM seq_1_to_20000");
+    const struct request_filter filters[] = {
+        {.limit = 50},
+        {.limit = 50, .after = 10000},
+        {.limit = 50, .owner = BYTES("o77")},
+        {.limit = 50, .owner = BYTES("o77"), .state = REQUEST_ACQUIRED},
+        {.limit = 50, .owner = BYTES("o77"), .semaphore = BYTES("empty")},
+        {.limit = 50, .semaphore = BYTES("slots"), .state = REQUEST_ACQUIRED},
+    };
+    for (int step = 0; step < 7 + (int)ARRAY_LENGTH(filters); step++) {
+        enum permit_status status = PERMIT_OK;
+        int64_t before = rows_touched();
+        int64_t cost_of_asking = rows_touched() - before;
+        switch (step) {
+        case 0: status = query_semaphore(session, BYTES("empty"), &arena, &semaphore, &now); break;
+        case 1:
+            status = query_semaphores(session, BYTES("x1"), BYTES("x10"), 50, &arena, &semaphores, &count, &now);
+            break;
+        case 2: status = query_holders(session, BYTES("empty"), 5000, 50, &arena, &holders, &count, &now); break;
+        case 3: status = query_request(session, BYTES("x7"), &arena, &request, &names, &now); break;
+        case 4: status = query_fence(session, BYTES("empty"), 5001, 0, &fence); break;
+        case 5: status = query_fence(session, BYTES("slots"), 5, 1, &fence); break;
+        case 6: status = query_ready(session); break;
+        default: status = query_requests(session, &filters[step - 7], &arena, &requests, &lists, &count, &now); break;
+        }
+        cr_assert_eq(status, PERMIT_OK, "step %d: %s", step, session_message(session));
+        int64_t touched = rows_touched() - before - 2 * cost_of_asking;
+        cr_assert_lt(touched, A_HANDFUL, "step %d has read %lld rows", step, (long long)touched);
+    }
+}
