@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The contract of store.h, on a real MariaDB: what is locked, that a batch is written as a whole or not at all, and
+ * that a row that is not as it was read raises. Batches are decided by plan_batch, as in the service.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "core/plan.h"
+#include "store/batch.h"
+#include "store/mysql_store.h"
+#include "support.h"
+
+enum { IDS = 100, WANTS_MAX = 4 };
+
+static const struct plan_settings settings = {
+    .retention_us = 7LL * 86400 * US_PER_SECOND,
+    .tombstone_us = 3600LL * US_PER_SECOND,
+};
+
+/* A store with what one batch on it needs. */
+struct side {
+    struct store *store;
+    struct arena arena;
+    struct id_range ids;
+    struct view view;
+    struct plan plan;
+};
+
+static const struct database_address *address;
+static struct session *eye; /* sees the rows by plain SQL */
+static struct side one, two;
+
+static void side_open(struct side *side)
+{
+    side->store = mysql_store_new(address);
+    arena_init(&side->arena, 1 << 16, 1 << 26);
+    cr_assert_eq(store_reconnect(side->store), PERMIT_OK, "%s", side->store->message);
+    cr_assert_eq(store_reserve_ids(side->store, IDS, &side->ids), PERMIT_OK);
+}
+
+static void side_close(struct side *side)
+{
+    store_free(side->store);
+    arena_release(&side->arena);
+}
+
+/* The ids of the semaphores that the operations name; fills them into the wants. */
+static struct lock_set lock_set_of(struct side *side, struct operation *operation)
+{
+    static uint64_t ids[WANTS_MAX + 1];
+    static int64_t wanted[WANTS_MAX + 1];
+    static struct resolve_name names[WANTS_MAX];
+    static struct resolve_key key;
+    struct resolve resolve = {.names = names, .name_count = operation->want_count, .keys = &key, .key_count = 1};
+    struct lock_set set = {
+        .semaphore_ids = ids, .slots_wanted = wanted, .keys = &operation->external_id, .key_count = 1};
+    if (operation_is_administrative(operation->kind))
+        return (struct lock_set){.semaphore_name = operation->semaphore, .semaphore_ids = ids, .slots_wanted = wanted};
+    for (size_t i = 0; i < operation->want_count; i++)
+        names[i] = (struct resolve_name){.name = operation->wants[i].semaphore};
+    key = (struct resolve_key){.external_id = operation->external_id};
+    cr_assert_eq(store_resolve(side->store, &resolve, &side->arena), PERMIT_OK, "%s", side->store->message);
+    for (size_t i = 0; i < operation->want_count; i++) {
+        operation->wants[i].semaphore_id = names[i].ret_id;
+        wanted[set.semaphore_count] = operation->wants[i].count;
+        ids[set.semaphore_count++] = names[i].ret_id;
+    }
+    for (size_t i = 0; i < key.ret_count && operation->want_count == 0; i++) {
+        wanted[set.semaphore_count] = 0;
+        ids[set.semaphore_count++] = key.ret_semaphore_ids[i];
+    }
+    return set;
+}
+
+/* Steps 0 to 2: locked and decided, not yet written. */
+static const struct outcome *decide(struct side *side, struct operation *operation)
+{
+    arena_clear(&side->arena);
+    const struct operation *operations[] = {operation};
+    struct lock_set set = lock_set_of(side, operation);
+    cr_assert_eq(store_lock(side->store, &set, &side->arena, &side->view), PERMIT_OK, "%s", side->store->message);
+    cr_assert_eq(plan_batch(&side->view, operations, 1, side->ids, &settings, &side->arena, &side->plan), PERMIT_OK);
+    side->ids.next += side->plan.ids_used;
+    return &side->plan.outcomes[0];
+}
+
+static const struct outcome *run(struct side *side, struct operation *operation)
+{
+    const struct outcome *outcome = decide(side, operation);
+    if (side->plan.changes.empty)
+        cr_assert_eq(store_rollback(side->store), PERMIT_OK);
+    else
+        cr_assert_eq(store_apply(side->store, &side->plan.changes), PERMIT_OK, "%s", side->store->message);
+    return outcome;
+}
+
+static void semaphore_make(const char *name, enum semaphore_kind kind, int64_t capacity)
+{
+    struct operation put = {
+        .kind = OP_SEMAPHORE_PUT,
+        .semaphore = bytes_of(name),
+        .change = {.has_capacity = true, .capacity = capacity, .has_kind = true, .kind = kind},
+    };
+    const struct outcome *outcome = run(&one, &put);
+    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
+}
+
+static struct operation acquire_of(const char *key, struct want *wants, size_t count)
+{
+    return (struct operation){
+        .kind = OP_ACQUIRE,
+        .external_id = bytes_of(key),
+        .owner = BYTES("tester"),
+        .wants = wants,
+        .want_count = count,
+    };
+}
+
+static void contract_begin(void)
+{
+    address = fresh_database();
+    eye = connected(address, SESSION_READER);
+    side_open(&one);
+    side_open(&two);
+    semaphore_make("alpha", KIND_SLOTTED, 3);
+    semaphore_make("beta", KIND_COUNTED, 10);
+}
+
+static void contract_end(void)
+{
+    side_close(&one);
+    side_close(&two);
+    session_free(eye);
+}
+
+TestSuite(contract, .init = contract_begin, .fini = contract_end, .timeout = 60);
+
+#define ALPHA_AND_BETA                                                                                                 \
+    {                                                                                                                  \
+        {.semaphore = BYTES("alpha"), .count = 2},                                                                     \
+        {                                                                                                              \
+            .semaphore = BYTES("beta"), .count = 4                                                                     \
+        }                                                                                                              \
+    }
+
+static const char *all_rows(void)
+{
+    return text_of(eye,
+                   "SELECT CONCAT_WS(';', (SELECT GROUP_CONCAT(CONCAT_WS(',', name, in_use, next_permit_id) ORDER BY"
+                   " name) FROM semaphore), (SELECT COUNT(*) FROM permit_request), (SELECT COUNT(*) FROM permit WHERE"
+                   " state = 1), (SELECT COUNT(*) FROM permit WHERE state = 2), (SELECT COUNT(*) FROM slot WHERE"
+                   " permit_id IS NOT NULL))");
+}
+
+Test(contract, a_grant_is_in_all_the_tables_and_its_release_too)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    const struct outcome *outcome = run(&one, &acquire);
+    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
+    cr_assert(outcome->created);
+    cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;0;2");
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    outcome = run(&two, &release);
+    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
+    cr_assert_str_eq(all_rows(), "alpha,0,2,beta,0,2;1;0;2;0");
+    outcome = run(&one, &release);
+    cr_assert(outcome->already_released);
+}
+
+Test(contract, a_replay_reads_what_was_granted)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    const struct outcome *outcome = run(&two, &acquire);
+    cr_assert_eq(outcome->status, PERMIT_OK);
+    cr_assert(outcome->replayed);
+    cr_assert_eq(outcome->request->permit_count, 2);
+    cr_assert_eq(outcome->request->permits[0].slots.count + outcome->request->permits[1].slots.count, 2);
+    cr_assert_eq(outcome->request->ended_at, NEVER);
+    cr_assert_eq(number_of(eye, "SELECT replays FROM permit_request"), 1);
+    cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;0;2");
+}
+
+Test(contract, an_unknown_key_gets_a_tombstone)
+{
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("nobody")};
+    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(number_of(eye, "SELECT end_reason FROM permit_request WHERE external_id = 'nobody'"), END_NEVER_HELD);
+}
+
+Test(contract, a_semaphore_that_is_not_as_it_was_read_raises)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    decide(&one, &acquire);
+    one.plan.changes.semaphores[one.plan.changes.semaphore_count - 1].expected_version += 1;
+    char before[4096];
+    snprintf(before, sizeof before, "%s", all_rows());
+    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
+    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_str_eq(all_rows(), before);
+    cr_assert_eq(run(&two, &acquire)->status, PERMIT_OK, "the locks are free again");
+}
+
+Test(contract, a_batch_that_fails_late_has_written_nothing)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    decide(&one, &acquire);
+    cr_assert_gt(one.plan.changes.slot_count, 0);
+    one.plan.changes.slots[one.plan.changes.slot_count - 1].number = 77; /* there is no such row */
+    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
+    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_str_eq(all_rows(), "alpha,0,1,beta,0,1;0;0;0;0");
+}
+
+Test(contract, a_connection_lost_before_commit_has_written_nothing)
+{
+    char sql[64];
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    decide(&one, &acquire);
+    int64_t id = number_of(eye, "SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID IN"
+                                " (SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX)");
+    snprintf(sql, sizeof sql, "KILL CONNECTION %lld", (long long)id);
+    must_run(eye, sql);
+    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_DATABASE_LOST);
+    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_str_eq(all_rows(), "alpha,0,1,beta,0,1;0;0;0;0");
+    cr_assert_eq(store_reconnect(one.store), PERMIT_OK);
+    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;0;2");
+}
+
+/* The semaphores differ, so no lock keeps them apart: the unique key does. */
+Test(contract, of_two_new_requests_with_one_key_the_second_conflicts)
+{
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation first = acquire_of("k", alpha, 1);
+    struct operation second = acquire_of("k", beta, 1);
+    cr_assert_eq(decide(&one, &first)->status, PERMIT_OK);
+    cr_assert_eq(decide(&two, &second)->status, PERMIT_OK);
+    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK);
+    cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_CONFLICT);
+    cr_assert_eq(store_rollback(two.store), PERMIT_OK);
+    cr_assert_str_eq(all_rows(), "alpha,1,2,beta,0,1;1;1;0;1");
+}
+
+Test(contract, strangers_semaphores_are_not_waited_for)
+{
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation first = acquire_of("a", alpha, 1);
+    struct operation second = acquire_of("b", beta, 1);
+    decide(&one, &first); /* holds alpha */
+    mono_us began = clock_mono();
+    cr_assert_eq(run(&two, &second)->status, PERMIT_OK);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("b")};
+    cr_assert_eq(run(&two, &release)->status, PERMIT_OK);
+    cr_assert_lt(clock_mono() - began, 2 * US_PER_SECOND);
+    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+}
+
+/* As if permitd had been stopped inside a batch: the server ends a transaction that is idle for 5 s (P12). */
+Test(contract, one_that_says_nothing_any_more_frees_its_rows)
+{
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct operation first = acquire_of("a", alpha, 1);
+    struct operation second = acquire_of("b", alpha, 1);
+    decide(&one, &first);
+    mono_us began = clock_mono();
+    struct lock_set set = lock_set_of(&two, &second);
+    enum permit_status status = store_lock(two.store, &set, &two.arena, &two.view);
+    cr_assert(status == PERMIT_OK || status == PERMIT_LOCK_TIMEOUT, "%s", two.store->message);
+    cr_assert_eq(store_rollback(two.store), PERMIT_OK);
+    cr_assert_eq(run(&two, &second)->status, PERMIT_OK);
+    cr_assert_lt(clock_mono() - began, 10 * US_PER_SECOND);
+    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_DATABASE_LOST);
+}
+
+Test(contract, ids_are_reserved_once)
+{
+    struct id_range a, b, c;
+    cr_assert_eq(store_reserve_ids(one.store, 10000, &a), PERMIT_OK);
+    cr_assert_eq(store_reserve_ids(two.store, 10000, &b), PERMIT_OK);
+    cr_assert_eq(store_reserve_ids(one.store, 10000, &c), PERMIT_OK);
+    cr_assert_eq(a.end - a.next, 10000);
+    cr_assert_geq(b.next, a.end);
+    cr_assert_geq(c.next, b.end);
+}
+
+Test(contract, the_floor_is_the_smallest_live_token)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation first = acquire_of("a", beta, 1);
+    struct operation second = acquire_of("b", beta, 1);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("a")};
+    uint64_t floors[2];
+    cr_assert_eq(run(&one, &first)->status, PERMIT_OK);
+    cr_assert_eq(run(&one, &second)->status, PERMIT_OK);
+    uint64_t ids[] = {(uint64_t)number_of(eye, "SELECT id FROM semaphore WHERE name = 'beta'"), 999999};
+    cr_assert_eq(store_floors(one.store, ids, 2, floors), PERMIT_OK);
+    cr_assert_eq(floors[0], 1);
+    cr_assert_eq(floors[1], 0);
+    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(store_floors(one.store, ids, 1, floors), PERMIT_OK);
+    cr_assert_eq(floors[0], 2);
+    release.external_id = BYTES("b");
+    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(store_floors(one.store, ids, 1, floors), PERMIT_OK);
+    cr_assert_eq(floors[0], 3);
+}
+
+/* The statement of the packet that begins so, explained: the index it walks. */
+static void explains(const char *packet, const char *beginning, const char *index)
+{
+    const char *statement = strstr(packet, beginning);
+    cr_assert_not_null(statement, "%s", packet);
+    char sql[8192];
+    struct session_row row;
+    snprintf(sql, sizeof sql, "EXPLAIN %.*s", (int)strcspn(statement, ";"), statement);
+    cr_assert_eq(session_send(eye, bytes_of(sql)), PERMIT_OK, "%s", session_message(eye));
+    cr_assert(session_row(eye, &row));
+    cr_assert(bytes_equal(row.columns[5], bytes_of(index)), "%s walks %.*s", sql, (int)row.columns[5].length,
+              row.columns[5].data);
+    cr_assert(!bytes_equal(row.columns[3], BYTES("ALL")) && !bytes_equal(row.columns[3], BYTES("index")));
+    (void)session_finish(eye);
+}
+
+/* Also in a table so small that a scan would be cheaper: a scan locks, and waits for, the rows of strangers. */
+Test(contract, locks_are_taken_along_the_primary_key)
+{
+    struct buf sql;
+    uint64_t ids[] = {(uint64_t)number_of(eye, "SELECT MIN(id) FROM semaphore"),
+                      (uint64_t)number_of(eye, "SELECT MAX(id) FROM semaphore")};
+    int64_t wanted[] = {1, 1};
+    struct bytes keys[] = {BYTES("a"), BYTES("b")};
+    struct lock_set set = {ids, wanted, 2, keys, 2, {NULL, 0}};
+    buf_init(&sql, 1 << 16);
+    batch_lock_sql(&set, &sql);
+    explains(buf_text(&sql), "SELECT s.id", "PRIMARY");
+    buf_clear(&sql);
+    set.semaphore_count = 1;
+    batch_lock_sql(&set, &sql);
+    explains(buf_text(&sql), "SELECT s.id", "PRIMARY");
+    explains(buf_text(&sql), "SELECT number", "PRIMARY");
+    buf_release(&sql);
+}
+
+Test(contract, a_tick_moves_the_clock_once_a_second)
+{
+    must_run(eye, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, offset_us = 0");
+    cr_assert_eq(store_tick(one.store), PERMIT_OK);
+    int64_t offset_us = number_of(eye, "SELECT offset_us FROM cluster");
+    cr_assert_gt(offset_us, (3600LL - 6) * US_PER_SECOND, "served time has moved by five seconds and not by an hour");
+    cr_assert_lt(offset_us, 3600LL * US_PER_SECOND);
+    cr_assert_eq(number_of(eye, "SELECT TIMESTAMPDIFF(SECOND, tick_at, UTC_TIMESTAMP(6)) < 5 FROM cluster"), 1);
+    cr_assert_eq(store_tick(two.store), PERMIT_OK);
+    cr_assert_eq(number_of(eye, "SELECT offset_us FROM cluster"), offset_us);
+}
