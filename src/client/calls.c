@@ -94,6 +94,36 @@ static mono_us wait_end(int64_t wait_ms)
     return wait_ms >= (NEVER - now) / US_PER_MS ? NEVER : now + wait_ms * US_PER_MS;
 }
 
+/*
+ * An answer that took longer than the ttl proves nothing, although the server, whose time began later, still holds the
+ * permit for us: one renewal settles it. A replay without a lost answer is somebody else's, and not ours to renew.
+ */
+static enum permit_status prove(struct permit_client *client, struct permit_request *request)
+{
+    struct permit_request *renewed = NULL;
+    if ((request->replayed && !request->answer_lost) || request->held_until_us > clock_mono())
+        return PERMIT_OK;
+    enum permit_status status = permit_renew(client, request->external_id, 0, &renewed);
+    if (!status)
+        request->held_until_us = renewed->held_until_us;
+    permit_request_free(renewed);
+    return status;
+}
+
+static enum permit_status take_grant(struct permit_client *client, const struct effort *effort,
+                                     struct permit_request **ret_request)
+{
+    struct permit_request *request = NULL;
+    enum permit_status status = take_request(client, effort, &request);
+    if (!status)
+        status = prove(client, request);
+    if (status)
+        permit_request_free(request);
+    else
+        *ret_request = request;
+    return status;
+}
+
 enum permit_status permit_acquire(struct permit_client *client, const struct permit_acquire_options *options,
                                   struct permit_request **ret_request)
 {
@@ -110,7 +140,7 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
         (void)client_fail(client, status, "no memory for the request");
     }
     buf_release(&body);
-    return status ? status : take_request(client, &effort, ret_request);
+    return status ? status : take_grant(client, &effort, ret_request);
 }
 
 /* ---- Renew, release, show ---- */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # What the suites of permitctl share: checks, waiting for conditions, and a permitd of their own on a free port.
 
 passed=0

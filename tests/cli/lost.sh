@@ -68,6 +68,7 @@ check "the command got TERM when the ttl was over" test -e "$dir/unproved.term"
 check "not before two thirds of it" test "$took" -ge 1200
 kill -CONT "$permitd_pid"
 call "$permitctl" release unproved
+check "a server that goes on is asked again" soon in_use backups 0
 
 run_lost gone
 kill -TERM "$permitd_pid"

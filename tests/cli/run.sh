@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # permitctl against a real permitd: tests/cli/run.sh BUILD_DIRECTORY. One line per check, a last line with the sums; exits
 # non-zero if any check failed. Needs jq and script(1).
+# shellcheck disable=SC2034,SC2154
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +12,7 @@ permitd=${PERMIT_PERMITD:-$build/permitd}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/permit-cli.XXXXXX")
 unset PERMITD_URL PERMITD_TOKEN
 
-# shellcheck source=lib.sh
+# shellcheck source=/dev/null
 . "$here/lib.sh"
 
 leave() {
