@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* Clients that are slow, vanish, hurry, crowd, and a server that stops under them. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "support.h"
+
+static void send_text(int fd, const char *bytes)
+{
+    cr_assert_eq(send(fd, bytes, strlen(bytes), MSG_NOSIGNAL), (ssize_t)strlen(bytes), "%s", strerror(errno));
+}
+
+/* True if the server has closed it (or does within ms). */
+static bool closes_within(int fd, int ms)
+{
+    char byte;
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    return poll(&look, 1, ms) == 1 && recv(fd, &byte, 1, 0) <= 0;
+}
+
+/* How many bytes come before the server closes, or -1 if it does not within 5 s. */
+static long read_all(int fd, char *bytes, size_t size)
+{
+    size_t length = 0;
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    while (length + 1 < size && poll(&look, 1, 5000) == 1) {
+        ssize_t got = recv(fd, bytes + length, size - 1 - length, 0);
+        if (got <= 0) {
+            bytes[length] = '\0';
+            return (long)length;
+        }
+        length += (size_t)got;
+    }
+    return -1;
+}
+
+static int count_of(const char *bytes, const char *part)
+{
+    int count = 0;
+    for (const char *at = strstr(bytes, part); at; at = strstr(at + 1, part))
+        count++;
+    return count;
+}
+
+/* --- slow ones --- */
+
+enum { SLOW = 200 };
+
+Test(clients, two_hundred_slow_ones_do_not_stop_others_and_are_closed, .timeout = 60)
+{
+    static const char *const flags[] = {"--idle-timeout", "2s", NULL};
+    static const char head[] = "POST /v1/requests HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 90\r\n";
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    int slow[SLOW];
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":9}");
+    for (int i = 0; i < SLOW; i++)
+        cr_assert_geq(slow[i] = kit_connect(permitd->port), 0);
+    int64_t slowest = 0;
+    for (int step = 0; step < 12; step++) { /* a byte of each every 100 ms, for 1.2 s */
+        for (int i = 0; i < SLOW; i++)
+            cr_assert_eq(send(slow[i], head + step, 1, MSG_NOSIGNAL), 1);
+        int64_t start = kit_now_us();
+        const char *key = fresh_name("k");
+        say(&talk, 201, "POST", "/v1/requests",
+            text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"s\"}]}", key));
+        say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+        int64_t took = kit_now_us() - start;
+        slowest = took > slowest ? took : slowest;
+        kit_sleep_ms(100);
+    }
+    cr_assert_lt(slowest, 2000000, "two requests took %lld us", (long long)slowest);
+    for (int i = 0; i < SLOW; i++) { /* each byte came in time, but no request did */
+        cr_assert(closes_within(slow[i], 4000), "slow client %d is still served", i);
+        close(slow[i]);
+    }
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+Test(clients, who_does_not_read_its_answers_is_closed, .timeout = 60)
+{
+    static const char *const flags[] = {"--idle-timeout", "1s", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    int fd = kit_connect(permitd->port);
+    int small = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    char requests[4000] = "";
+    for (int i = 0; i < 100; i++)
+        strcat(requests, "GET /openapi.json HTTP/1.1\r\n\r\n");
+    for (int i = 0; i < 10; i++)
+        (void)!send(fd, requests, strlen(requests), MSG_NOSIGNAL | MSG_DONTWAIT);
+    kit_sleep_ms(2500);
+    static char bytes[64 << 20];
+    cr_assert_geq(read_all(fd, bytes, sizeof bytes), 0, "the connection is still open");
+    close(fd);
+    kit_permitd_stop(permitd);
+}
+
+/* --- those that vanish --- */
+
+static bool is_held(void *context)
+{
+    struct talk *talk = context;
+    reply_release(&talk->reply);
+    return kit_http_get(&talk->http, "/v1/requests/vanished", &talk->reply) && talk->reply.status == 200;
+}
+
+Test(clients, one_that_vanishes_in_the_middle_harms_nobody, .timeout = 60)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":2000,\"kind\":\"counted\"}");
+    struct linger reset = {.l_onoff = 1};
+    for (int i = 0; i < 300; i++) { /* cut off at every place: in the head, the body, while it is decided */
+        const char *body = text("{\"permits\":[{\"semaphore\":\"%s\"}]}", name);
+        const char *request = text("POST /v1/requests HTTP/1.1\r\nContent-Type: application/json\r\n"
+                                   "Content-Length: %zu\r\n\r\n%s",
+                                   strlen(body), body);
+        size_t length = strlen(request);
+        int fd = kit_connect(shared_port());
+        cr_assert_geq(fd, 0);
+        cr_assert_gt(send(fd, request, i % 3 ? length : 1 + (size_t)i % length, MSG_NOSIGNAL), 0);
+        if (i % 2)
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        close(fd);
+    }
+    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", "/healthz", NULL);
+    talk_end(&talk);
+}
+
+Test(clients, what_was_asked_before_one_vanished_is_found_by_its_key, .timeout = 60)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":1}");
+    int fd = kit_connect(permitd->port);
+    send_text(fd, "POST /v1/requests HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n"
+                  "{\"external_id\":\"vanished\",\"permits\":[{\"semaphore\":\"s\"}]}    ");
+    close(fd);
+    cr_assert(kit_wait_until(is_held, &talk, 5000));
+    say(&talk, 200, "DELETE", "/v1/requests/vanished", NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+Test(clients, one_that_closes_its_side_after_the_request_gets_its_answer, .timeout = 60)
+{
+    int fd = kit_connect(shared_port());
+    char bytes[4096];
+    send_text(fd, "GET /readyz HTTP/1.1\r\n\r\n");
+    shutdown(fd, SHUT_WR);
+    cr_assert_gt(read_all(fd, bytes, sizeof bytes), 0);
+    cr_assert(strstr(bytes, "200 OK"), "%s", bytes);
+    close(fd);
+}
+
+/* --- those that hurry --- */
+
+Test(clients, pipelined_requests_are_answered_in_order, .timeout = 60)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":3}");
+    const char *path = text("/v1/semaphores/%s", name);
+    int fd = kit_connect(shared_port());
+    static char bytes[65536];
+    send_text(fd, text("GET %s HTTP/1.1\r\n\r\n"
+                       "PUT %s HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"capacity\":4}"
+                       "GET /no/such HTTP/1.1\r\n\r\n"
+                       "GET %s HTTP/1.1\r\nConnection: close\r\n\r\n",
+                       path, path, path));
+    cr_assert_gt(read_all(fd, bytes, sizeof bytes), 0);
+    cr_assert_eq(count_of(bytes, "HTTP/1.1 200 OK"), 3, "%s", bytes);
+    char *first = strstr(bytes, "\"capacity\":3");
+    char *second = strstr(bytes, "\"capacity\":4");
+    char *third = strstr(bytes, "unknown_path");
+    cr_assert(first && second && third && first < second && second < third, "%s", bytes);
+    cr_assert(strstr(third, "\"capacity\":4"));
+    close(fd);
+    talk_end(&talk);
+}
+
+Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeout = 60)
+{
+    static const char *const methods[] = {"GET", "DELETE", "HEAD", "TRACE", "BREW", "OPTIONS"};
+    static char bytes[65536];
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        int fd = kit_connect(shared_port());
+        send_text(fd, text("%s /v1/requests/smuggler HTTP/1.1\r\nContent-Length: 33\r\n\r\n"
+                           "GET /v1/smuggled HTTP/1.1\r\nA: bc\r\n\r\n",
+                           methods[i]));
+        cr_assert_geq(read_all(fd, bytes, sizeof bytes), 0, "%s keeps the connection", methods[i]);
+        cr_assert_eq(count_of(bytes, "HTTP/1.1 "), 1, "%s: %s", methods[i], bytes);
+        close(fd);
+    }
+}
+
+/* --- crowds --- */
+
+Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 60)
+{
+    static const char *const flags[] = {"--max-connections", "10", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    int open[10];
+    for (int i = 0; i < 10; i++)
+        cr_assert_geq(open[i] = kit_connect(permitd->port), 0);
+    kit_sleep_ms(300);
+    struct talk talk = talk_to(permitd->port);
+    talk.http.timeout_ms = 500;
+    cr_assert_not(kit_http_get(&talk.http, "/healthz", &talk.reply), "an eleventh connection was served");
+    reply_release(&talk.reply);
+    kit_http_close(&talk.http);
+    for (int i = 0; i < 10; i++)
+        close(open[i]);
+    talk = talk_to(permitd->port);
+    say(&talk, 200, "GET", "/healthz", NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* --- stop --- */
+
+struct load {
+    unsigned port;
+    const char *name;
+    int answered;
+    int broken; /* an answer that is neither a grant, a release nor shutting_down */
+};
+
+static void *run_load(void *context)
+{
+    struct load *load = context;
+    struct kit_http http = kit_http(load->port);
+    for (int i = 0;; i++) {
+        struct reply reply;
+        const char *path = text("/v1/requests/%s-%d", load->name, i / 2);
+        const char *body = text("{\"external_id\":\"%s-%d\",\"permits\":[{\"semaphore\":\"s\"}]}", load->name, i / 2);
+        bool answer = i % 2 ? kit_http_delete(&http, path, &reply) : kit_http_post(&http, "/v1/requests", body, &reply);
+        int status = reply.status;
+        bool stopping = status == 503 && kit_json_text_is(reply.body, "type", "/problems/shutting_down");
+        reply_release(&reply);
+        if (!answer || stopping)
+            break;
+        load->answered++;
+        load->broken += status != 200 && status != 201;
+    }
+    kit_http_close(&http);
+    return NULL;
+}
+
+enum { LOADS = 16 };
+
+Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 60)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    struct load loads[LOADS];
+    pthread_t threads[LOADS];
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100,\"kind\":\"counted\"}");
+    int idle = kit_connect(permitd->port);
+    for (int i = 0; i < LOADS; i++) {
+        loads[i] = (struct load){.port = permitd->port, .name = fresh_name("k")};
+        cr_assert_eq(pthread_create(&threads[i], NULL, run_load, &loads[i]), 0);
+    }
+    kit_sleep_ms(500);
+    int64_t start = kit_now_us();
+    kill(permitd->pid, SIGTERM);
+    for (int i = 0; i < LOADS; i++) {
+        pthread_join(threads[i], NULL);
+        cr_assert_gt(loads[i].answered, 0);
+        cr_assert_eq(loads[i].broken, 0);
+    }
+    cr_assert_eq(kit_permitd_wait_end(permitd, 10000), 0, "exit status");
+    cr_assert_lt(kit_now_us() - start, 10000000);
+    cr_assert(closes_within(idle, 1000));
+    close(idle);
+    talk_end(&talk);
+    kit_permitd_kill(permitd);
+}

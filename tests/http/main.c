@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* Starts the permitd that the tests share, runs them, stops it. A test finds it by its environment. */
+#include <criterion/criterion.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support.h"
+
+#define PORT_VARIABLE   "PERMIT_HTTP_TEST_PORT"
+#define SOCKET_VARIABLE "PERMIT_HTTP_TEST_SOCKET"
+
+unsigned shared_port(void)
+{
+    const char *port = getenv(PORT_VARIABLE);
+    cr_assert_not_null(port, "no shared permitd: run the executable by its own main");
+    return (unsigned)strtoul(port, NULL, 10);
+}
+
+struct kit_permitd *own_permitd(const char *const *flags)
+{
+    static int count;
+    struct kit_permitd_options options = {
+        .database = text("mysql://root@/own_%d_%d?socket=%s", (int)getpid(), count++, getenv(SOCKET_VARIABLE)),
+        .flags = flags,
+    };
+    return kit_permitd_start(&options);
+}
+
+const char *text(const char *format, ...)
+{
+    char *made = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    cr_assert_geq(vasprintf(&made, format, arguments), 0);
+    va_end(arguments);
+    return made;
+}
+
+const char *fresh_name(const char *name)
+{
+    static int count;
+    return text("%s-%d-%d", name, (int)getpid(), count++);
+}
+
+struct talk talk_to(unsigned port)
+{
+    return (struct talk){.http = kit_http(port)};
+}
+
+void talk_end(struct talk *talk)
+{
+    reply_release(&talk->reply);
+    kit_http_close(&talk->http);
+}
+
+const char *fresh_semaphore(struct talk *talk, const char *body)
+{
+    const char *name = fresh_name("s");
+    say(talk, 201, "PUT", text("/v1/semaphores/%s", name), body);
+    return name;
+}
+
+static void check_problem(struct talk *talk, int status, const char *type)
+{
+    const char *body = talk->reply.body;
+    text_is(talk, "type", text("/problems/%s", type));
+    cr_assert_eq(kit_json_int(body, "status"), status, "%s", body);
+    cr_assert(kit_json_has(body, "title") && kit_json_has(body, "detail"), "%s", body);
+    header_is(talk, "Content-Type", "application/problem+json");
+    char *retry_after = reply_header(&talk->reply, "Retry-After");
+    bool retries = status == 423 || status == 429 || status == 503;
+    cr_assert_eq(retry_after != NULL, retries, "%s", talk->reply.headers);
+    cr_assert_eq(kit_json_int(body, "retry_after_ms") > 0, retries, "%s", body);
+    free(retry_after);
+}
+
+void say_with(struct talk *talk, int status, const char *type, const char *method, const char *path,
+              const char *headers, const char *body)
+{
+    reply_release(&talk->reply);
+    cr_assert(kit_http_call(&talk->http, method, path, headers, body, &talk->reply), "%s %s: %s", method, path,
+              talk->reply.error);
+    cr_assert_eq(talk->reply.status, status, "%s %s %s: %d instead of %d: %s", method, path, body ? body : "",
+                 talk->reply.status, status, talk->reply.body);
+    char *id = reply_header(&talk->reply, "X-Request-Id");
+    cr_assert_not_null(id, "%s", talk->reply.headers);
+    free(id);
+    cr_assert(kit_json_valid(talk->reply.body), "%s %s: %s", method, path, talk->reply.body);
+    if (type)
+        check_problem(talk, status, type);
+}
+
+void say(struct talk *talk, int status, const char *method, const char *path, const char *body)
+{
+    say_with(talk, status, NULL, method, path, NULL, body);
+}
+
+void refused(struct talk *talk, int status, const char *type, const char *method, const char *path, const char *body)
+{
+    say_with(talk, status, type, method, path, NULL, body);
+}
+
+void header_is(struct talk *talk, const char *name, const char *value)
+{
+    char *found = reply_header(&talk->reply, name);
+    cr_assert(found && strcmp(found, value) == 0, "%s is %s, not %s", name, found ? found : "absent", value);
+    free(found);
+}
+
+int64_t number_of(const struct talk *talk, const char *path)
+{
+    int64_t number = kit_json_int(talk->reply.body, path);
+    cr_assert_neq(number, INT64_MIN, "no number %s in %s", path, talk->reply.body);
+    return number;
+}
+
+void text_is(const struct talk *talk, const char *path, const char *expected)
+{
+    cr_assert(kit_json_text_is(talk->reply.body, path, expected), "%s is not %s in %s", path, expected,
+              talk->reply.body);
+}
+
+int main(int argc, char **argv)
+{
+    struct kit_permitd *permitd = kit_permitd_start(NULL);
+    setenv(PORT_VARIABLE, text("%u", permitd->port), 1);
+    setenv(SOCKET_VARIABLE, text("%s/mariadb.sock", permitd->data_dir), 1);
+    struct criterion_test_set *tests = criterion_initialize();
+    int result = 0;
+    if (criterion_handle_args(argc, argv, true))
+        result = !criterion_run_all_tests(tests);
+    criterion_finalize(tests);
+    if (result)
+        kit_show_logs();
+    kit_permitd_stop(permitd);
+    return result;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT */
+/* Bad input: every row gets its refusal, and afterwards nothing has changed. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+struct row {
+    int status;
+    const char *type;
+    const char *method;
+    const char *path;
+    const char *headers; /* NULL: none but those the client sends by itself */
+    const char *body;    /* NULL: none */
+};
+
+/* The semaphore `victim` has capacity 5; the request `held` holds one unit of it. */
+#define REQUESTS "/v1/requests"
+#define VICTIM   "/v1/semaphores/victim"
+#define RENEW    "/v1/requests/held/renew"
+#define OF_IT    "\"permits\":[{\"semaphore\":\"victim\"}]"
+#define DEEP     "[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]"
+
+static const struct row rows[] = {
+    /* not JSON, or not one object */
+    {400, "malformed", "POST", REQUESTS, NULL, ""},
+    {400, "malformed", "POST", REQUESTS, NULL, "   \n"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{\"permits\""},
+    {400, "malformed", "POST", REQUESTS, NULL, "[]"},
+    {400, "malformed", "POST", REQUESTS, NULL, "null"},
+    {400, "malformed", "POST", REQUESTS, NULL, "7"},
+    {400, "malformed", "POST", REQUESTS, NULL, "\"permits\""},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT "} x"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT "}{}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT " \"ttl\":1}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{'permits':[{'semaphore':'victim'}]}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{permits:[{\"semaphore\":\"victim\"}]}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{/* */" OF_IT "}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":01}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":+1}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":1.}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":.5}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":-}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":NaN}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":Infinity}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":-Infinity}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":0x10}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":NULL}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":True}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"a\tb\"}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"\\x41\"}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"\\u12\"}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\\u0000\":\"a\"}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"\xff\"}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"\xc3\"}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"\xc0\xaf\"}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"x\":" DEEP "}"},
+    /* a member twice */
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":1,\"ttl\":2}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":1,\"\\u0074tl\":2}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT "," OF_IT "}"},
+    {400, "malformed", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":1,\"count\":2}]}"},
+    {400, "malformed", "PUT", VICTIM, NULL, "{\"capacity\":1,\"capacity\":2}"},
+    {400, "malformed", "POST", "/v1/batch", NULL,
+     "{\"operations\":[{\"op\":\"release\",\"external_id\":\"held\",\"external_id\":\"held\"}]}"},
+    /* acquire: members */
+    {422, "invalid", "POST", REQUESTS, NULL, "{}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"external_id\":\"a\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":{}}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":null}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":\"victim\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[\"victim\"]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[null]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[[]]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"unknown\":1}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"Owner\":\"a\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"\":1}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"op\":\"acquire\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"slots\":[1]}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\"},{\"semaphore\":\"victim\"}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"\"}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":7}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"vic tim\"}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\\u0000\"}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"v\xc3\xad" "ctim\"}]}"},
+    {404, "unknown_semaphore", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"Victim\"}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":0}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":-1}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":1.0}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":1e0}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":\"1\"}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":true}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":null}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":9007199254740992}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL,
+     "{\"permits\":[{\"semaphore\":\"victim\",\"count\":18446744073709551617}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL,
+     "{\"permits\":[{\"semaphore\":\"victim\",\"count\":99999999999999999999999999}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":1001}]}"},
+    {422, "never_satisfiable", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":6}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":\"\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":\"a b\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":\".\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":\"..\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":\"a\\nb\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":null}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":1}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":\"\xc3\xa4\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"a b\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":false}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":0}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"0s\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":-1}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":0.0001}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":1e3}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"5\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"5 m\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"5M\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"None\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"owner\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":null}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":[5]}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"5m\\u0000\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":99999999999999999999}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"101y\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":\"99999d\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"wait\":\"30s\"}"},
+    {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"wait\":null}"},
+    {422, "key_reused", "POST", REQUESTS, NULL, "{" OF_IT ",\"external_id\":\"held\",\"ttl\":7}"},
+    {422, "invalid", "POST", REQUESTS "?wait=1", NULL, "{" OF_IT "}"},
+    /* renew */
+    {422, "invalid", "POST", RENEW, NULL, "{\"ttl\":0}"},
+    {422, "invalid", "POST", RENEW, NULL, "{\"external_id\":\"held\"}"},
+    {422, "invalid", "POST", RENEW, NULL, "{\"ttl\":\"3h\"}"},
+    {400, "malformed", "POST", RENEW, NULL, "[]"},
+    {400, "malformed", "POST", RENEW, NULL, " "},
+    {415, "not_json", "POST", RENEW, "Content-Type: text/plain\r\n", "{\"ttl\":60}"},
+    /* semaphores */
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"capacity\":-1}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"capacity\":2.5}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"capacity\":\"2\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"capacity\":null}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"capacity\":65537}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"capacity\":9007199254740992}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"kind\":\"counted\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"kind\":\"Slotted\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"kind\":1}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"queue\":\"lifo\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"name\":\"victim\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"default_ttl\":0}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"default_ttl\":\"none\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"default_ttl\":\"3h\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"max_ttl\":\"1s\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"max_ttl\":null}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"grace\":-1}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"max_hold\":\"0ms\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"note\":7}"},
+    {422, "invalid", "PUT", "/v1/semaphores/fresh", NULL, "{}"},
+    {422, "invalid", "PUT", "/v1/semaphores/fresh", NULL, "{\"note\":\"no capacity\"}"},
+    {400, "malformed", "PUT", "/v1/semaphores/fresh", NULL, ""},
+    {422, "invalid", "PUT", "/v1/semaphores/fr%20esh", NULL, "{\"capacity\":1}"},
+    {422, "invalid", "PUT", "/v1/semaphores/fr%00esh", NULL, "{\"capacity\":1}"},
+    {422, "invalid", "PUT", "/v1/semaphores/fr%2Fesh", NULL, "{\"capacity\":1}"},
+    {422, "invalid", "PUT", "/v1/semaphores/fr%C3%A9sh", NULL, "{\"capacity\":1}"},
+    {400, "malformed", "PUT", "/v1/semaphores/fr%esh", NULL, "{\"capacity\":1}"},
+    {400, "malformed", "PUT", "/v1/semaphores/fresh%", NULL, "{\"capacity\":1}"},
+    {400, "malformed", "PUT", "/v1/semaphores/fresh%4", NULL, "{\"capacity\":1}"},
+    {422, "invalid", "PUT", "/v1/semaphores/fresh?force=1", NULL, "{\"capacity\":1}"},
+    {409, "in_use", "DELETE", VICTIM, NULL, NULL},
+    {422, "invalid", "DELETE", VICTIM "?force", NULL, NULL},
+    {422, "invalid", "DELETE", VICTIM, NULL, "{\"reason\":\"because\"}"},
+    /* keys in paths, queries */
+    {422, "invalid", "DELETE", "/v1/requests/he%20ld", NULL, NULL},
+    {422, "invalid", "DELETE", "/v1/requests/held?confirmed=true", NULL, NULL},
+    {422, "invalid", "DELETE", "/v1/requests/held", NULL, "{}"},
+    {422, "invalid", "DELETE", "/v1/requests/.", NULL, NULL},
+    {422, "invalid", "DELETE", "/v1/requests/%2e%2E", NULL, NULL},
+    {422, "invalid", "DELETE", "/v1/requests/%C3%A4", NULL, NULL},
+    {400, "malformed", "DELETE", "/v1/requests/held%zz", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?limit=0", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?limit=1001", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?limit=-1", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?limit=", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?limit", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?limit=1&limit=1", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?after=x", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?state=acquired", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?owner=a%20b", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?owner=", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?x=1", NULL, NULL},
+    {422, "invalid", "GET", "/v1/requests?%6cimit=1", NULL, NULL},
+    {400, "malformed", "GET", "/v1/requests?owner=%", NULL, NULL},
+    {422, "invalid", "GET", VICTIM "/fence", NULL, NULL},
+    {422, "invalid", "GET", VICTIM "/fence?token=0", NULL, NULL},
+    {422, "invalid", "GET", VICTIM "/fence?token=1x", NULL, NULL},
+    {422, "invalid", "GET", VICTIM "/fence?token=99999999999999999999", NULL, NULL},
+    {422, "invalid", "GET", VICTIM "/fence?token=1&slot=0", NULL, NULL},
+    {422, "invalid", "GET", VICTIM "/fence?token=1&slot=65537", NULL, NULL},
+    {422, "invalid", "GET", VICTIM "?verbose", NULL, NULL},
+    {422, "invalid", "GET", "/healthz?x", NULL, NULL},
+    /* content type */
+    {415, "not_json", "POST", REQUESTS, "Content-Type: text/plain\r\n", "{" OF_IT "}"},
+    {415, "not_json", "POST", REQUESTS, "Content-Type: application/jsonx\r\n", "{" OF_IT "}"},
+    {415, "not_json", "POST", REQUESTS, "Content-Type:\r\n", "{" OF_IT "}"},
+    {415, "not_json", "PUT", VICTIM, "Content-Type: application/x-www-form-urlencoded\r\n", "{\"capacity\":9}"},
+    {415, "not_json", "POST", "/v1/batch", "Content-Type: application/xml\r\n", "{\"operations\":[]}"},
+    {415, "not_json", "POST", REQUESTS, "Content-Type: application/json\r\nContent-Type: application/json\r\n",
+     "{" OF_IT "}"},
+    /* batch as a whole */
+    {422, "invalid", "POST", "/v1/batch", NULL, "{}"},
+    {422, "invalid", "POST", "/v1/batch", NULL, "{\"operations\":[]}"},
+    {422, "invalid", "POST", "/v1/batch", NULL, "{\"operations\":{}}"},
+    {422, "invalid", "POST", "/v1/batch", NULL,
+     "{\"operations\":[{\"op\":\"release\",\"external_id\":\"held\"}],\"x\":1}"},
+    {400, "malformed", "POST", "/v1/batch", NULL, "{\"operations\":[{\"op\":\"release\",\"external_id\":\"held\"}"},
+    /* operations of a batch, which are refused alone */
+    {200, NULL, "POST", "/v1/batch", NULL, "{\"operations\":[{\"op\":\"release\"}]}"},
+    {200, NULL, "POST", "/v1/batch", NULL,
+     "{\"operations\":[{\"op\":\"release\",\"external_id\":\"held\",\"ttl\":1}]}"},
+    {200, NULL, "POST", "/v1/batch", NULL, "{\"operations\":[{\"op\":\"Release\",\"external_id\":\"held\"}]}"},
+    {200, NULL, "POST", "/v1/batch", NULL, "{\"operations\":[{\"external_id\":\"held\"}]}"},
+    {200, NULL, "POST", "/v1/batch", NULL, "{\"operations\":[null]}"},
+    {200, NULL, "POST", "/v1/batch", NULL, "{\"operations\":[{\"op\":\"acquire\",\"wait\":0," OF_IT "}]}"},
+    {200, NULL, "POST", "/v1/batch", NULL,
+     "{\"operations\":[{\"op\":\"renew\",\"external_id\":\"held\",\"ttl\":null}]}"},
+};
+
+static void check_row(struct talk *talk, const struct row *row)
+{
+    say_with(talk, row->status, row->type, row->method, row->path, row->headers, row->body);
+    if (row->status == 200)
+        cr_assert_eq(number_of(talk, "results.0.status"), 422, "%s: %s", row->body, talk->reply.body);
+}
+
+/* The state that must not change: the semaphore's version, and how many requests and semaphores there are. */
+static const char *state_of(struct talk *talk)
+{
+    say(talk, 200, "GET", VICTIM, NULL);
+    int64_t version = number_of(talk, "version");
+    say(talk, 200, "GET", "/v1/requests?limit=1000", NULL);
+    long requests = kit_json_length(talk->reply.body, "requests");
+    say(talk, 200, "GET", "/v1/semaphores", NULL);
+    return text("version %lld, %ld requests, %ld semaphores", (long long)version, requests,
+                kit_json_length(talk->reply.body, "semaphores"));
+}
+
+Test(malformed, every_bad_request_is_refused_and_changes_nothing)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 201, "PUT", VICTIM, "{\"capacity\":5,\"max_ttl\":\"2h\"}");
+    say(&talk, 201, "POST", REQUESTS, "{" OF_IT ",\"external_id\":\"held\"}");
+    const char *before = state_of(&talk);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        check_row(&talk, &rows[i]);
+    cr_assert_str_eq(state_of(&talk), before);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* --- sizes --- */
+
+static const char *padded(size_t bytes)
+{
+    char *body = malloc(bytes + 1);
+    memset(body, ' ', bytes);
+    memcpy(body, "{\"ttl\":60}", 10);
+    body[bytes] = '\0';
+    return body;
+}
+
+Test(malformed, a_body_over_the_limit_is_413_and_the_next_request_is_served)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *path = text("/v1/requests/%s/renew", fresh_name("k"));
+    refused(&talk, 404, "unknown_request", "POST", path, padded(256 * 1024));
+    refused(&talk, 413, "too_large", "POST", path, padded(256 * 1024 + 1));
+    refused(&talk, 413, "too_large", "POST", path, padded(1024 * 1024));
+    refused(&talk, 413, "too_large", "POST", path, padded(1024 * 1024 + 1));
+    refused(&talk, 413, "too_large", "POST", path, padded(9 * 1024 * 1024));
+    refused(&talk, 404, "unknown_request", "POST", path, "{}");
+    talk_end(&talk);
+}
+
+Test(malformed, names_may_have_255_bytes_and_no_more)
+{
+    struct talk talk = talk_to(shared_port());
+    char name[300];
+    memset(name, 'n', sizeof name);
+    const char *fresh = fresh_name("long");
+    memcpy(name, fresh, strlen(fresh));
+    name[255] = '\0';
+    say(&talk, 201, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":1}");
+    say(&talk, 201, "POST", REQUESTS,
+        text("{\"external_id\":\"%s\",\"owner\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", name, name, name));
+    say(&talk, 200, "GET", text("/v1/requests/%s", name), NULL);
+    name[255] = 'n';
+    name[256] = '\0';
+    refused(&talk, 422, "invalid", "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":1}");
+    refused(&talk, 422, "invalid", "DELETE", text("/v1/requests/%s", name), NULL);
+    talk_end(&talk);
+}
+
+/* --- below HTTP: what evhttp refuses by itself --- */
+
+static void raw(int status, const char *type, const char *bytes)
+{
+    struct talk talk = talk_to(shared_port());
+    cr_assert(kit_http_raw(&talk.http, bytes, strlen(bytes), &talk.reply), "%s: %s", bytes, talk.reply.error);
+    cr_assert_eq(talk.reply.status, status, "%.200s: %d: %s", bytes, talk.reply.status, talk.reply.body);
+    if (type)
+        text_is(&talk, "type", text("/problems/%s", type));
+    header_is(&talk, "Content-Type", type ? "application/problem+json" : "application/json");
+    talk_end(&talk);
+}
+
+Test(malformed, what_is_not_http_gets_a_problem_too)
+{
+    raw(400, "malformed", "hello\r\n\r\n");
+    raw(400, "malformed", "GET /healthz HTTP/9.1\r\n\r\n");
+    raw(400, "malformed", "GET /healthz HTTX/1.1\r\n\r\n");
+    raw(400, "malformed", "GET /healthz HTTP/1.1\r\nno colon\r\n\r\n");
+    raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nContent-Length: x\r\n\r\n");
+    raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nContent-Length: -1\r\n\r\n");
+    raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}");
+    raw(400, "malformed",
+        "POST /v1/batch HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n");
+    raw(413, "too_large", "POST /v1/batch HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n");
+    raw(413, "too_large", "POST /v1/batch HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7fffffff\r\n{}");
+    raw(200, NULL, "GET http://elsewhere/healthz HTTP/1.1\r\nHost: elsewhere\r\n\r\n");
+    raw(200, NULL, "GET /healthz HTTP/1.0\r\n\r\n");
+    raw(404, "unknown_path", "GET * HTTP/1.1\r\n\r\n");
+    raw(404, "unknown_path", "OPTIONS * HTTP/1.1\r\n\r\n");
+    raw(422, "invalid", "GET /healthz HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}");
+}
+
+Test(malformed, headers_over_16_kib_are_refused)
+{
+    char *bytes = malloc(40000);
+    strcpy(bytes, "GET /healthz HTTP/1.1\r\nX-Long: ");
+    memset(bytes + strlen(bytes), 'x', 1);
+    size_t head = strlen("GET /healthz HTTP/1.1\r\nX-Long: ");
+    memset(bytes + head, 'x', 17000);
+    strcpy(bytes + head + 17000, "\r\n\r\n");
+    raw(400, "malformed", bytes);
+    memset(bytes + head, 'x', 30000);
+    bytes[head + 30000] = '\0'; /* never ends */
+    raw(400, "malformed", bytes);
+    free(bytes);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the transcripts share: one permitd on a private MariaDB for all tests, which main starts before the first and
+ * stops after the last, and words to talk to it. Each test is a process of its own with names of its own.
+ */
+#ifndef SUPPORT_H
+#define SUPPORT_H
+
+#include "testkit.h"
+
+/* The shared permitd. */
+unsigned shared_port(void);
+/* Another permitd with flags of its own (NULL-terminated) on a database of its own in the shared MariaDB. */
+struct kit_permitd *own_permitd(const char *const *flags);
+
+/* A conversation: a connection, and the last answer. */
+struct talk {
+    struct kit_http http;
+    struct reply reply;
+};
+struct talk talk_to(unsigned port);
+void talk_end(struct talk *talk);
+
+/* Formatted text, valid until the process ends. */
+const char *text(const char *format, ...) KIT_PRINTF(1, 2);
+/* "name-PID-N": nobody else uses it. */
+const char *fresh_name(const char *name);
+/* Makes a semaphore with this body; its name. */
+const char *fresh_semaphore(struct talk *talk, const char *body);
+
+/* One exchange; the test fails unless the answer has this status, is JSON and has an X-Request-Id. body NULL: none. */
+void say(struct talk *talk, int status, const char *method, const char *path, const char *body);
+/* As say; the answer must be a problem of this type. */
+void refused(struct talk *talk, int status, const char *type, const char *method, const char *path, const char *body);
+/* As refused, with header lines of one's own. type NULL: not a problem. */
+void say_with(struct talk *talk, int status, const char *type, const char *method, const char *path,
+              const char *headers, const char *body);
+/* The last answer has this header with this value. */
+void header_is(struct talk *talk, const char *name, const char *value);
+/* Members of the last answer. */
+int64_t number_of(const struct talk *talk, const char *path);
+void text_is(const struct talk *talk, const char *path, const char *expected);
+#endif
