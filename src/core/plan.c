@@ -68,8 +68,7 @@ bool operation_is_administrative(enum operation_kind kind)
     return kinds[kind].administrative;
 }
 
-/* --- locked semaphores ---------------------------------------------------------------------------------------------
- */
+/* --- locked semaphores --------------------------------------------------------------------------------------- */
 
 /* The image of a locked semaphore, or NULL: not locked, or no such row. */
 static struct semaphore_image *find_image(struct planner *planner, uint64_t semaphore_id)
@@ -107,8 +106,7 @@ static bool all_locked(struct planner *planner, const struct request *request)
     return true;
 }
 
-/* --- slots ---------------------------------------------------------------------------------------------------------
- */
+/* --- slots --------------------------------------------------------------------------------------------------- */
 
 static void pool_push(struct slot_pool *pool, uint32_t number)
 {
@@ -183,8 +181,7 @@ static bool take_slots(struct planner *planner, struct semaphore_image *image, s
     return true;
 }
 
-/* --- outcomes ------------------------------------------------------------------------------------------------------
- */
+/* --- outcomes ------------------------------------------------------------------------------------------------ */
 
 static void refuse(struct outcome *outcome, enum permit_status status, const char *detail)
 {
@@ -252,8 +249,7 @@ static enum permit_status put_back(struct planner *planner, struct outcome *outc
     return PERMIT_OK;
 }
 
-/* --- release -------------------------------------------------------------------------------------------------------
- */
+/* --- release ------------------------------------------------------------------------------------------------- */
 
 static void end_request(struct planner *planner, struct key *key, enum end_reason reason)
 {
@@ -325,8 +321,7 @@ static enum permit_status plan_release(struct planner *planner, struct outcome *
     return assert_request(planner, outcome, key->request);
 }
 
-/* --- how long ------------------------------------------------------------------------------------------------------
- */
+/* --- how long ------------------------------------------------------------------------------------------------ */
 
 /* What the semaphores of one request say together: the smallest ttls and max_hold, the largest grace. */
 struct hold_limits {
@@ -373,8 +368,7 @@ static struct hold_limits limits_of_request(struct planner *planner, const struc
     return limits;
 }
 
-/* --- renew ---------------------------------------------------------------------------------------------------------
- */
+/* --- renew --------------------------------------------------------------------------------------------------- */
 
 /* Extends, never shortens; a confirmed request stays permanent. */
 static void extend(struct planner *planner, struct request *request, struct ttl ttl, const struct hold_limits *limits)
@@ -412,8 +406,7 @@ static enum permit_status plan_renew(struct planner *planner, struct outcome *ou
     return assert_request(planner, outcome, key->request);
 }
 
-/* --- acquire -------------------------------------------------------------------------------------------------------
- */
+/* --- acquire ------------------------------------------------------------------------------------------------- */
 
 /* The key has a row: the same request again, another request under its key, or one that has ended. */
 static enum permit_status plan_replay(struct planner *planner, struct outcome *outcome, struct key *key,
@@ -596,8 +589,7 @@ static enum permit_status plan_acquire(struct planner *planner, struct outcome *
     return grant(planner, outcome, key, operation, &limits);
 }
 
-/* --- semaphores ----------------------------------------------------------------------------------------------------
- */
+/* --- semaphores ---------------------------------------------------------------------------------------------- */
 
 static struct semaphore_image *find_by_name(struct planner *planner, struct bytes name)
 {
@@ -763,8 +755,7 @@ static enum permit_status plan_retire(struct planner *planner, struct outcome *o
     return PERMIT_OK;
 }
 
-/* --- the batch -----------------------------------------------------------------------------------------------------
- */
+/* --- the batch ----------------------------------------------------------------------------------------------- */
 
 static enum permit_status plan_operation(struct planner *planner, size_t index)
 {
@@ -937,8 +928,7 @@ static enum permit_status decide_all(struct planner *planner)
     return status;
 }
 
-/* --- the result ----------------------------------------------------------------------------------------------------
- */
+/* --- the result ---------------------------------------------------------------------------------------------- */
 
 static int compare_request_ids(const void *a, const void *b)
 {

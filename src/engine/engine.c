@@ -15,8 +15,7 @@ void op_init(struct op *op, const struct operation *operation, mono_us deadline,
     op->counts_as_end = operation->kind == OP_RELEASE || operation->kind == OP_RENEW;
 }
 
-/* --- start and stop ------------------------------------------------------------------------------------------------
- */
+/* --- start and stop ------------------------------------------------------------------------------------------ */
 
 static bool start_thread(struct engine *engine, void *(*body)(void *))
 {
@@ -125,8 +124,7 @@ void engine_free(struct engine *engine)
     free(engine);
 }
 
-/* --- the way in ----------------------------------------------------------------------------------------------------
- */
+/* --- the way in ---------------------------------------------------------------------------------------------- */
 
 /* Overload must not expire live holders: releases and renewals have a bound of their own. */
 static bool has_room(const struct engine *engine, const struct op *op)
@@ -138,15 +136,18 @@ static bool has_room(const struct engine *engine, const struct op *op)
 enum permit_status engine_submit(struct engine *engine, struct op *op)
 {
     enum permit_status status = PERMIT_OK;
+    bool wake = false;
     op->arrived_at = clock_mono();
     pthread_mutex_lock(&engine->mutex);
     if (atomic_load(&engine->stopping))
         status = PERMIT_SHUTTING_DOWN;
     else if (!has_room(engine, op))
         status = PERMIT_TOO_MANY;
-    else if (queue_add(&engine->queue, op) && engine->idle_workers)
-        pthread_cond_signal(&engine->work);
+    else
+        wake = queue_add(&engine->queue, op) && engine->idle_workers;
     pthread_mutex_unlock(&engine->mutex);
+    if (wake) /* not under the mutex, or the worker would wake up to wait for it */
+        pthread_cond_signal(&engine->work);
     return status;
 }
 

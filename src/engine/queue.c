@@ -26,8 +26,7 @@ static size_t *count_of(struct queue *queue, const struct op *op)
     return op->counts_as_end ? &queue->end_count : &queue->acquire_count;
 }
 
-/* --- the semaphores of an operation --------------------------------------------------------------------------------
- */
+/* --- the semaphores of an operation -------------------------------------------------------------------------- */
 
 static struct gate **gates_room(struct op *op, size_t count)
 {
@@ -103,8 +102,7 @@ static bool resolve_from_memory(struct queue *queue, struct op *op)
     return resolve_key(queue, op);
 }
 
-/* --- in and out ----------------------------------------------------------------------------------------------------
- */
+/* --- in and out ---------------------------------------------------------------------------------------------- */
 
 /* True if no batch and no earlier operation stands before it. */
 static bool claim_gates(struct op *op)
@@ -160,8 +158,7 @@ size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t ma
     return count;
 }
 
-/* --- batches -------------------------------------------------------------------------------------------------------
- */
+/* --- batches ------------------------------------------------------------------------------------------------- */
 
 /* How many gates the batch would have to take for this operation, or -1 if one is not free for it. */
 static int new_gates(const struct queue *queue, const struct batch *batch, const struct op *op)

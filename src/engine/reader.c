@@ -39,8 +39,7 @@ static void run_look(struct reader *reader, struct look *look)
     look->work(look, status == PERMIT_OK ? reader->session : NULL, status);
 }
 
-/* --- holders -------------------------------------------------------------------------------------------------------
- */
+/* --- holders ------------------------------------------------------------------------------------------------- */
 
 static struct bytes keep_string(char **at, struct bytes string)
 {
@@ -126,8 +125,7 @@ static void run_refusal(struct reader *reader, struct refusal *refusal)
     decide_refusal(reader->engine, refusal, holders);
 }
 
-/* --- the thread ----------------------------------------------------------------------------------------------------
- */
+/* --- the thread ---------------------------------------------------------------------------------------------- */
 
 /* Refusals first: they are quick, and a list may be long. Engine's mutex held, let go in between. */
 static void read_once(struct reader *reader)

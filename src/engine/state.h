@@ -34,8 +34,7 @@ void *worker_thread(void *engine);
 void *reader_thread(void *engine);
 void *keeper_thread(void *engine);
 
-/* --- deciding ------------------------------------------------------------------------------------------------------
- */
+/* --- deciding ------------------------------------------------------------------------------------------------ */
 
 /* Tells an op that it never came to a plan. The op is the caller's business no more. */
 void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail);

@@ -54,8 +54,7 @@ static void separate(struct buf *sql, size_t index)
         buf_append_char(sql, ',');
 }
 
-/* --- semaphores ----------------------------------------------------------------------------------------------------
- */
+/* --- semaphores ---------------------------------------------------------------------------------------------- */
 
 /* name=value pairs that every batch writes. */
 static void usage_sql(const struct semaphore_image *image, struct buf *sql)
@@ -166,8 +165,7 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
     }
 }
 
-/* --- new requests and their permits --------------------------------------------------------------------------------
- */
+/* --- new requests and their permits -------------------------------------------------------------------------- */
 
 /* A grant, or a tombstone; what a new row does not say has its default. */
 static void request_values_sql(const struct request *request, struct buf *sql)
@@ -272,8 +270,7 @@ static void insert_permits_sql(const struct changes *changes, size_t count, stru
         buf_append_char(sql, ';');
 }
 
-/* --- permits that end ----------------------------------------------------------------------------------------------
- */
+/* --- permits that end ---------------------------------------------------------------------------------------- */
 
 struct permit_key {
     uint64_t semaphore_id;
@@ -328,8 +325,7 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
     }
 }
 
-/* --- slots ---------------------------------------------------------------------------------------------------------
- */
+/* --- slots --------------------------------------------------------------------------------------------------- */
 
 /* The numbers of [first, end) that are freed, or those that are granted; returns how many. */
 static size_t slot_numbers_sql(const struct changes *changes, size_t first, size_t end, bool granted, struct buf *sql)
@@ -399,8 +395,7 @@ static void slots_sql(const struct changes *changes, struct guard *guard, struct
     }
 }
 
-/* --- requests that change ------------------------------------------------------------------------------------------
- */
+/* --- requests that change ------------------------------------------------------------------------------------ */
 
 static int64_t value_end_reason(const struct request *request)
 {

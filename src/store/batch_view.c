@@ -87,8 +87,7 @@ void batch_lock_sql(const struct lock_set *set, struct buf *sql)
     requests_sql(set, sql);
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------
- */
+/* --- reading ------------------------------------------------------------------------------------------------- */
 
 static enum permit_status read_semaphores(struct session *session, struct arena *arena, size_t room, struct view *view)
 {

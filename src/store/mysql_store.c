@@ -58,8 +58,7 @@ static enum permit_status finish(struct mysql_store *mysql, enum permit_status s
     return report(mysql, status == PERMIT_OK ? finished : status);
 }
 
-/* --- step 0 --------------------------------------------------------------------------------------------------------
- */
+/* --- step 0 -------------------------------------------------------------------------------------------------- */
 
 /* Walks permit_state: the first live token, or the next one. */
 #define FLOOR_OF_S                                                                                                     \
@@ -155,8 +154,7 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     return finish(mysql, status);
 }
 
-/* --- steps 1 and 3 -------------------------------------------------------------------------------------------------
- */
+/* --- steps 1 and 3 ------------------------------------------------------------------------------------------- */
 
 static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                struct view *ret_view)
@@ -186,8 +184,7 @@ static enum permit_status rollback(struct store *store)
     return report(mysql, status);
 }
 
-/* --- small transactions --------------------------------------------------------------------------------------------
- */
+/* --- small transactions -------------------------------------------------------------------------------------- */
 
 static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range)
 {
