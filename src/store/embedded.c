@@ -53,7 +53,8 @@ enum state { STATE_STARTING, STATE_SERVING, STATE_RESTARTING, STATE_FAILED, STAT
 struct embedded {
     char *directory; /* absolute, without links */
     char *data;
-    char *fresh; /* where a new database is made before it becomes `data` */
+    char *fresh;     /* where a new database is made before it becomes `data` */
+    char *temporary; /* a server that starts deletes the temporary tables it finds, so none may share them with us */
     char *socket;
     char *pid_file;
     char *log_file;
@@ -149,7 +150,7 @@ static bool path_make(char **ret_path, const struct embedded *embedded, const ch
 static bool paths_make(struct embedded *embedded, struct buf *message)
 {
     if (!path_make(&embedded->data, embedded, "data") || !path_make(&embedded->fresh, embedded, "data.new") ||
-        !path_make(&embedded->socket, embedded, "mariadb.sock") ||
+        !path_make(&embedded->temporary, embedded, "tmp") || !path_make(&embedded->socket, embedded, "mariadb.sock") ||
         !path_make(&embedded->pid_file, embedded, "mariadb.pid") ||
         !path_make(&embedded->log_file, embedded, "mariadb.log"))
         return say_errno(message, "name the files of", embedded->directory);
@@ -204,6 +205,15 @@ static bool log_open(struct embedded *embedded, struct buf *message)
         return say_errno(message, "open", embedded->log_file);
     if (!file_give_away(embedded, embedded->log_fd))
         return say_errno(message, "give away", embedded->log_file);
+    return true;
+}
+
+static bool temporary_make(const struct embedded *embedded, struct buf *message)
+{
+    if (mkdir(embedded->temporary, 0700) != 0 && errno != EEXIST)
+        return say_errno(message, "make the directory", embedded->temporary);
+    if (embedded->as_user && chown(embedded->temporary, embedded->uid, embedded->gid) != 0)
+        return say_errno(message, "give away", embedded->temporary);
     return true;
 }
 
@@ -269,14 +279,16 @@ static bool directory_sync(const char *path)
 /* Made under another name and renamed when it is whole and on the disk: a kill leaves no half database. */
 static bool database_make(struct embedded *embedded, struct buf *message)
 {
-    char data_option[PATH_MAX];
+    char data[PATH_MAX], temporary[PATH_MAX];
     int exit_status = 0;
     if (!tree_remove(embedded->fresh))
         return say_errno(message, "remove the half-made", embedded->fresh);
-    snprintf(data_option, sizeof data_option, "--datadir=%s", embedded->fresh);
+    snprintf(data, sizeof data, "--datadir=%s", embedded->fresh);
+    snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
     char *arguments[] = {embedded->install_program,
                          (char[]){"--no-defaults"},
-                         data_option,
+                         data,
+                         temporary,
                          (char[]){"--auth-root-authentication-method=normal"},
                          (char[]){"--skip-test-db"},
                          (char[]){"--skip-name-resolve"},
@@ -342,12 +354,13 @@ static const char *const server_options[] = {
 
 static bool server_spawn(struct embedded *embedded)
 {
-    char data[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX];
+    char data[PATH_MAX], temporary[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX];
     char user[] = "--user=root";
-    char *arguments[ARRAY_LENGTH(server_options) + 7] = {embedded->program, (char[]){"--no-defaults"}, data, socket,
-                                                         pid_file};
-    size_t count = 5;
+    char *arguments[ARRAY_LENGTH(server_options) + 8] = {
+        embedded->program, (char[]){"--no-defaults"}, data, temporary, socket, pid_file};
+    size_t count = 6;
     snprintf(data, sizeof data, "--datadir=%s", embedded->data);
+    snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
     snprintf(socket, sizeof socket, "--socket=%s", embedded->socket);
     snprintf(pid_file, sizeof pid_file, "--pid-file=%s", embedded->pid_file);
     if (geteuid() == 0 && !embedded->as_user)
@@ -588,8 +601,9 @@ static struct embedded *embedded_new(void)
 static void embedded_free(struct embedded *embedded)
 {
     const int fds[] = {embedded->stop_fd, embedded->log_fd, embedded->lock_fd};
-    char *const texts[] = {embedded->directory, embedded->data,     embedded->fresh,   embedded->socket,
-                           embedded->pid_file,  embedded->log_file, embedded->program, embedded->install_program};
+    char *const texts[] = {embedded->directory, embedded->data,    embedded->fresh,
+                           embedded->temporary, embedded->socket,  embedded->pid_file,
+                           embedded->log_file,  embedded->program, embedded->install_program};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -608,9 +622,9 @@ bool embedded_start(const char *directory, struct embedded **ret_embedded, struc
     if (!embedded || embedded->stop_fd < 0)
         buf_append_text(message, "no memory or no file descriptor for the private MariaDB");
     else if (directory_take(embedded, directory, message) && paths_make(embedded, message) &&
-             lock_take(embedded, message) && log_open(embedded, message) && programs_find(embedded, message) &&
-             address_make(embedded, message) && supervisor_start(embedded, message) &&
-             supervisor_wait_begun(embedded, message)) {
+             lock_take(embedded, message) && log_open(embedded, message) && temporary_make(embedded, message) &&
+             programs_find(embedded, message) && address_make(embedded, message) &&
+             supervisor_start(embedded, message) && supervisor_wait_begun(embedded, message)) {
         *ret_embedded = embedded;
         return true;
     }
