@@ -32,6 +32,7 @@ struct bench {
     struct instance full; /* `held` held */
     struct series naive_64, naive_256, naive_1, naive_burst, naive_full;
     struct series counted_64, counted_256, counted_1, slotted_64, slotted_256, batch, burst, held_10, held_full;
+    double foreign; /* part of the machine that other processes took during the rounds */
     int64_t idle_kib, loaded_kib;
     double connection_kib;
 };
@@ -107,9 +108,14 @@ static void measure_round(struct bench *bench)
         {&bench->held_10, main_one, false, {.clients = 64, .seconds = seconds, .semaphore = "held"}},
         {&bench->held_full, &bench->full, false, {.clients = 64, .seconds = seconds, .semaphore = "held"}},
     };
-    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
-        series_add(runs[i].series, runs[i].naive ? instance_naive(runs[i].instance, &runs[i].load)
-                                                 : instance_loadgen(runs[i].instance, &runs[i].load));
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        struct result result = runs[i].naive ? instance_naive(runs[i].instance, &runs[i].load)
+                                             : instance_loadgen(runs[i].instance, &runs[i].load);
+        fprintf(stderr, "bench: %-8s %3u clients %9.0f/s, acquire %8.0f us, CPU %6.1f + %6.1f us\n",
+                runs[i].naive ? "naive" : runs[i].load.semaphore, runs[i].load.clients, result.rate, result.p50_us,
+                result.permitd_cpu_us, result.database_cpu_us);
+        series_add(runs[i].series, result);
+    }
 }
 
 static void prepare(struct bench *bench)
@@ -125,15 +131,53 @@ static void prepare(struct bench *bench)
     instance_fill(&bench->full, "held", bench->held);
 }
 
-static void measure_all(struct bench *bench)
+/* ---- who else used the machine ---- */
+
+/* CPU time of everybody, what a host took away included, since the start of the machine. */
+static int64_t machine_cpu_us(void)
 {
-    measure_memory(bench);
-    prepare(bench);
+    char *text = kit_read_file("/proc/stat");
+    unsigned long long user, nice, system, irq, soft, steal;
+    if (!text ||
+        sscanf(text, "cpu %llu %llu %llu %*u %*u %llu %llu %llu", &user, &nice, &system, &irq, &soft, &steal) != 6)
+        kit_fail("cannot read /proc/stat");
+    free(text);
+    return (int64_t)(user + nice + system + irq + soft + steal) * 1000000 / sysconf(_SC_CLK_TCK);
+}
+
+static int64_t time_us(struct timeval time)
+{
+    return (int64_t)time.tv_sec * 1000000 + time.tv_usec;
+}
+
+/* CPU time of the servers, of the load programs that have ended, and of this one. */
+static int64_t own_cpu_us(const struct bench *bench)
+{
+    struct rusage children, self;
+    getrusage(RUSAGE_CHILDREN, &children);
+    getrusage(RUSAGE_SELF, &self);
+    return process_cpu_us(bench->main.permitd->pid) + process_cpu_us(bench->main.database_pid) +
+           process_cpu_us(bench->full.permitd->pid) + process_cpu_us(bench->full.database_pid) +
+           time_us(children.ru_utime) + time_us(children.ru_stime) + time_us(self.ru_utime) + time_us(self.ru_stime);
+}
+
+static void measure_rounds(struct bench *bench)
+{
+    int64_t start = kit_now_us(), machine = machine_cpu_us(), own = own_cpu_us(bench);
     for (size_t round = 0; round < bench->rounds; round++) {
         fprintf(stderr, "bench: round %zu of %zu\n", round + 1, bench->rounds);
         measure_round(bench);
         measure_burst(bench, round);
     }
+    double foreign = (double)(machine_cpu_us() - machine - (own_cpu_us(bench) - own));
+    bench->foreign = foreign / (double)(kit_now_us() - start) / (double)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static void measure_all(struct bench *bench)
+{
+    measure_memory(bench);
+    prepare(bench);
+    measure_rounds(bench);
     bench->loaded_kib = process_rss_kib(bench->main.permitd->pid);
     instance_naive_tables(&bench->full, bench->held, 2 * bench->held);
     struct load load = {.clients = 64, .seconds = bench->seconds};
@@ -146,7 +190,7 @@ static void print_ratio(const char *what, const char *asked, double least, doubl
                         double failures)
 {
     char measured[128];
-    snprintf(measured, sizeof(measured), "%.2f times%s", ratio, of);
+    snprintf(measured, sizeof(measured), ratio < 2 ? "%.3f times%s" : "%.2f times%s", ratio, of);
     print_asked(what, asked, measured, ratio >= least, failures);
 }
 
@@ -259,7 +303,12 @@ int main(int argc, char **argv)
     }
     bench.rounds = bench.rounds > ROUNDS_MAX ? ROUNDS_MAX : bench.rounds;
     measure_all(&bench);
-    print_machine(&bench.main, bench.rounds, bench.seconds);
+    print_machine(&bench.main);
+    printf("- Medians of %zu rounds of %g s, naive and permitd by turns, each after 0.5 s of warming up; other "
+           "processes took "
+           "%.0f %% of the machine%s\n\n",
+           bench.rounds, bench.seconds, 100 * bench.foreign,
+           bench.foreign > 0.05 ? ": **disturbed, measure again**" : "");
     print_asked_table(&bench);
     print_rates_table(&bench);
     instance_stop(&bench.main);

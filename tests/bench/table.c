@@ -94,7 +94,7 @@ static void print_processor(void)
     free(text);
 }
 
-void print_machine(struct instance *instance, size_t rounds, double seconds)
+void print_machine(struct instance *instance)
 {
     struct utsname system;
     char date[32];
@@ -112,8 +112,6 @@ void print_machine(struct instance *instance, size_t rounds, double seconds)
            "%ld MiB\n",
            flush, atol(pool) >> 20);
     printf("- A write of 512 bytes and its fdatasync in the same file system: %.0f us (median)\n", flush_us());
-    printf("- Medians of %zu rounds of %g s, naive and permitd by turns, each after 0.5 s of warming up\n\n", rounds,
-           seconds);
     free(version);
     free(flush);
     free(pool);

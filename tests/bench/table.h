@@ -24,7 +24,7 @@ double series_ratio(const struct series *a, const struct series *b, size_t membe
 double series_failures(const struct series *series);
 
 /* "machine, versions, date" as a list. */
-void print_machine(struct instance *instance, size_t rounds, double seconds);
+void print_machine(struct instance *instance);
 /* The head of the table of asked and measured figures. */
 void print_asked_head(void);
 /* failures: a figure with failed operations is not reached, whatever it says. */
