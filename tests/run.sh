@@ -21,7 +21,8 @@ unit_core    criterion   60  {bin}/unit/unit_core
 plan_model   criterion  240  {bin}/unit/plan_model
 store        criterion  180  {bin}/store/store
 http         criterion  180  {bin}/http/http
-cli          lines      240  tests/cli/run.sh
+cli          lines      240  tests/cli/run.sh {build}
+checkers     criterion   60  {bin}/torture/torture_checkers
 right        lines      240  {bin}/torture/right
 durable      lines      300  {bin}/torture/durable
 quickstart   exit       180  examples/quickstart.sh
@@ -80,7 +81,7 @@ prepare() {
 configure() {
     local generator=()
     [ -f "$build/CMakeCache.txt" ] || generator=(-G Ninja)
-    cmake --preset "$preset" "${generator[@]}"
+    cmake --preset "$preset" -DPERMIT_TESTS=ON "${generator[@]}"
 }
 
 # number_before WORD FILE: N of the last "N WORD" in the last line of FILE that has one.
@@ -96,13 +97,15 @@ number_after() {
 # Sets good and bad to what a finished suite reports; a suite that reports nothing, or that fails without saying in which
 # test, has one failure.
 count() {
-    local how=$1 log=$2 status=$3
+    local how=$1 log=$2 status=$3 crashed
     good=0
     bad=0
     case "$how" in
     criterion)
         good=$(number_after Passing "$log")
-        bad=$(($(number_after Failing "$log") + $(number_after Crashing "$log")))
+        bad=$(number_after Failing "$log")
+        crashed=$(number_after Crashing "$log")
+        bad=$((${bad:-0} + ${crashed:-0}))
         ;;
     lines)
         good=$(number_before passed "$log")
