@@ -22,6 +22,13 @@ leave() {
 trap leave EXIT
 trap 'exit 130' INT TERM
 
+# The library: its suite prints lines of the same form.
+echo "# libpermit"
+"$build/tests/cli/cli_libpermit" >"$dir/lines" 2>&1 || [ "$?" -eq 1 ] || echo "not ok - libpermit: the suite ends" >>"$dir/lines"
+cat "$dir/lines"
+passed=$((passed + $(grep -c '^ok ' "$dir/lines")))
+failed=$((failed + $(grep -c '^not ok ' "$dir/lines")))
+
 for suite in usage verbs command signals terminal lost; do
     echo "# $suite"
     [ "$suite" != verbs ] || start_permitd

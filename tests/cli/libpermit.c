@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libpermit against a server that follows a script: each line says what one request must be, and what it is answered.
+ * So lost answers, servers that hang and answers of strangers can be had at will. Prints "ok - ..." and "not ok - ..."
+ * lines.
+ */
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "permit/permit.h"
+
+static int failures;
+
+static void check(bool holds, const char *sentence)
+{
+    printf("%s - libpermit: %s\n", holds ? "ok" : "not ok", sentence);
+    failures += !holds;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- The server ---- */
+
+enum act {
+    ANSWER, /* with `status` and `body` */
+    CUT,    /* read the request, then close */
+    HANG,   /* read the request, then say nothing until the client goes away */
+};
+
+struct line {
+    enum act act;
+    int status;
+    const char *body;
+    const char *expect; /* must occur in the request; NULL: anything */
+};
+
+enum { REQUEST_MAX = 8192, SEEN_MAX = 16 };
+
+struct script {
+    const struct line *lines;
+    size_t count;
+    int listener;
+    char url[64];
+    pthread_t thread;
+    atomic_size_t served;
+    atomic_bool unexpected;
+    char keys[SEEN_MAX][64]; /* external_id of each acquire */
+    int64_t at[SEEN_MAX];    /* when each request came */
+};
+
+/* Reads one request with its body. False: the connection is closed. */
+static bool read_request(int fd, char request[REQUEST_MAX])
+{
+    size_t length = 0;
+    for (;;) {
+        ssize_t got = recv(fd, request + length, REQUEST_MAX - 1 - length, 0);
+        if (got <= 0)
+            return false;
+        length += (size_t)got;
+        request[length] = '\0';
+        const char *end = strstr(request, "\r\n\r\n");
+        const char *said = strcasestr(request, "content-length:");
+        if (end && length >= (size_t)(end + 4 - request) + (said && said < end ? strtoul(said + 15, NULL, 10) : 0))
+            return true;
+    }
+}
+
+static void note_key(struct script *script, size_t index, const char *request)
+{
+    const char *member = strstr(request, "\"external_id\":");
+    if (member)
+        (void)sscanf(member + 14, " \"%63[^\"]", script->keys[index]);
+}
+
+static void answer(int fd, const struct line *line)
+{
+    char text[REQUEST_MAX];
+    int length = snprintf(text, sizeof(text), "HTTP/1.1 %d X\r\nContent-Length: %zu\r\n%s\r\n%s", line->status,
+                          strlen(line->body), line->status == 503 ? "Retry-After: 1\r\n" : "", line->body);
+    (void)send(fd, text, (size_t)length, MSG_NOSIGNAL);
+}
+
+static void serve_connection(struct script *script, int fd)
+{
+    char request[REQUEST_MAX];
+    while (atomic_load(&script->served) < script->count && read_request(fd, request)) {
+        size_t index = atomic_load(&script->served);
+        const struct line *line = &script->lines[index];
+        script->at[index] = now_ms();
+        note_key(script, index, request);
+        if (line->expect && !strstr(request, line->expect)) {
+            printf("# expected %s, got:\n# %s\n", line->expect, request);
+            atomic_store(&script->unexpected, true);
+        }
+        atomic_fetch_add(&script->served, 1);
+        if (line->act == ANSWER)
+            answer(fd, line);
+        else if (line->act == HANG)
+            (void)!recv(fd, request, 1, 0);
+        if (line->act != ANSWER)
+            return;
+    }
+}
+
+static void *serve(void *context)
+{
+    struct script *script = context;
+    while (atomic_load(&script->served) < script->count) {
+        int fd = accept(script->listener, NULL, NULL);
+        if (fd < 0)
+            break;
+        serve_connection(script, fd);
+        close(fd);
+    }
+    return NULL;
+}
+
+static void script_start(struct script *script, const struct line *lines, size_t count)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    memset(script, 0, sizeof(*script));
+    script->lines = lines;
+    script->count = count;
+    script->listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(script->listener, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(script->listener, 8) != 0 ||
+        getsockname(script->listener, (struct sockaddr *)&address, &length) != 0)
+        abort();
+    (void)snprintf(script->url, sizeof(script->url), "http://127.0.0.1:%u", (unsigned)ntohs(address.sin_port));
+    if (pthread_create(&script->thread, NULL, serve, script) != 0)
+        abort();
+}
+
+/* All of it was asked for, as expected. */
+static bool script_end(struct script *script)
+{
+    shutdown(script->listener, SHUT_RDWR);
+    pthread_join(script->thread, NULL);
+    close(script->listener);
+    return atomic_load(&script->served) == script->count && !atomic_load(&script->unexpected);
+}
+
+#define SCRIPT(name, ...)                                                                                              \
+    static const struct line name##_lines[] = {__VA_ARGS__};                                                           \
+    struct script name;                                                                                                \
+    script_start(&name, name##_lines, sizeof(name##_lines) / sizeof(name##_lines[0]))
+
+#define GRANT(replayed, left)                                                                                          \
+    "{\"external_id\":\"k\",\"state\":\"ACQUIRED\",\"replayed\":" replayed                                             \
+    ",\"permits\":[{\"semaphore\":\"s\",\"count\":2,\"token\":57,\"slots\":[1,3],\"floor\":55}],"                      \
+    "\"ttl_ms\":900,\"expires_in_ms\":" left ",\"news\":{}}"
+#define PROBLEM(word, more)                                                                                            \
+    "{\"type\":\"/problems/" word "\",\"title\":\"t\",\"status\":1,\"detail\":\"said so\"" more "}"
+
+static const struct permit_want want = {.semaphore = "s", .count = 2};
+
+static struct permit_client *client_of(const struct script *script, int64_t timeout_ms)
+{
+    struct permit_client *client = NULL;
+    struct permit_client_options options = {.url = script->url, .timeout_ms = timeout_ms, .token = "secret"};
+    if (permit_client_new(&options, &client))
+        abort();
+    return client;
+}
+
+static enum permit_status acquire(struct permit_client *client, int64_t wait_ms, struct permit_request **ret_request)
+{
+    struct permit_acquire_options options = {.permits = &want, .permit_count = 1, .wait_ms = wait_ms, .ttl_ms = 900};
+    return permit_acquire(client, &options, ret_request);
+}
+
+/* ---- Tests ---- */
+
+static void a_grant_is_read_whole(void)
+{
+    SCRIPT(script, {ANSWER, 201, GRANT("false", "900"), "Authorization: Bearer secret"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    int64_t before = now_ms();
+    enum permit_status status = acquire(client, 0, &request);
+    check(status == PERMIT_OK && request->held && !request->replayed && !request->answer_lost, "a grant");
+    check(request->permit_count == 1 && request->permits[0].token == 57 && request->permits[0].slot_count == 2 &&
+              request->permits[0].slots[1] == 3 && request->permits[0].floor == 55,
+          "with token, slots and floor; unknown members are ignored");
+    check(request->held_until_us / 1000 >= before + 899 && request->held_until_us / 1000 <= now_ms() + 900,
+          "held until ttl after it was sent");
+    check(*permit_client_message(client) == '\0', "no message after success");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "sent with the credential");
+}
+
+static void a_lost_answer_is_asked_for_again(void)
+{
+    SCRIPT(script, {CUT, 0, NULL, "\"ttl\":\"900ms\""}, {ANSWER, 500, PROBLEM("internal", ""), NULL},
+           {ANSWER, 200, GRANT("true", "200"), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_OK, "a lost answer is asked for again");
+    check(request && request->replayed && request->answer_lost, "and the replay is known to be ours");
+    check(strlen(script.keys[0]) == 36 && strcmp(script.keys[0], script.keys[1]) == 0 &&
+              strcmp(script.keys[0], script.keys[2]) == 0 && strcmp(script.keys[0], permit_client_key(client)) == 0,
+          "with the same key each time");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "three times");
+}
+
+static void a_replay_without_a_lost_answer_is_not_ours(void)
+{
+    SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":100"), NULL},
+           {ANSWER, 200, GRANT("true", "200"), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 5000, &request) == PERMIT_OK && request->replayed && !request->answer_lost,
+          "a replay without a lost answer is not ours");
+    permit_request_free(request);
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
+static void refusals_have_status_and_message(void)
+{
+    SCRIPT(script, {ANSWER, 422, PROBLEM("never_satisfiable", ""), NULL},
+           {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":700"), NULL},
+           {ANSWER, 418, PROBLEM("teapot", ""), NULL}, {ANSWER, 422, PROBLEM("tomorrows", ""), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 5000, &request) == PERMIT_NEVER_SATISFIABLE && !request, "a refusal is not repeated");
+    check(strcmp(permit_client_message(client), "said so") == 0, "and has the server's sentence");
+    check(strstr(permit_client_answer(client), "never_satisfiable") != NULL, "and its problem");
+    check(acquire(client, 0, &request) == PERMIT_NO_CAPACITY && permit_client_retry_after_ms(client) == 700,
+          "no capacity without a wait: at once, with Retry-After");
+    check(acquire(client, 0, &request) == PERMIT_INVALID, "an unknown problem of the 400s is a refusal");
+    check(permit_status_http(acquire(client, 0, &request)) == 422, "and keeps its HTTP status where we know it");
+    permit_client_free(client);
+    check(script_end(&script), "each asked once");
+}
+
+static void retry_after_is_honoured(void)
+{
+    SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":400"), NULL},
+           {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":300"), NULL}, {ANSWER, 201, GRANT("false", "900"), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_OK && !request->answer_lost, "it waits for capacity");
+    check(script.at[1] - script.at[0] >= 400 && script.at[1] - script.at[0] < 1500 &&
+              script.at[2] - script.at[1] >= 300 && script.at[2] - script.at[1] < 1500,
+          "asking again after Retry-After, and soon after it");
+    permit_request_free(request);
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
+static void a_stranger_is_no_server(void)
+{
+    SCRIPT(script, {ANSWER, 502, "<html>bad gateway</html>", NULL});
+    struct permit_client *client = NULL;
+    struct permit_request *request = NULL;
+    struct permit_client_options options = {.url = script.url, .retry_ms = -1};
+    check(permit_client_new(&options, &client) == PERMIT_OK && acquire(client, 0, &request) == PERMIT_NO_SERVER,
+          "an answer that is not permitd's: no server");
+    permit_client_free(client);
+    check(script_end(&script), "retry_ms -1: one try");
+    check(permit_client_new(&(struct permit_client_options){.url = "gopher://x"}, &client) == PERMIT_INVALID,
+          "a url that is not http");
+}
+
+static void a_wait_can_be_cancelled(void)
+{
+    SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":60000"), NULL}, {HANG, 0, NULL, NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    int cancel = eventfd(1, 0);
+    struct permit_acquire_options options = {
+        .permits = &want, .permit_count = 1, .wait_ms = PERMIT_FOREVER, .cancel_fd = cancel};
+    int64_t start = now_ms();
+    enum permit_status status = permit_acquire(client, &options, &request);
+    check((status == PERMIT_NO_CAPACITY || status == PERMIT_OUTCOME_UNKNOWN) && now_ms() - start < 1000,
+          "a wait ends when cancel_fd is readable");
+    close(cancel);
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
+struct loss {
+    atomic_int calls;
+    atomic_int status;
+};
+
+static void on_lost(void *context, enum permit_status status, const char *message)
+{
+    struct loss *loss = context;
+    (void)message;
+    atomic_store(&loss->status, (int)status);
+    atomic_fetch_add(&loss->calls, 1);
+}
+
+static bool wait_for_loss(struct loss *loss, int64_t ms)
+{
+    int64_t end = now_ms() + ms;
+    while (atomic_load(&loss->calls) == 0 && now_ms() < end)
+        usleep(2000);
+    return atomic_load(&loss->calls) == 1;
+}
+
+/* Acquires from the script's first line, starts a renewer, waits for the loss; *ret_ms: how long after the acquire
+ * began. */
+static struct loss renew_until_lost(struct script *script, int64_t *ret_ms)
+{
+    struct permit_client *client = client_of(script, 0);
+    struct permit_request *request = NULL;
+    struct permit_renewer *renewer = NULL;
+    struct loss loss = {.calls = 0};
+    struct permit_renewer_options options = {.lost = on_lost, .context = &loss};
+    int64_t start = now_ms();
+    if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
+        abort();
+    permit_client_free(client);
+    permit_request_free(request);
+    if (!wait_for_loss(&loss, 5000) || permit_renewer_holds(renewer) || permit_renewer_held_until_us(renewer) != 0)
+        atomic_store(&loss.calls, -1);
+    *ret_ms = now_ms() - start;
+    permit_renewer_stop(renewer);
+    return loss;
+}
+
+static void an_ended_request_is_lost(void)
+{
+    int64_t ms;
+    SCRIPT(script, {ANSWER, 201, GRANT("false", "900"), NULL},
+           {ANSWER, 200, GRANT("false", "900"), "POST /v1/requests/k/renew"},
+           {ANSWER, 410, PROBLEM("ended", ""), NULL});
+    struct loss loss = renew_until_lost(&script, &ms);
+    check(loss.calls == 1 && loss.status == PERMIT_ENDED, "410 on renew: lost, once");
+    check(script_end(&script) && script.at[1] - script.at[0] >= 295 && script.at[1] - script.at[0] < 700 &&
+              script.at[2] - script.at[1] >= 295,
+          "renewed every third of the ttl");
+    SCRIPT(forgotten, {ANSWER, 201, GRANT("false", "900"), NULL}, {ANSWER, 404, PROBLEM("unknown_request", ""), NULL});
+    loss = renew_until_lost(&forgotten, &ms);
+    check(loss.calls == 1 && loss.status == PERMIT_UNKNOWN_REQUEST, "404 on renew means the same");
+    (void)script_end(&forgotten);
+}
+
+static void what_cannot_be_proved_is_lost(void)
+{
+    int64_t ms;
+    SCRIPT(hangs, {ANSWER, 201, GRANT("false", "900"), NULL}, {HANG, 0, NULL, NULL});
+    struct loss loss = renew_until_lost(&hangs, &ms);
+    check(loss.calls == 1 && ms >= 899 && ms < 1800, "a server that hangs: lost when the ttl is over, not later");
+    (void)script_end(&hangs);
+    SCRIPT(fails, {ANSWER, 201, GRANT("false", "900"), NULL},
+           {ANSWER, 503, PROBLEM("database_unavailable", ",\"retry_after_ms\":50"), NULL}, {CUT, 0, NULL, NULL},
+           {ANSWER, 200, GRANT("false", "900"), NULL}, {HANG, 0, NULL, NULL});
+    loss = renew_until_lost(&fails, &ms);
+    check(loss.calls == 1 && ms >= 1200 && script_end(&fails), "renewals that fail are repeated within the ttl");
+}
+
+static void a_renewer_stops_at_once(void)
+{
+    SCRIPT(script, {ANSWER, 201, GRANT("false", "60000"), NULL}, {HANG, 0, NULL, NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct permit_renewer *renewer = NULL;
+    struct permit_renewer_options options = {.every_ms = 20};
+    if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
+        abort();
+    permit_client_free(client); /* the server serves one connection after the other */
+    while (atomic_load(&script.served) < 2)
+        usleep(1000);
+    int64_t start = now_ms();
+    check(permit_renewer_holds(renewer), "held while a renewal is under way");
+    permit_renewer_stop(renewer);
+    check(now_ms() - start < 500, "a renewer stops at once, also in a renewal");
+    permit_request_free(request);
+    (void)script_end(&script);
+}
+
+static void an_answer_later_than_the_ttl_is_renewed(void)
+{
+    SCRIPT(script, {ANSWER, 201, GRANT("false", "0"), NULL}, {ANSWER, 200, GRANT("false", "900"), "/renew"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_OK && request->held_until_us / 1000 > now_ms() + 200,
+          "a grant that proves nothing any more is renewed first");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "by one renewal");
+}
+
+static void release_tells_how_it_ended(void)
+{
+    SCRIPT(script,
+           {ANSWER, 200,
+            "{\"external_id\":\"a/"
+            "b\",\"state\":\"RELEASED\",\"permits\":[],\"end_reason\":\"expired\",\"already_released\":true}",
+            "DELETE /v1/requests/a%2Fb "},
+           {ANSWER, 200, "{\"token\":57,\"live\":true,\"state\":\"ACQUIRED\",\"floor\":55}",
+            "GET /v1/semaphores/s/fence?token=57&slot=3 "});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct permit_fence fence = {.live = false};
+    check(permit_release(client, "a/b", &request) == PERMIT_OK && request->already_released && !request->held &&
+              strcmp(request->end_reason, "expired") == 0 && request->held_until_us == 0,
+          "release tells how it ended before");
+    check(permit_release(client, "", NULL) == PERMIT_INVALID, "an empty key is refused here");
+    check(permit_fence_check(client, "s", 57, 3, &fence) == PERMIT_OK && fence.live && fence.floor == 55, "fence");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "keys are percent-encoded");
+}
+
+int main(void)
+{
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    a_grant_is_read_whole();
+    a_lost_answer_is_asked_for_again();
+    a_replay_without_a_lost_answer_is_not_ours();
+    refusals_have_status_and_message();
+    retry_after_is_honoured();
+    a_stranger_is_no_server();
+    a_wait_can_be_cancelled();
+    an_ended_request_is_lost();
+    what_cannot_be_proved_is_lost();
+    a_renewer_stops_at_once();
+    an_answer_later_than_the_ttl_is_renewed();
+    release_tells_how_it_ended();
+    return failures > 0;
+}
