@@ -465,6 +465,40 @@ static bool body_is_doubtful(const struct exchange *exchange)
            (exchange_header(exchange, "Content-Length", NULL) || exchange_header(exchange, "Transfer-Encoding", NULL));
 }
 
+/* A token of RFC 9110: what a header's name may consist of. */
+static bool name_is_token(const char *name)
+{
+    const char *at = name;
+    while ((*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || *at == '-' || (*at >= '0' && *at <= '9') ||
+           (*at && strchr("!#$%&'*+.^_`|~", *at)))
+        at++;
+    return at != name && *at == '\0';
+}
+
+/*
+ * How long a request is must be beyond doubt, or what stands behind it could be taken for another one by us and not by
+ * a proxy. evhttp takes two lengths for the first, "+5" for 5, and "Content-Length :" for none.
+ */
+static bool headers_are_doubtful(const struct exchange *exchange)
+{
+    unsigned lengths = 0, encodings = 0;
+    struct evkeyvalq *headers = evhttp_request_get_input_headers(exchange->request);
+    for (struct evkeyval *header = headers->tqh_first; header; header = header->next.tqe_next) {
+        if (!name_is_token(header->key))
+            return true;
+        if (strcasecmp(header->key, "Content-Length") == 0) {
+            lengths++;
+            if (strspn(header->value, "0123456789") != strlen(header->value))
+                return true;
+        } else if (strcasecmp(header->key, "Transfer-Encoding") == 0) {
+            encodings++;
+            if (strcasecmp(header->value, "chunked") != 0)
+                return true;
+        }
+    }
+    return lengths + encodings > 1;
+}
+
 static void take_body(struct exchange *exchange)
 {
     struct evbuffer *input = evhttp_request_get_input_buffer(exchange->request);
@@ -509,6 +543,19 @@ static void exchange_begin(struct server *server, struct exchange *exchange, str
     exchange->answer.close = body_is_doubtful(exchange);
 }
 
+/* The handler's answer, or that of whoever refuses before it is asked; true as from a handler. */
+static bool exchange_handle(struct server *server, struct exchange *exchange)
+{
+    if (headers_are_doubtful(exchange)) {
+        exchange->answer.close = true;
+        return problem_answer(exchange, PERMIT_MALFORMED,
+                              "a header's name is not valid, or the headers do not say how long the body is");
+    }
+    if (server->stopping)
+        return problem_answer(exchange, PERMIT_SHUTTING_DOWN, NULL);
+    return server->settings.handle(exchange);
+}
+
 static void follow_connection(struct connection *connection, struct evhttp_connection *evcon)
 {
     if (!connection->known_to_evhttp)
@@ -546,9 +593,7 @@ static void on_request(struct evhttp_request *request, void *context)
     follow_connection(connection, evcon);
     connection_set_busy(connection, true);
     exchange_begin(server, exchange, request, connection);
-    bool now =
-        server->stopping ? problem_answer(exchange, PERMIT_SHUTTING_DOWN, NULL) : server->settings.handle(exchange);
-    if (now) {
+    if (exchange_handle(server, exchange)) {
         exchange_answer(server, exchange);
         return;
     }
@@ -592,8 +637,10 @@ static void replace_error_page(struct server *server, struct connection *connect
 {
     struct evbuffer *out = bufferevent_get_output(connection->bev);
     char line[16] = "";
-    evbuffer_copyout(out, line, sizeof line - 1);
     connection->error_page = false;
+    evbuffer_unfreeze(out, 1); /* a bufferevent keeps others from reading its output */
+    evbuffer_copyout(out, line, sizeof line - 1);
+    evbuffer_freeze(out, 1);
     if (memcmp(line, "HTTP/1.", 7) != 0 || (line[9] != '4' && line[9] != '5'))
         return; /* 100 Continue */
     connection->answering = true;

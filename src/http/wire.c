@@ -6,6 +6,7 @@
 
 #include "base/duration.h"
 #include "core/name.h"
+#include "http/utf8.h"
 
 struct wire {
     struct json_tokener *tokener;
@@ -154,7 +155,7 @@ enum permit_status wire_parse(struct wire *wire, struct bytes text, struct json_
     if (ends_here(text, 0))
         return malformed(message, "it is empty");
     size_t members = 0;
-    const char *odd = scan(text, &members);
+    const char *odd = utf8_valid(text) ? scan(text, &members) : "it is not UTF-8";
     if (odd)
         return malformed(message, odd);
     json_tokener_reset(wire->tokener);

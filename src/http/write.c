@@ -2,29 +2,7 @@
 #include "http/write.h"
 
 #include "base/clock.h"
-
-/* The length of the UTF-8 sequence at `at` (shortest form, no surrogates), or 0 if there is none. */
-static size_t utf8_length(const unsigned char *at, size_t left)
-{
-    static const struct {
-        unsigned char first, last, second_first, second_last, length;
-    } forms[] = {
-        {0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3}, {0xE1, 0xEC, 0x80, 0xBF, 3},
-        {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
-        {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4},
-    };
-    for (size_t i = 0; i < ARRAY_LENGTH(forms); i++) {
-        if (at[0] < forms[i].first || at[0] > forms[i].last)
-            continue;
-        if (left < forms[i].length || at[1] < forms[i].second_first || at[1] > forms[i].second_last)
-            return 0;
-        for (size_t k = 2; k < forms[i].length; k++)
-            if ((at[k] & 0xC0) != 0x80)
-                return 0;
-        return forms[i].length;
-    }
-    return 0;
-}
+#include "http/utf8.h"
 
 /* Writes what cannot stand as it is in a string; returns how many bytes of `at` that was. */
 static size_t write_escaped(struct buf *out, const unsigned char *at, size_t left)

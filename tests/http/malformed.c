@@ -87,7 +87,9 @@ static const struct row rows[] = {
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":7}]}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"vic tim\"}]}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\\u0000\"}]}"},
-    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"v\xc3\xad" "ctim\"}]}"},
+    {422, "invalid", "POST", REQUESTS, NULL,
+     "{\"permits\":[{\"semaphore\":\"v\xc3\xad"
+     "ctim\"}]}"},
     {404, "unknown_semaphore", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"Victim\"}]}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":0}]}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"count\":-1}]}"},
@@ -331,6 +333,10 @@ Test(malformed, what_is_not_http_gets_a_problem_too)
     raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nContent-Length: x\r\n\r\n");
     raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nContent-Length: -1\r\n\r\n");
     raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}");
+    raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nContent-Length: +2\r\n\r\n{}");
+    raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nContent-Length : 2\r\n\r\n{}");
+    raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n{}");
+    raw(400, "malformed", "POST /v1/batch HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n");
     raw(400, "malformed",
         "POST /v1/batch HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n");
     raw(413, "too_large", "POST /v1/batch HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n");
