@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Generated scripts: plan_batch() and the model agree on every outcome, and other batches that lead to the same order
+ * of decision give the same outcomes. A failure prints its seed, the script and the smallest part of it that still
+ * fails; SEED=... SEQUENCES=1 runs it again.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "plan_model.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { DEFAULT_SEQUENCES = 15000 }; /* some ten times slower */
+#else
+enum { DEFAULT_SEQUENCES = 120000 };
+#endif
+enum { DEFAULT_SEED = 20261121 };
+
+static uint64_t number_from(const char *variable, uint64_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+/* The workings of one test; large, so not on the stack. */
+struct bench {
+    struct run run;     /* as generated */
+    struct run resplit; /* the same order of decision in other batches */
+    struct script script;
+    struct script other;
+    struct script smaller;
+    uint64_t seed;
+};
+
+static struct bench *bench_new(void)
+{
+    struct bench *bench = calloc(1, sizeof *bench);
+    cr_assert(bench);
+    run_init(&bench->run);
+    run_init(&bench->resplit);
+    return bench;
+}
+
+static void bench_free(struct bench *bench)
+{
+    run_release(&bench->run);
+    run_release(&bench->resplit);
+    free(bench);
+}
+
+/* Each operation of the other run has ended as in the first one. */
+static bool same_outcomes(struct bench *bench)
+{
+    struct buf *problem = &bench->resplit.rows.problem;
+    if (bench->resplit.decided_count != bench->run.decided_count)
+        return buf_append_text(problem, "other operations were decided"), false;
+    for (unsigned i = 0; i < bench->run.decided_count; i++) {
+        unsigned step = bench->run.decided[i].step;
+        if (bench->resplit.decided[i].step != i)
+            return buf_printf(problem, "operation %u is decided in another order", i), false;
+        if (!verdict_equal(&bench->run.verdicts[step], &bench->resplit.verdicts[i], problem))
+            return buf_printf(problem, " at step %u in other batches", step), false;
+    }
+    return true;
+}
+
+/* True if it holds; else one of the runs has the problem. */
+static bool script_holds(struct bench *bench, const struct script *script)
+{
+    buf_clear(&bench->resplit.rows.problem);
+    if (!script_run(&bench->run, script))
+        return false;
+    script_resplit(&bench->run, bench->seed, &bench->other);
+    return script_run(&bench->resplit, &bench->other) && same_outcomes(bench);
+}
+
+static void drop_step(const struct script *script, unsigned at, struct script *ret_script)
+{
+    *ret_script = *script;
+    ret_script->count--;
+    memmove(&ret_script->steps[at], &ret_script->steps[at + 1], (ret_script->count - at) * sizeof ret_script->steps[0]);
+    if (at < ret_script->count && script->steps[at].new_batch)
+        ret_script->steps[at].new_batch = true;
+}
+
+/* What it says of a script; "" if that holds. Valid until the next run. */
+static const char *problem_of(struct bench *bench, const struct script *script)
+{
+    return script_run(&bench->run, script) ? "" : buf_text(&bench->run.rows.problem);
+}
+
+/* The shortest prefix that fails, and of that whatever can be left out one by one. */
+static void minimise(struct bench *bench)
+{
+    struct script *script = &bench->script;
+    for (unsigned count = 1, all = script->count; count <= all; count++) {
+        script->count = count;
+        if (!script_run(&bench->run, script))
+            break;
+    }
+    for (unsigned at = script->count; at-- > 0;) {
+        drop_step(script, at, &bench->smaller);
+        if (!script_run(&bench->run, &bench->smaller)) {
+            *script = bench->smaller;
+            at = script->count; /* begin again */
+        }
+    }
+}
+
+/* The script that failed by itself: the generated one, or the same operations in other batches. */
+static void report(struct bench *bench)
+{
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    buf_printf(&text, "SEED=%llu SEQUENCES=1: %s\n", (unsigned long long)bench->seed,
+               problem_of(bench, &bench->script));
+    script_print(&bench->script, &text);
+    if (script_run(&bench->run, &bench->script)) {
+        buf_printf(&text, "in other batches: %s\n", buf_text(&bench->resplit.rows.problem));
+        bench->script = bench->other;
+        script_print(&bench->script, &text);
+    }
+    minimise(bench);
+    buf_printf(&text, "minimised: %s\n", problem_of(bench, &bench->script));
+    script_print(&bench->script, &text);
+    fprintf(stderr, "%s", buf_text(&text));
+    buf_release(&text);
+}
+
+struct totals {
+    unsigned long long operations, batches, put_backs, created, statuses[PERMIT_STATUS_COUNT];
+};
+
+static void count_run(const struct run *run, struct totals *totals)
+{
+    totals->operations += run->decided_count;
+    totals->batches += run->batches;
+    for (unsigned i = 0; i < run->decided_count; i++) {
+        const struct verdict *verdict = &run->verdicts[run->decided[i].step];
+        totals->put_backs += run->put_backs[run->decided[i].step];
+        totals->created += verdict->created && verdict->has_request;
+        totals->statuses[verdict->status]++;
+    }
+}
+
+static void print_totals(const struct totals *totals)
+{
+    fprintf(stderr, "plan_model: %llu operations in %llu batches, %llu put back, %llu granted;", totals->operations,
+            totals->batches, totals->put_backs, totals->created);
+    for (unsigned i = 0; i < PERMIT_STATUS_COUNT; i++)
+        if (totals->statuses[i])
+            fprintf(stderr, " %s %llu", permit_status_word((enum permit_status)i), totals->statuses[i]);
+    fprintf(stderr, "\n");
+}
+
+Test(plan_model, any_split_of_any_sequence_into_batches_gives_the_outcomes_of_the_model)
+{
+    uint64_t seed = number_from("SEED", DEFAULT_SEED);
+    uint64_t sequences = number_from("SEQUENCES", DEFAULT_SEQUENCES);
+    struct bench *bench = bench_new();
+    struct totals totals = {0};
+    bool holds = true;
+    fprintf(stderr, "plan_model: SEED=%llu SEQUENCES=%llu\n", (unsigned long long)seed, (unsigned long long)sequences);
+    for (uint64_t i = 0; i < sequences && holds; i++) {
+        bench->seed = seed + i;
+        script_generate(bench->seed, &bench->script);
+        holds = script_holds(bench, &bench->script);
+        count_run(&bench->run, &totals);
+    }
+    if (holds)
+        print_totals(&totals);
+    else
+        report(bench);
+    cr_expect(holds, "plan_batch and the model part at SEED=%llu", (unsigned long long)bench->seed);
+    bench_free(bench);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan_batch() against a slow, obvious model. A `script` is a sequence of operations as they arrive, with the batches
+ * that they arrive in. script_run() feeds it to plan_batch() on plain rows in memory, and to the model one operation
+ * at a time in the order that core/plan.h promises, and says where the two part.
+ *
+ *     plan_model_reference.c   the model, written from docs/design.md and docs/protocol.md, not from plan.c
+ *     plan_model_rows.c        the tables: what a batch reads, and its changes written the way SQL would
+ *     plan_model_run.c         batches, put-backs, decision order, comparison
+ *     plan_model_text.c        operations and outcomes as text, both ways
+ *     plan_model_generate.c    seeded scripts
+ *     plan_model.c             the generated test; plan_model_table.c: transcripts written by hand
+ */
+#ifndef UNIT_PLAN_MODEL_H
+#define UNIT_PLAN_MODEL_H
+
+#include "base/buf.h"
+#include "core/plan.h"
+
+enum {
+    MODEL_SEMAPHORES = 5,
+    MODEL_KEYS = 32,
+    MODEL_WANTS = 3,
+    MODEL_SLOTS = 12, /* the most that one permit of a script may have */
+    MODEL_STEPS = 80,
+    MODEL_SLOT_ROWS = 1101,
+};
+
+/* Names stand for themselves: the index of a semaphore or key is all that the model knows of it. */
+struct bytes semaphore_name(unsigned semaphore);
+struct bytes key_name(unsigned key);     /* "k0" to "k9", "ka" to "kv" */
+struct bytes owner_name(unsigned owner); /* 0: none */
+
+/* When a batch runs. */
+struct moment {
+    utc_us now;
+    struct served_clock clock;
+    uint64_t epoch;
+};
+
+/* Where the clock of all scripts begins. */
+#define MODEL_START (1000000000LL * US_PER_SECOND)
+
+struct model_want {
+    unsigned semaphore;
+    int64_t count;
+};
+
+/* One operation and how it arrives. */
+struct step {
+    enum operation_kind kind;
+    unsigned key;       /* acquire, release, renew */
+    unsigned semaphore; /* administrative */
+    unsigned owner;
+    struct ttl ttl;
+    struct model_want wants[MODEL_WANTS]; /* ascending by name, as wants_sort leaves them */
+    unsigned want_count;
+    unsigned char digest[DIGEST_SIZE];
+    struct semaphore_change change;
+
+    bool new_batch;       /* it does not travel with the step before */
+    bool stale;           /* release, renew: the directory says `stale_locks` instead of what is so */
+    unsigned stale_locks; /* a bit per semaphore */
+    unsigned extra_slots; /* so many more free slots are read than were asked for */
+    struct moment moment; /* not before this; never runs back within a script */
+};
+
+struct script {
+    struct step steps[MODEL_STEPS];
+    unsigned count;
+};
+
+/* Fills in what follows from the rest: the digest. */
+void step_finish(struct step *step);
+
+/* --- the model -------------------------------------------------------------------------------------------------- */
+
+struct model_permit {
+    unsigned semaphore;
+    uint64_t token;
+    int64_t count;
+    unsigned slot_count;
+    uint32_t slots[MODEL_SLOTS];
+};
+
+struct model_request {
+    bool exists;
+    const struct step *content; /* what was sent; NULL: a tombstone */
+    enum request_state state;
+    enum end_reason end_reason;
+    int64_t ttl_ms;
+    utc_us due_at;
+    int64_t grace_ms;
+    uint32_t renewals, replays;
+    utc_us acquired_at, ended_at;
+    unsigned owner;
+    struct model_permit permits[MODEL_WANTS];
+    unsigned permit_count;
+};
+
+struct model_semaphore {
+    bool exists;
+    bool retired;
+    enum semaphore_kind kind;
+    enum semaphore_queue queue;
+    int64_t capacity;
+    uint64_t next_token;
+    uint64_t config_version;
+    int64_t default_ttl_ms, max_ttl_ms, grace_ms, max_hold_ms;
+    struct bytes note;
+};
+
+struct model {
+    struct model_semaphore semaphores[MODEL_SEMAPHORES];
+    struct model_request requests[MODEL_KEYS];
+};
+
+struct model_shortage {
+    unsigned semaphore;
+    int64_t capacity, in_use, requested;
+};
+
+/* How an operation ends, in the model's words; an outcome of the plan is brought into the same form. */
+struct verdict {
+    enum permit_status status;
+    bool created, replayed, already_released;
+    bool has_request;
+    struct model_request request; /* without `content` */
+    bool has_semaphore;
+    struct model_semaphore semaphore;
+    int64_t in_use; /* of that semaphore */
+    struct model_shortage shortages[MODEL_WANTS];
+    unsigned shortage_count;
+};
+
+extern const struct plan_settings model_settings;
+
+int64_t model_in_use(const struct model *model, unsigned semaphore);
+/* Does one operation. `step` must outlive the model. */
+void model_do(struct model *model, const struct step *step, const struct moment *moment, struct verdict *ret_verdict);
+
+/* --- the tables ------------------------------------------------------------------------------------------------- */
+
+struct slot_row {
+    bool exists, retired;
+    uint64_t permit_id; /* 0: NULL */
+};
+
+struct rows {
+    struct semaphore semaphores[MODEL_SEMAPHORES]; /* id 0: no such row */
+    struct slot_row slots[MODEL_SEMAPHORES][MODEL_SLOT_ROWS];
+    unsigned slot_rows[MODEL_SEMAPHORES]; /* none exists from here on */
+    struct request requests[MODEL_KEYS];  /* id 0: no such row; permits below */
+    struct permit permits[MODEL_KEYS][MODEL_WANTS];
+    uint64_t last_tokens[MODEL_SEMAPHORES]; /* the largest ever granted */
+    uint64_t next_id;
+    struct arena arena; /* the permits' slots */
+    struct buf problem; /* what was wrong, for a person */
+};
+
+void rows_init(struct rows *rows);
+void rows_clear(struct rows *rows);
+void rows_release(struct rows *rows);
+/* The index of the semaphore with this id, -1 if there is none. */
+int rows_semaphore(const struct rows *rows, uint64_t id);
+/* The index of a key; -1: none of ours. */
+int key_index(struct bytes external_id);
+/* A bit per semaphore that this key's row has permits of. */
+unsigned rows_semaphores_of_key(const struct rows *rows, unsigned key);
+
+/* What step 1 of a batch reads. Everything is in the arena but the strings. */
+struct rows_read {
+    unsigned locks; /* a bit per semaphore */
+    unsigned keys;  /* a bit per key */
+    int64_t slots_wanted[MODEL_SEMAPHORES];
+    struct moment moment;
+};
+bool rows_view(const struct rows *rows, const struct rows_read *read, struct arena *arena,
+               struct view *ret_view) MUST_CHECK;
+/* Of everything that the view points to: the same before and after plan_batch. */
+uint64_t view_checksum(const struct view *view);
+/* Writes the changes and checks each as SQL would, then all rows among themselves. False: rows->problem says why. */
+bool rows_apply(struct rows *rows, const struct plan *plan) MUST_CHECK;
+/* The row of a key in the model's words. */
+void rows_request(const struct rows *rows, const struct request *request, struct model_request *ret_request);
+
+/* --- running a script ------------------------------------------------------------------------------------------- */
+
+/* An operation in the order of decision. */
+struct decided {
+    unsigned step;
+    int rank;
+    struct moment moment;
+};
+
+struct run {
+    struct rows rows;
+    struct model model;
+    struct arena arena;
+    const struct script *script;
+    struct verdict verdicts[MODEL_STEPS];
+    unsigned put_backs[MODEL_STEPS];
+    bool wrote[MODEL_STEPS]; /* the batch that decided it had something to write */
+    struct decided decided[MODEL_STEPS];
+    unsigned decided_count;
+    unsigned batches;
+};
+
+void run_init(struct run *run);
+void run_release(struct run *run);
+/* False: plan and model parted, or a rule was broken; run->rows.problem says which. */
+bool script_run(struct run *run, const struct script *script) MUST_CHECK;
+/* True if equal; else a line in `problem` says what differs. */
+bool verdict_equal(const struct verdict *expected, const struct verdict *got, struct buf *problem) MUST_CHECK;
+
+/* --- text ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "put a capacity=2 counted",
+ * "retire a". A leading ~ is an empty set of locks from a stale directory. False: not understood.
+ */
+bool step_parse(const char *text, struct step *ret_step) MUST_CHECK;
+void step_print(const struct step *step, struct buf *out);
+void script_print(const struct script *script, struct buf *out);
+/* "ok created ACQUIRED a=1[1] ttl=600s due=600s" */
+void verdict_print(const struct verdict *verdict, struct buf *out);
+
+/* --- generated scripts ------------------------------------------------------------------------------------------ */
+
+void script_generate(uint64_t seed, struct script *ret_script);
+/* The operations of a run in the order they were decided, in other batches that lead to the same order. */
+void script_resplit(const struct run *run, uint64_t seed, struct script *ret_script);
+#endif

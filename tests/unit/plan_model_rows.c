@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The tables of the model test: plain arrays. rows_view reads what step 1 of a batch reads; rows_apply writes what step
+ * 3 writes, column by column, with the checks that the SQL makes (compare-and-set, unique keys, row counts, one-way
+ * states), and then looks whether all rows still agree.
+ */
+#include <stdlib.h>
+
+#include "plan_model.h"
+
+struct bytes semaphore_name(unsigned semaphore)
+{
+    static const char names[] = "abcde";
+    return (struct bytes){&names[semaphore], 1};
+}
+
+struct bytes key_name(unsigned key)
+{
+    static const char names[] = "k0\0k1\0k2\0k3\0k4\0k5\0k6\0k7\0k8\0k9\0ka\0kb\0kc\0kd\0ke\0kf\0"
+                                "kg\0kh\0ki\0kj\0kk\0kl\0km\0kn\0ko\0kp\0kq\0kr\0ks\0kt\0ku\0kv";
+    return bytes_of(&names[3 * key]);
+}
+
+struct bytes owner_name(unsigned owner)
+{
+    static const char *const names[] = {"", "o1", "o2", "o3"};
+    return bytes_of(names[owner]);
+}
+
+int key_index(struct bytes external_id)
+{
+    for (unsigned i = 0; i < MODEL_KEYS; i++)
+        if (bytes_equal(key_name(i), external_id))
+            return (int)i;
+    return -1;
+}
+
+static int owner_index(struct bytes owner)
+{
+    for (unsigned i = 0; i < 4; i++)
+        if (bytes_equal(owner_name(i), owner))
+            return (int)i;
+    return -1;
+}
+
+static int semaphore_index(struct bytes name)
+{
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if (bytes_equal(semaphore_name(i), name))
+            return (int)i;
+    return -1;
+}
+
+void rows_init(struct rows *rows)
+{
+    memset(rows, 0, sizeof *rows);
+    rows->next_id = 1;
+    arena_init(&rows->arena, 16384, 1 << 24);
+    buf_init(&rows->problem, 1 << 20);
+}
+
+void rows_clear(struct rows *rows)
+{
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        memset(rows->slots[i], 0, rows->slot_rows[i] * sizeof rows->slots[i][0]);
+    memset(rows->slot_rows, 0, sizeof rows->slot_rows);
+    memset(rows->semaphores, 0, sizeof rows->semaphores);
+    memset(rows->requests, 0, sizeof rows->requests);
+    memset(rows->last_tokens, 0, sizeof rows->last_tokens);
+    rows->next_id = 1;
+    arena_clear(&rows->arena);
+    buf_clear(&rows->problem);
+}
+
+void rows_release(struct rows *rows)
+{
+    arena_release(&rows->arena);
+    buf_release(&rows->problem);
+}
+
+int rows_semaphore(const struct rows *rows, uint64_t id)
+{
+    for (unsigned i = 0; id != 0 && i < MODEL_SEMAPHORES; i++)
+        if (rows->semaphores[i].id == id)
+            return (int)i;
+    return -1;
+}
+
+unsigned rows_semaphores_of_key(const struct rows *rows, unsigned key)
+{
+    unsigned semaphores = 0;
+    for (size_t i = 0; i < rows->requests[key].permit_count; i++)
+        semaphores |= 1U << rows_semaphore(rows, rows->permits[key][i].semaphore_id);
+    return semaphores;
+}
+
+/* --- reading ---------------------------------------------------------------------------------------------------- */
+
+/* SELECT number ... WHERE permit_id IS NULL AND retired = 0 AND number >= first_free ORDER BY number LIMIT wanted */
+static bool read_slots(const struct rows *rows, unsigned index, int64_t wanted, struct arena *arena,
+                       struct free_slots *ret_slots)
+{
+    struct free_slots slots = {.numbers = arena_array(arena, (size_t)wanted + 1, sizeof *slots.numbers)};
+    for (uint32_t number = rows->semaphores[index].first_free; number < rows->slot_rows[index]; number++) {
+        const struct slot_row *row = &rows->slots[index][number];
+        if (slots.numbers && (int64_t)slots.count < wanted && row->exists && !row->retired && !row->permit_id)
+            slots.numbers[slots.count++] = number;
+    }
+    slots.complete = (int64_t)slots.count < wanted;
+    *ret_slots = slots;
+    return slots.numbers != NULL;
+}
+
+static int compare_semaphores(const void *a, const void *b)
+{
+    uint64_t left = (*(const struct semaphore *const *)a)->id;
+    uint64_t right = (*(const struct semaphore *const *)b)->id;
+    return (left > right) - (left < right);
+}
+
+static bool view_semaphores(const struct rows *rows, const struct rows_read *read, struct arena *arena,
+                            struct view *view)
+{
+    const struct semaphore *locked[MODEL_SEMAPHORES];
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if ((read->locks >> i & 1) && rows->semaphores[i].id)
+            locked[view->semaphore_count++] = &rows->semaphores[i];
+    qsort(locked, view->semaphore_count, sizeof locked[0], compare_semaphores);
+    view->semaphores = arena_array(arena, view->semaphore_count + 1, sizeof *view->semaphores);
+    view->free_slots = arena_array(arena, view->semaphore_count + 1, sizeof *view->free_slots);
+    if (!view->semaphores || !view->free_slots)
+        return false;
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        unsigned index = (unsigned)(locked[i] - rows->semaphores);
+        view->semaphores[i] = *locked[i];
+        if (locked[i]->kind == KIND_SLOTTED && read->slots_wanted[index] > 0 &&
+            !read_slots(rows, index, read->slots_wanted[index], arena, &view->free_slots[i]))
+            return false;
+    }
+    return true;
+}
+
+/* In ascending order of the keys, each with copies of its permits. */
+static bool view_requests(const struct rows *rows, const struct rows_read *read, struct arena *arena, struct view *view)
+{
+    view->requests = arena_array(arena, MODEL_KEYS, sizeof *view->requests);
+    if (!view->requests)
+        return false;
+    for (unsigned key = 0; key < MODEL_KEYS; key++) {
+        if (!(read->keys >> key & 1) || !rows->requests[key].id)
+            continue;
+        struct request *request = &view->requests[view->request_count++];
+        *request = rows->requests[key];
+        request->permits = arena_array(arena, request->permit_count + 1, sizeof *request->permits);
+        if (!request->permits)
+            return false;
+        for (size_t j = 0; j < request->permit_count; j++) /* a read has them in the database's order, not in ours */
+            request->permits[j] = rows->permits[key][request->permit_count - 1 - j];
+    }
+    return true;
+}
+
+bool rows_view(const struct rows *rows, const struct rows_read *read, struct arena *arena, struct view *ret_view)
+{
+    struct view view = {.clock = read->moment.clock, .now = read->moment.now, .epoch = read->moment.epoch};
+    if (!view_semaphores(rows, read, arena, &view) || !view_requests(rows, read, arena, &view))
+        return false;
+    *ret_view = view;
+    return true;
+}
+
+static uint64_t mix(uint64_t sum, const void *data, size_t length)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < length; i++)
+        sum = (sum ^ bytes[i]) * 0x100000001b3;
+    return sum;
+}
+
+uint64_t view_checksum(const struct view *view)
+{
+    uint64_t sum = mix(0xcbf29ce484222325, view, sizeof *view);
+    sum = mix(sum, view->semaphores, view->semaphore_count * sizeof *view->semaphores);
+    sum = mix(sum, view->requests, view->request_count * sizeof *view->requests);
+    for (size_t i = 0; i < view->semaphore_count; i++)
+        sum = mix(sum, view->free_slots[i].numbers, view->free_slots[i].count * sizeof(uint32_t));
+    for (size_t i = 0; i < view->request_count; i++)
+        for (size_t j = 0; j < view->requests[i].permit_count; j++) {
+            const struct permit *permit = &view->requests[i].permits[j];
+            sum = mix(mix(sum, permit, sizeof *permit), permit->slots.numbers, permit->slots.count * sizeof(uint32_t));
+        }
+    return sum;
+}
+
+/* --- writing semaphores ----------------------------------------------------------------------------------------- */
+
+#define FAIL(...) return buf_printf(&rows->problem, __VA_ARGS__), false
+#define U(number) ((unsigned long long)(number))
+
+/* What every batch writes of a semaphore. */
+static void write_usage(struct semaphore *row, const struct semaphore *image)
+{
+    row->in_use = image->in_use;
+    row->next_permit_id = image->next_permit_id;
+    row->next_due_at = image->next_due_at;
+    row->first_free = image->first_free;
+}
+
+/* What is written only with `settings`. */
+static void write_settings(struct semaphore *row, const struct semaphore *image)
+{
+    row->config_version = image->config_version;
+    row->queue = image->queue;
+    row->capacity = image->capacity;
+    row->default_ttl_ms = image->default_ttl_ms;
+    row->max_ttl_ms = image->max_ttl_ms;
+    row->grace_ms = image->grace_ms;
+    row->max_hold_ms = image->max_hold_ms;
+    row->paused_reason = image->paused_reason;
+    row->note = image->note;
+    row->retired_at = image->retired_at;
+}
+
+static bool semaphores_equal(const struct semaphore *a, const struct semaphore *b)
+{
+    return a->id == b->id && bytes_equal(a->name, b->name) && a->kind == b->kind && a->queue == b->queue &&
+           a->capacity == b->capacity && a->in_use == b->in_use && a->next_permit_id == b->next_permit_id &&
+           a->version == b->version && a->config_version == b->config_version && a->next_due_at == b->next_due_at &&
+           a->first_free == b->first_free && a->default_ttl_ms == b->default_ttl_ms && a->max_ttl_ms == b->max_ttl_ms &&
+           a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms && bytes_equal(a->note, b->note) &&
+           a->retired_at == b->retired_at;
+}
+
+static bool insert_semaphore(struct rows *rows, const struct semaphore_image *image, unsigned index)
+{
+    struct semaphore *row = &rows->semaphores[index];
+    if (row->id)
+        FAIL("semaphore %c is inserted twice", 'a' + (int)index);
+    if (image->semaphore->version != 1 || image->semaphore->config_version != 1 || !image->settings)
+        FAIL("a new semaphore has version %llu, config_version %llu", U(image->semaphore->version),
+             U(image->semaphore->config_version));
+    *row = *image->semaphore;
+    return true;
+}
+
+/* version = IF(version = expected, version + 1, NULL) */
+static bool update_semaphore(struct rows *rows, const struct semaphore_image *image, unsigned index)
+{
+    struct semaphore *row = &rows->semaphores[index];
+    if (row->id != image->semaphore->id || row->version != image->expected_version)
+        FAIL("semaphore %c: version %llu is expected, the row has %llu", 'a' + (int)index, U(image->expected_version),
+             U(row->version));
+    if (image->semaphore->next_permit_id < row->next_permit_id)
+        FAIL("semaphore %c: next_permit_id falls", 'a' + (int)index);
+    row->version++;
+    write_usage(row, image->semaphore);
+    if (image->settings)
+        write_settings(row, image->semaphore);
+    if (!semaphores_equal(row, image->semaphore))
+        FAIL("semaphore %c: the image says what is not written", 'a' + (int)index);
+    return true;
+}
+
+static bool write_slot_rows(struct rows *rows, const struct semaphore_image *image, unsigned index)
+{
+    if (image->slots_to >= MODEL_SLOT_ROWS)
+        FAIL("slot %u is made", image->slots_to);
+    for (uint32_t number = image->slots_from; image->slots_to && number <= image->slots_to; number++) {
+        rows->slots[index][number].exists = true;
+        rows->slots[index][number].retired = false;
+    }
+    if (image->slots_to >= rows->slot_rows[index])
+        rows->slot_rows[index] = image->slots_to + 1;
+    for (uint32_t number = image->retire_from; image->retire_from && number < rows->slot_rows[index]; number++)
+        rows->slots[index][number].retired = true;
+    return true;
+}
+
+static bool write_semaphores(struct rows *rows, const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        const struct semaphore_image *image = &changes->semaphores[i];
+        if (!image->changed)
+            continue;
+        if (i > 0 && image[-1].semaphore->id >= image->semaphore->id)
+            FAIL("semaphores are not ascending");
+        int index = semaphore_index(image->semaphore->name);
+        if (index < 0)
+            FAIL("a semaphore of unknown name is written");
+        if (!(image->insert ? insert_semaphore : update_semaphore)(rows, image, (unsigned)index) ||
+            !write_slot_rows(rows, image, (unsigned)index))
+            return false;
+    }
+    return true;
+}
+
+/* --- writing requests ------------------------------------------------------------------------------------------- */
+
+static bool copy_permits(struct rows *rows, unsigned key, const struct request *image)
+{
+    if (image->permit_count > MODEL_WANTS)
+        FAIL("%zu permits", image->permit_count);
+    for (size_t i = 0; i < image->permit_count; i++) {
+        struct permit *permit = &rows->permits[key][i];
+        *permit = image->permits[i];
+        permit->slots.numbers = arena_array(&rows->arena, permit->slots.count + 1U, sizeof(uint32_t));
+        if (!permit->slots.numbers)
+            FAIL("no memory");
+        if (permit->slots.count)
+            memcpy(permit->slots.numbers, image->permits[i].slots.numbers, permit->slots.count * sizeof(uint32_t));
+    }
+    rows->requests[key].permits = rows->permits[key];
+    return true;
+}
+
+/* P9: every token of the batch is above all that were granted before it; compared with each other in `seen`. */
+static bool check_tokens(struct rows *rows, unsigned key, uint64_t *seen)
+{
+    for (size_t i = 0; i < rows->requests[key].permit_count; i++) {
+        const struct permit *permit = &rows->permits[key][i];
+        int index = rows_semaphore(rows, permit->semaphore_id);
+        if (index < 0)
+            FAIL("%s has a permit of no semaphore", key_name(key).data);
+        if (permit->token <= rows->last_tokens[index] || permit->token >= rows->semaphores[index].next_permit_id)
+            FAIL("token %llu of %c after %llu, next_permit_id %llu", U(permit->token), 'a' + index,
+                 U(rows->last_tokens[index]), U(rows->semaphores[index].next_permit_id));
+        for (unsigned other = 0; other < MODEL_KEYS; other++)
+            for (size_t j = 0; other != key && j < rows->requests[other].permit_count; j++)
+                if (rows->permits[other][j].semaphore_id == permit->semaphore_id &&
+                    rows->permits[other][j].token == permit->token)
+                    FAIL("token %llu of %c is granted twice", U(permit->token), 'a' + index);
+        if (seen[index] < permit->token)
+            seen[index] = permit->token;
+    }
+    return true;
+}
+
+static bool insert_request(struct rows *rows, const struct request_change *change, unsigned key, uint64_t *seen)
+{
+    struct request *row = &rows->requests[key];
+    if (row->id)
+        FAIL("%s is inserted twice", key_name(key).data);
+    for (unsigned i = 0; i < MODEL_KEYS; i++)
+        if (rows->requests[i].id == change->request->id)
+            FAIL("request id %llu twice", U(change->request->id));
+    *row = *change->request;
+    return copy_permits(rows, key, change->request) && check_tokens(rows, key, seen);
+}
+
+/* `before` is the row as it was read: an UPDATE writes only what differs from it. */
+static bool is_as_read(const struct request *row, const struct request *before)
+{
+    return before && before->id == row->id && before->state == row->state && before->end_reason == row->end_reason &&
+           before->ttl_ms == row->ttl_ms && before->due_at == row->due_at && before->renewals == row->renewals &&
+           before->replays == row->replays && before->ended_at == row->ended_at;
+}
+
+/* The columns that an UPDATE writes; `state` goes one way. */
+static bool update_request(struct rows *rows, const struct request_change *change, unsigned key)
+{
+    struct request *row = &rows->requests[key];
+    const struct request *image = change->request;
+    enum request_state before = change->ends ? REQUEST_ACQUIRED : image->state;
+    if (row->id != image->id || row->state != before || (change->ends && image->state != REQUEST_RELEASED))
+        FAIL("%s: id %llu in state %d becomes id %llu in state %d, ends %d", key_name(key).data, U(row->id),
+             (int)row->state, U(image->id), (int)image->state, change->ends);
+    if (!is_as_read(row, change->before))
+        FAIL("%s: `before` is not the row as it was read", key_name(key).data);
+    row->state = image->state;
+    row->end_reason = image->end_reason;
+    row->renewals = image->renewals;
+    row->replays = image->replays;
+    row->ttl_ms = image->ttl_ms;
+    row->due_at = image->due_at;
+    row->confirmed_at = image->confirmed_at;
+    row->ended_at = image->ended_at;
+    return true;
+}
+
+/* "inserts first, ascending by external_id; then updates, ascending by id" */
+static bool in_order(const struct request_change *before, const struct request_change *after)
+{
+    if (before->insert != after->insert)
+        return before->insert;
+    if (before->insert)
+        return bytes_compare(before->request->external_id, after->request->external_id) < 0;
+    return before->request->id < after->request->id;
+}
+
+static bool write_requests(struct rows *rows, const struct changes *changes)
+{
+    uint64_t seen[MODEL_SEMAPHORES];
+    memcpy(seen, rows->last_tokens, sizeof seen);
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[i];
+        if (i > 0 && !in_order(change - 1, change))
+            FAIL("requests are not in order");
+        int key = key_index(change->request->external_id);
+        if (key < 0)
+            FAIL("a request of unknown key is written");
+        if (!(change->insert ? insert_request(rows, change, (unsigned)key, seen)
+                             : update_request(rows, change, (unsigned)key)))
+            return false;
+    }
+    memcpy(rows->last_tokens, seen, sizeof seen);
+    return true;
+}
+
+static bool write_slots(struct rows *rows, const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->slot_count; i++) {
+        const struct slot_change *slot = &changes->slots[i];
+        if (i > 0 && (slot[-1].semaphore_id > slot->semaphore_id ||
+                      (slot[-1].semaphore_id == slot->semaphore_id && slot[-1].number >= slot->number)))
+            FAIL("slots are not ascending, each once");
+        int index = rows_semaphore(rows, slot->semaphore_id);
+        if (index < 0 || slot->number == 0 || slot->number >= rows->slot_rows[index] ||
+            !rows->slots[index][slot->number].exists)
+            FAIL("slot %u of semaphore id %llu has no row", slot->number, U(slot->semaphore_id));
+        rows->slots[index][slot->number].permit_id = slot->permit_id;
+    }
+    return true;
+}
+
+/* --- do all rows agree? ----------------------------------------------------------------------------------------- */
+
+struct usage {
+    int64_t units;
+    uint32_t slots;
+    utc_us due_at;
+};
+
+/* Sums up the held permits of a semaphore; each slot of them must say so. */
+static bool add_permit(struct rows *rows, unsigned key, const struct permit *permit, unsigned index,
+                       struct usage *usage)
+{
+    bool slotted = rows->semaphores[index].kind == KIND_SLOTTED;
+    if (permit->count < 1 || (int64_t)permit->slots.count != (slotted ? permit->count : 0))
+        FAIL("%s: %u slots for count %lld", key_name(key).data, permit->slots.count, (long long)permit->count);
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
+        uint32_t number = permit->slots.numbers[i];
+        if (i > 0 && permit->slots.numbers[i - 1] >= number)
+            FAIL("%s: slots are not ascending", key_name(key).data);
+        if (rows->slots[index][number].permit_id != permit->token)
+            FAIL("slot %u of %c belongs to %llu, not to %llu of %s", number, 'a' + (int)index,
+                 U(rows->slots[index][number].permit_id), U(permit->token), key_name(key).data);
+    }
+    usage->units += permit->count;
+    usage->slots += permit->slots.count;
+    usage->due_at = min_i64(usage->due_at, rows->requests[key].due_at);
+    return true;
+}
+
+/* Slot rows: 1 to capacity in service, none above; first_free is a lower bound of what may be granted. */
+static bool check_slots(struct rows *rows, unsigned index, const struct usage *usage)
+{
+    const struct semaphore *row = &rows->semaphores[index];
+    uint32_t held = 0;
+    int64_t free_from = 0;
+    for (uint32_t number = 1; number < rows->slot_rows[index]; number++) {
+        const struct slot_row *slot = &rows->slots[index][number];
+        if (!slot->exists || slot->retired != (number > row->capacity))
+            FAIL("slot %u of %c: capacity %lld, retired %d", number, 'a' + (int)index, (long long)row->capacity,
+                 slot->retired);
+        held += slot->permit_id != 0;
+        free_from += !slot->permit_id && !slot->retired && number >= row->first_free;
+        if (!slot->permit_id && !slot->retired && number < row->first_free && row->in_use < row->capacity)
+            FAIL("slot %u of %c is free below first_free %u", number, 'a' + (int)index, row->first_free);
+    }
+    if (held != usage->slots || row->capacity >= (int64_t)max_i64(rows->slot_rows[index], 1))
+        FAIL("%c: %u slots are held by rows, %u by permits; %u rows", 'a' + (int)index, held, usage->slots,
+             rows->slot_rows[index]);
+    if (free_from < row->capacity - row->in_use)
+        FAIL("%c: %lld free slots from first_free %u, %lld units", 'a' + (int)index, (long long)free_from,
+             row->first_free, (long long)(row->capacity - row->in_use));
+    return true;
+}
+
+static bool check_semaphore(struct rows *rows, unsigned index)
+{
+    const struct semaphore *row = &rows->semaphores[index];
+    struct usage usage = {.due_at = NEVER};
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        for (size_t i = 0; i < rows->requests[key].permit_count; i++)
+            if (rows->requests[key].state == REQUEST_ACQUIRED && rows->permits[key][i].semaphore_id == row->id &&
+                !add_permit(rows, key, &rows->permits[key][i], index, &usage))
+                return false;
+    if (usage.units != row->in_use)
+        FAIL("%c: in_use %lld, held %lld", 'a' + (int)index, (long long)row->in_use, (long long)usage.units);
+    if (row->next_due_at > usage.due_at)
+        FAIL("%c: next_due_at %lld is after %lld", 'a' + (int)index, (long long)row->next_due_at,
+             (long long)usage.due_at);
+    return row->kind == KIND_COUNTED || check_slots(rows, index, &usage);
+}
+
+static bool check_empty(struct rows *rows, const struct changes *changes)
+{
+    bool changed = changes->request_count > 0 || changes->slot_count > 0;
+    for (size_t i = 0; i < changes->semaphore_count; i++)
+        changed |= changes->semaphores[i].changed;
+    if (changes->empty == changed)
+        FAIL("changes are marked %s", changes->empty ? "empty and are not" : "as some and are none");
+    return true;
+}
+
+bool rows_apply(struct rows *rows, const struct plan *plan)
+{
+    const struct changes *changes = &plan->changes;
+    uint64_t end = rows->next_id + plan->ids_used;
+    if (!check_empty(rows, changes))
+        return false;
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (changes->requests[i].insert &&
+            (changes->requests[i].request->id < rows->next_id || changes->requests[i].request->id >= end))
+            FAIL("request id %llu is not of [%llu, %llu)", U(changes->requests[i].request->id), U(rows->next_id),
+                 U(end));
+    if (!write_semaphores(rows, changes) || !write_requests(rows, changes) || !write_slots(rows, changes))
+        return false;
+    rows->next_id = end;
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if (rows->semaphores[i].id && !check_semaphore(rows, i))
+            return false;
+    return true;
+}
+
+/* --- in the model's words --------------------------------------------------------------------------------------- */
+
+static void rows_permit(const struct rows *rows, const struct permit *permit, struct model_permit *ret_permit)
+{
+    *ret_permit = (struct model_permit){.semaphore = (unsigned)rows_semaphore(rows, permit->semaphore_id),
+                                        .token = permit->token,
+                                        .count = permit->count,
+                                        .slot_count = permit->slots.count};
+    for (uint32_t i = 0; i < permit->slots.count && i < MODEL_SLOTS; i++)
+        ret_permit->slots[i] = permit->slots.numbers[i];
+}
+
+void rows_request(const struct rows *rows, const struct request *request, struct model_request *ret_request)
+{
+    *ret_request = (struct model_request){
+        .exists = true,
+        .state = request->state,
+        .end_reason = request->end_reason,
+        .ttl_ms = request->ttl_ms,
+        .due_at = request->due_at,
+        .grace_ms = request->grace_ms,
+        .renewals = request->renewals,
+        .replays = request->replays,
+        .acquired_at = request->acquired_at,
+        .ended_at = request->ended_at,
+        .owner = (unsigned)owner_index(request->owner),
+        .permit_count = (unsigned)min_i64((int64_t)request->permit_count, MODEL_WANTS),
+    };
+    for (unsigned i = 0; i < ret_request->permit_count; i++)
+        rows_permit(rows, &request->permits[i], &ret_request->permits[i]);
+}

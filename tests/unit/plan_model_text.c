@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations and outcomes of the model test as text: for transcripts, and to show a script that failed. */
+#include <stdlib.h>
+
+#include "plan_model.h"
+
+void step_finish(struct step *step)
+{
+    struct want wants[MODEL_WANTS];
+    for (unsigned i = 0; i < step->want_count; i++)
+        wants[i] = (struct want){.semaphore = semaphore_name(step->wants[i].semaphore), .count = step->wants[i].count};
+    if (step->kind == OP_ACQUIRE &&
+        !request_digest(owner_name(step->owner), step->ttl, wants, step->want_count, step->digest))
+        abort();
+}
+
+/* --- reading ---------------------------------------------------------------------------------------------------- */
+
+/* The next word; length 0 at the end. */
+static struct bytes next_word(const char **at)
+{
+    while (**at == ' ')
+        (*at)++;
+    struct bytes word = {*at, strcspn(*at, " ")};
+    *at += word.length;
+    return word;
+}
+
+/* True if the word is name=value; then *ret_value is what follows. */
+static bool word_has(struct bytes word, const char *name, struct bytes *ret_value)
+{
+    size_t length = strlen(name);
+    if (word.length <= length || memcmp(word.data, name, length) != 0 || word.data[length] != '=')
+        return false;
+    *ret_value = (struct bytes){word.data + length + 1, word.length - length - 1};
+    return true;
+}
+
+static int64_t read_ms(struct bytes value)
+{
+    char *end;
+    int64_t number = strtoll(value.data, &end, 10);
+    return *end == 's' ? number * MS_PER_SECOND : number; /* "30s", else "30000ms" */
+}
+
+static bool read_semaphore(struct bytes word, unsigned *ret_semaphore)
+{
+    *ret_semaphore = word.length ? (unsigned)(word.data[0] - 'a') : MODEL_SEMAPHORES;
+    return *ret_semaphore < MODEL_SEMAPHORES;
+}
+
+/* "a" or "a:2" */
+static bool read_want(struct bytes word, struct step *step)
+{
+    struct model_want want = {.count = 1};
+    if (step->want_count == MODEL_WANTS || !read_semaphore(word, &want.semaphore))
+        return false;
+    if (word.length > 2)
+        want.count = strtoll(word.data + 2, NULL, 10);
+    step->wants[step->want_count++] = want;
+    return word.length == 1 || word.data[1] == ':';
+}
+
+static bool read_ttl(struct bytes value, struct ttl *ret_ttl)
+{
+    if (bytes_equal(value, BYTES("none")))
+        *ret_ttl = (struct ttl){.kind = TTL_UNLIMITED};
+    else
+        *ret_ttl = (struct ttl){TTL_DURATION, read_ms(value)};
+    return true;
+}
+
+static bool read_word(struct bytes word, struct step *step)
+{
+    struct bytes value;
+    if (word_has(word, "ttl", &value))
+        return read_ttl(value, &step->ttl);
+    if (word_has(word, "owner", &value)) {
+        step->owner = (unsigned)strtoul(value.data, NULL, 10);
+        return step->owner < 4;
+    }
+    return step->kind == OP_ACQUIRE && read_want(word, step);
+}
+
+/* A member that is a duration or a number: name=... */
+static bool read_number(struct bytes word, struct semaphore_change *change)
+{
+    const struct {
+        const char *name;
+        bool *has;
+        int64_t *number;
+    } members[] = {
+        {"capacity", &change->has_capacity, &change->capacity},
+        {"default_ttl", &change->has_default_ttl, &change->default_ttl_ms},
+        {"max_ttl", &change->has_max_ttl, &change->max_ttl_ms},
+        {"grace", &change->has_grace, &change->grace_ms},
+        {"max_hold", &change->has_max_hold, &change->max_hold_ms},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(members); i++) {
+        struct bytes value;
+        if (!word_has(word, members[i].name, &value))
+            continue;
+        *members[i].has = true;
+        *members[i].number = bytes_equal(value, BYTES("none")) ? -1 : read_ms(value);
+        return true;
+    }
+    return false;
+}
+
+static bool read_change(struct bytes word, struct semaphore_change *change)
+{
+    struct bytes value;
+    if (bytes_equal(word, BYTES("counted")) || bytes_equal(word, BYTES("slotted"))) {
+        change->has_kind = true;
+        change->kind = word.data[0] == 'c' ? KIND_COUNTED : KIND_SLOTTED;
+    } else if (bytes_equal(word, BYTES("fifo")) || bytes_equal(word, BYTES("backfill"))) {
+        change->has_queue = true;
+        change->queue = word.data[0] == 'f' ? QUEUE_FIFO : QUEUE_BACKFILL;
+    } else if (bytes_equal(word, BYTES("if_none_match"))) {
+        change->if_none_match = true;
+    } else if (word_has(word, "if_match", &value)) {
+        change->if_match = true;
+        change->config_version = strtoull(value.data, NULL, 10);
+    } else if (word_has(word, "note", &value)) {
+        change->has_note = true;
+        change->note = value;
+    } else {
+        return read_number(word, change);
+    }
+    return true;
+}
+
+static bool read_kind(struct bytes word, enum operation_kind *ret_kind)
+{
+    static const struct {
+        const char *word;
+        enum operation_kind kind;
+    } kinds[] = {{"acquire", OP_ACQUIRE},
+                 {"release", OP_RELEASE},
+                 {"renew", OP_RENEW},
+                 {"put", OP_SEMAPHORE_PUT},
+                 {"retire", OP_SEMAPHORE_RETIRE}};
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++)
+        if (bytes_equal(word, bytes_of(kinds[i].word))) {
+            *ret_kind = kinds[i].kind;
+            return true;
+        }
+    return false;
+}
+
+bool step_parse(const char *text, struct step *ret_step)
+{
+    struct step step = {0};
+    struct bytes word = next_word(&text);
+    if (word.length && word.data[0] == '~') {
+        step.stale = true;
+        word = (struct bytes){word.data + 1, word.length - 1};
+    }
+    if (!read_kind(word, &step.kind))
+        return false;
+    bool administrative = step.kind == OP_SEMAPHORE_PUT || step.kind == OP_SEMAPHORE_RETIRE;
+    word = next_word(&text);
+    int key = key_index(word);
+    if (administrative ? !read_semaphore(word, &step.semaphore) : key < 0)
+        return false;
+    step.key = administrative ? 0 : (unsigned)key;
+    for (word = next_word(&text); word.length; word = next_word(&text))
+        if (!(administrative ? read_change(word, &step.change) : read_word(word, &step)))
+            return false;
+    step_finish(&step);
+    *ret_step = step;
+    return true;
+}
+
+/* --- writing ---------------------------------------------------------------------------------------------------- */
+
+static void print_ms(const char *name, int64_t ms, struct buf *out)
+{
+    if (ms == -1)
+        buf_printf(out, " %s=none", name);
+    else if (ms % MS_PER_SECOND == 0)
+        buf_printf(out, " %s=%llds", name, (long long)(ms / MS_PER_SECOND));
+    else
+        buf_printf(out, " %s=%lldms", name, (long long)ms);
+}
+
+static void print_change(const struct semaphore_change *change, struct buf *out)
+{
+    if (change->has_capacity)
+        buf_printf(out, " capacity=%lld", (long long)change->capacity);
+    if (change->has_kind)
+        buf_printf(out, " %s", semaphore_kind_word(change->kind));
+    if (change->has_queue)
+        buf_printf(out, " %s", semaphore_queue_word(change->queue));
+    if (change->has_default_ttl)
+        print_ms("default_ttl", change->default_ttl_ms, out);
+    if (change->has_max_ttl)
+        print_ms("max_ttl", change->max_ttl_ms, out);
+    if (change->has_grace)
+        print_ms("grace", change->grace_ms, out);
+    if (change->has_max_hold)
+        print_ms("max_hold", change->max_hold_ms, out);
+    if (change->has_note)
+        buf_printf(out, " note=%.*s", (int)change->note.length, change->note.data);
+    if (change->if_none_match)
+        buf_append_text(out, " if_none_match");
+    if (change->if_match)
+        buf_printf(out, " if_match=%llu", (unsigned long long)change->config_version);
+}
+
+static void print_request_step(const struct step *step, struct buf *out)
+{
+    buf_printf(out, "%s%s %s", step->stale ? "~" : "", operation_kind_word(step->kind), key_name(step->key).data);
+    for (unsigned i = 0; i < step->want_count; i++)
+        buf_printf(out, " %c:%lld", 'a' + (int)step->wants[i].semaphore, (long long)step->wants[i].count);
+    if (step->ttl.kind != TTL_ABSENT)
+        print_ms("ttl", step->ttl.kind == TTL_DURATION ? step->ttl.ms : -1, out);
+    if (step->owner)
+        buf_printf(out, " owner=%u", step->owner);
+}
+
+void step_print(const struct step *step, struct buf *out)
+{
+    if (step->kind != OP_SEMAPHORE_PUT && step->kind != OP_SEMAPHORE_RETIRE) {
+        print_request_step(step, out);
+        return;
+    }
+    buf_printf(out, "%s %c", step->kind == OP_SEMAPHORE_PUT ? "put" : "retire", 'a' + (int)step->semaphore);
+    print_change(&step->change, out);
+}
+
+void script_print(const struct script *script, struct buf *out)
+{
+    for (unsigned i = 0; i < script->count; i++) {
+        const struct step *step = &script->steps[i];
+        buf_printf(out, "%s%3u  ", step->new_batch ? "  --\n" : "", i);
+        step_print(step, out);
+        if (step->stale)
+            buf_printf(out, "   (locks %02x)", step->stale_locks);
+        if (step->moment.now && (i == 0 || memcmp(&step[-1].moment, &step->moment, sizeof step->moment) != 0))
+            buf_printf(out, "   (at %lld us, tick %lld, offset %lld, epoch %llu)",
+                       (long long)(step->moment.now - MODEL_START),
+                       (long long)(step->moment.clock.tick_at - MODEL_START), (long long)step->moment.clock.offset_us,
+                       (unsigned long long)step->moment.epoch);
+        buf_append_char(out, '\n');
+    }
+}
+
+static void print_permit(const struct model_permit *permit, struct buf *out)
+{
+    buf_printf(out, " %c=%llu", 'a' + (int)permit->semaphore, (unsigned long long)permit->token);
+    if (permit->slot_count == 0)
+        buf_printf(out, "x%lld", (long long)permit->count);
+    for (unsigned i = 0; i < permit->slot_count; i++)
+        buf_printf(out, "%s%u", i ? "," : "[", permit->slots[i]);
+    if (permit->slot_count)
+        buf_append_char(out, ']');
+}
+
+/* Deadlines count from the beginning of the script. */
+static void print_request(const struct model_request *request, struct buf *out)
+{
+    bool held = request->state == REQUEST_ACQUIRED;
+    buf_printf(out, " %s", held ? "ACQUIRED" : end_reason_word(request->end_reason));
+    for (unsigned i = 0; i < request->permit_count; i++)
+        print_permit(&request->permits[i], out);
+    if (held)
+        print_ms("ttl", request->ttl_ms, out);
+    print_ms("due", (request->due_at - MODEL_START) / US_PER_MS, out);
+    if (request->renewals)
+        buf_printf(out, " renewals=%u", request->renewals);
+    if (request->replays)
+        buf_printf(out, " replays=%u", request->replays);
+}
+
+void verdict_print(const struct verdict *verdict, struct buf *out)
+{
+    buf_append_text(out, permit_status_word(verdict->status));
+    buf_append_text(out, verdict->created ? " created" : "");
+    buf_append_text(out, verdict->replayed ? " replayed" : "");
+    buf_append_text(out, verdict->already_released ? " already_released" : "");
+    if (verdict->has_request)
+        print_request(&verdict->request, out);
+    if (verdict->has_semaphore)
+        buf_printf(out, " capacity=%lld in_use=%lld config=%llu", (long long)verdict->semaphore.capacity,
+                   (long long)verdict->in_use, (unsigned long long)verdict->semaphore.config_version);
+    for (unsigned i = 0; i < verdict->shortage_count; i++) {
+        const struct model_shortage *shortage = &verdict->shortages[i];
+        buf_printf(out, " %c:%lld+%lld>%lld", 'a' + (int)shortage->semaphore, (long long)shortage->in_use,
+                   (long long)shortage->requested, (long long)shortage->capacity);
+    }
+}
