@@ -38,17 +38,18 @@ static char *text_made(const char *format, const char *a, int b, int c)
 
 const struct database_address *fresh_address(void)
 {
-    static struct database_address address;
-    static int count;
+    enum { ADDRESSES_MAX = 16 };
+    static struct database_address addresses[ADDRESSES_MAX]; /* kept to the end: sessions point to them */
+    static size_t count;
     const char *directory = getenv(DIRECTORY_VARIABLE);
-    if (!directory)
-        fail("no shared server: run the executable by its own main");
-    address = (struct database_address){
+    if (!directory || count == ADDRESSES_MAX)
+        fail("no shared server (run the executable by its own main), or too many databases in one test");
+    addresses[count] = (struct database_address){
         .socket = text_made("%s/shared/mariadb.sock", directory, 0, 0),
         .user = text_made("%s", "root", 0, 0),
-        .database = text_made("%s_%d_%d", "test", (int)getpid(), count++),
+        .database = text_made("%s_%d_%d", "test", (int)getpid(), (int)count),
     };
-    return &address;
+    return &addresses[count++];
 }
 
 const struct database_address *fresh_database(void)
