@@ -4,12 +4,11 @@
  * that they arrive in. script_run() feeds it to plan_batch() on plain rows in memory, and to the model one operation
  * at a time in the order that core/plan.h promises, and says where the two part.
  *
- *     plan_model_reference.c   the model, written from docs/design.md and docs/protocol.md, not from plan.c
- *     plan_model_rows.c        the tables: what a batch reads, and its changes written the way SQL would
- *     plan_model_run.c         batches, put-backs, decision order, comparison
- *     plan_model_text.c        operations and outcomes as text, both ways
- *     plan_model_generate.c    seeded scripts
- *     plan_model.c             the generated test; plan_model_table.c: transcripts written by hand
+ *     plan_model_reference.c   the model: what docs/design.md and docs/protocol.md say; where they are silent, what
+ * plan.c does, and then a comment says so plan_model_rows.c        the tables: what a batch reads, and its changes
+ * written the way SQL would plan_model_run.c         batches, put-backs, decision order, comparison plan_model_text.c
+ * operations and outcomes as text, both ways plan_model_generate.c    seeded scripts plan_model.c             the
+ * generated test; plan_model_table.c: transcripts written by hand
  */
 #ifndef UNIT_PLAN_MODEL_H
 #define UNIT_PLAN_MODEL_H

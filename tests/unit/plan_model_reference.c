@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The model: semaphores, requests, permits and slots, one operation at a time, with nothing stored that can be
- * counted. It knows no batches, locks, versions or lower bounds. Where the documents leave something open, the comment
- * says what was taken.
+ * The model: semaphores, requests, permits and slots, one operation at a time, with nothing stored that can be counted.
+ * It knows no batches, locks, versions or lower bounds. "Open:" marks what the documents do not say; there it takes
+ * what plan.c does, so it proves nothing about it but that it does not depend on the batches.
  */
 #include <assert.h>
 
@@ -86,7 +86,7 @@ static bool ttl_is_allowed(struct ttl ttl, const struct limits *limits)
     return ttl.kind != TTL_UNLIMITED || limits->max_ttl_ms == INT64_MAX;
 }
 
-/* With a ttl the deadline and the grace; without one max_hold, which is nothing that a client was told: no grace. */
+/* With a ttl the deadline and the grace. Open: without one max_hold alone, as no client was told of it. */
 static utc_us due_at(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms)
 {
     if (ttl_ms == TTL_NONE)
@@ -120,7 +120,7 @@ static void acquire_again(struct model_request *request, const struct step *step
     answer_request(verdict, request);
 }
 
-/* The documents do not rank these: the first want (by name) that cannot be decides. */
+/* Open: the first want (by name) that cannot be decides; then the ttl; then room. */
 static enum permit_status want_possible(const struct model *model, const struct model_want *want)
 {
     const struct model_semaphore *semaphore = &model->semaphores[want->semaphore];
@@ -244,7 +244,8 @@ static void release(struct model *model, const struct step *step, const struct m
     answer_request(verdict, request);
 }
 
-/* "extends from now, never shortens"; grace is fixed at the grant, max_ttl and max_hold are those of now. */
+/* "extends from now, never shortens"; grace is fixed at the grant. Open: max_ttl and max_hold are those of now,
+ * and a ttl that is kept (none was said) is not held against a max_ttl that is smaller by now. */
 static void renew(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
@@ -299,7 +300,7 @@ static struct model_semaphore made_anew(const struct model_semaphore *old, const
         .max_ttl_ms = -1,
         .max_hold_ms = DEFAULT_MAX_HOLD_MS,
     };
-    /* Open in the documents: a max_ttl below the default of 10 minutes takes the default_ttl along if none is given. */
+    /* Open: a max_ttl below the default of 10 minutes takes the default_ttl along if none is given. */
     if (!change->has_default_ttl && change->has_max_ttl && change->max_ttl_ms != -1)
         made.default_ttl_ms = min_i64(made.default_ttl_ms, change->max_ttl_ms);
     return made;
@@ -325,6 +326,7 @@ static bool makes_sense(const struct model_semaphore *semaphore, const struct se
     return semaphore->max_ttl_ms == -1 || semaphore->default_ttl_ms <= semaphore->max_ttl_ms;
 }
 
+/* Open: the conditions are looked at before the content. */
 static void put(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
