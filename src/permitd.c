@@ -20,6 +20,7 @@
 #include "http/server.h"
 #include "http/service.h"
 #include "http/wire.h"
+#include "store/doctor.h"
 #include "store/embedded.h"
 #include "store/mysql_store.h"
 #include "store/schema.h"
@@ -311,22 +312,62 @@ static bool take_database(struct permitd *permitd)
     return true;
 }
 
-/* Connects once, so that a mistake in the address ends the start with a sentence, and brings the schema up to date. */
-static bool prepare_schema(struct permitd *permitd)
+/* Warnings go to the log, or all findings to standard output if somebody asked for them. */
+static void show_report(const struct permitd *permitd, const struct doctor_report *report)
+{
+    struct buf text;
+    buf_init(&text, 64 * 1024);
+    if (permitd->line.action == ACTION_CHECK) {
+        doctor_print(report, DOCTOR_OK, &text);
+        fputs(buf_text(&text), stdout);
+    } else {
+        for (size_t i = 0; i < report->count; i++)
+            if (report->findings[i].verdict == DOCTOR_WARN)
+                log_write(LOG_WARN, "a setting of the database", "check", report->findings[i].check, "finding",
+                          report->findings[i].sentence, NULL);
+    }
+    buf_release(&text);
+}
+
+/* P14: permitd does not serve on what would break a promise. */
+static enum permit_status examine_database(struct permitd *permitd, struct session *session)
+{
+    struct doctor_report report;
+    enum permit_status status = doctor_examine(session, NULL, &report);
+    if (status != PERMIT_OK) {
+        buf_printf(&permitd->message, "the database cannot be examined: %s", session_message(session));
+        return status;
+    }
+    show_report(permitd, &report);
+    if (!report.refusals)
+        return PERMIT_OK;
+    buf_append_text(&permitd->message, "the database is not safe to serve on:\n");
+    doctor_print(&report, DOCTOR_REFUSE, &permitd->message);
+    return PERMIT_DATABASE_UNAVAILABLE;
+}
+
+static enum permit_status prepare_session(struct permitd *permitd, struct session *session)
+{
+    enum permit_status status = session_connect(session);
+    if (status != PERMIT_OK) {
+        buf_append_text(&permitd->message, "the database at ");
+        database_address_print(permitd->address, &permitd->message);
+        buf_printf(&permitd->message, " cannot be used: %s", session_message(session));
+        return status;
+    }
+    status = schema_apply(session, permitd->address->database, &permitd->message);
+    return status == PERMIT_OK ? examine_database(permitd, session) : status;
+}
+
+/* Connects once, so that a mistake ends the start with a sentence; brings the schema up to date, looks for danger. */
+static bool prepare_database(struct permitd *permitd)
 {
     struct session *session = session_new(permitd->address, SESSION_ADMIN);
     if (!session) {
         buf_append_text(&permitd->message, "no memory");
         return false;
     }
-    enum permit_status status = session_connect(session);
-    if (status != PERMIT_OK) {
-        buf_append_text(&permitd->message, "the database at ");
-        database_address_print(permitd->address, &permitd->message);
-        buf_printf(&permitd->message, " cannot be used: %s", session_message(session));
-    } else {
-        status = schema_apply(session, permitd->address->database, &permitd->message);
-    }
+    enum permit_status status = prepare_session(permitd, session);
     session_free(session);
     return status == PERMIT_OK;
 }
@@ -435,7 +476,7 @@ static bool catch_signals(struct permitd *permitd)
 /* A port that is taken or an address that is refused is found before the database is started. */
 static bool start(struct permitd *permitd)
 {
-    return open_service(permitd) && take_database(permitd) && prepare_schema(permitd) && start_engine(permitd) &&
+    return open_service(permitd) && take_database(permitd) && prepare_database(permitd) && start_engine(permitd) &&
            catch_signals(permitd);
 }
 
@@ -475,7 +516,7 @@ static bool run(struct permitd *permitd)
     }
     session_thread_begin();
     bool started =
-        permitd->line.action == ACTION_CHECK ? take_database(permitd) && prepare_schema(permitd) : start(permitd);
+        permitd->line.action == ACTION_CHECK ? take_database(permitd) && prepare_database(permitd) : start(permitd);
     if (started && permitd->line.action == ACTION_SERVE)
         serve(permitd);
     stop(permitd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Starts the permitd that the tests share, runs them, stops it. A test finds it by its environment. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,22 @@ struct kit_permitd *own_permitd(const char *const *flags)
     return kit_permitd_start(&options);
 }
 
+char *kept(char *memory)
+{
+    static struct kept_memory {
+        struct kept_memory *older;
+        char *memory;
+    } * list;
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    struct kept_memory *entry = malloc(sizeof *entry);
+    cr_assert(memory && entry);
+    pthread_mutex_lock(&mutex);
+    *entry = (struct kept_memory){list, memory};
+    list = entry;
+    pthread_mutex_unlock(&mutex);
+    return memory;
+}
+
 const char *text(const char *format, ...)
 {
     char *made = NULL;
@@ -36,7 +53,7 @@ const char *text(const char *format, ...)
     va_start(arguments, format);
     cr_assert_geq(vasprintf(&made, format, arguments), 0);
     va_end(arguments);
-    return made;
+    return kept(made);
 }
 
 const char *fresh_name(const char *name)

@@ -272,7 +272,7 @@ Test(malformed, every_bad_request_is_refused_and_changes_nothing)
 
 static const char *padded(size_t bytes)
 {
-    char *body = malloc(bytes + 1);
+    char *body = kept(malloc(bytes + 1));
     memset(body, ' ', bytes);
     memcpy(body, "{\"ttl\":60}", 10);
     body[bytes] = '\0';

@@ -21,6 +21,8 @@ struct talk {
 struct talk talk_to(unsigned port);
 void talk_end(struct talk *talk);
 
+/* Memory from malloc that lives as long as the process; memory. */
+char *kept(char *memory);
 /* Formatted text, valid until the process ends. */
 const char *text(const char *format, ...) KIT_PRINTF(1, 2);
 /* "name-PID-N": nobody else uses it. */

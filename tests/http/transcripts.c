@@ -406,7 +406,7 @@ Test(batch, each_operation_is_decided_for_itself_and_answered_in_order)
 
 static const char *batch_of(int count)
 {
-    char *body = calloc(1, (size_t)count * 64 + 64);
+    char *body = kept(calloc(1, (size_t)count * 64 + 64));
     char *at = stpcpy(body, "{\"operations\":[");
     const char *prefix = fresh_name("b");
     for (int i = 0; i < count; i++)
