@@ -10,8 +10,8 @@
 
 #include "support.h"
 
-#define PORT_VARIABLE   "PERMIT_HTTP_TEST_PORT"
-#define SOCKET_VARIABLE "PERMIT_HTTP_TEST_SOCKET"
+#define PORT_VARIABLE      "PERMIT_HTTP_TEST_PORT"
+#define DIRECTORY_VARIABLE "PERMIT_HTTP_TEST_DIRECTORY"
 
 unsigned shared_port(void)
 {
@@ -20,11 +20,18 @@ unsigned shared_port(void)
     return (unsigned)strtoul(port, NULL, 10);
 }
 
+const char *shared_directory(void)
+{
+    const char *directory = getenv(DIRECTORY_VARIABLE);
+    cr_assert_not_null(directory);
+    return directory;
+}
+
 struct kit_permitd *own_permitd(const char *const *flags)
 {
     static int count;
     struct kit_permitd_options options = {
-        .database = text("mysql://root@/own_%d_%d?socket=%s", (int)getpid(), count++, getenv(SOCKET_VARIABLE)),
+        .database = text("mysql://root@/own_%d_%d?socket=%s/mariadb.sock", (int)getpid(), count++, shared_directory()),
         .flags = flags,
     };
     return kit_permitd_start(&options);
@@ -144,7 +151,7 @@ int main(int argc, char **argv)
 {
     struct kit_permitd *permitd = kit_permitd_start(NULL);
     setenv(PORT_VARIABLE, text("%u", permitd->port), 1);
-    setenv(SOCKET_VARIABLE, text("%s/mariadb.sock", permitd->data_dir), 1);
+    setenv(DIRECTORY_VARIABLE, permitd->data_dir, 1);
     struct criterion_test_set *tests = criterion_initialize();
     int result = 0;
     if (criterion_handle_args(argc, argv, true))

@@ -10,6 +10,7 @@
 
 /* The shared permitd. */
 unsigned shared_port(void);
+const char *shared_directory(void);
 /* Another permitd with flags of its own (NULL-terminated) on a database of its own in the shared MariaDB. */
 struct kit_permitd *own_permitd(const char *const *flags);
 

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* How permitd starts, refuses to start, and takes changed settings. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "support.h"
+
+/* permitd must end with status 1 and one sentence that has this part. */
+static void refuses(const struct kit_permitd_options *options, const char *part)
+{
+    struct kit_permitd *permitd = kit_permitd_spawn(options);
+    int status = kit_permitd_wait_end(permitd, 20000);
+    char *log = kit_read_file(permitd->log_path);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d: %s", status, log);
+    cr_assert(strstr(log, "permitd: ") && strstr(log, part), "no \"%s\" in: %s", part, log);
+    free(log);
+    kit_permitd_kill(permitd);
+}
+
+static void refuses_flags(const char *first, const char *second, const char *part)
+{
+    const char *flags[] = {first, second, NULL};
+    refuses(&(struct kit_permitd_options){.flags = flags}, part);
+}
+
+Test(start, mistakes_end_it_with_a_sentence, .timeout = 60)
+{
+    refuses_flags("--no-such-setting", "1", "is not a setting");
+    refuses_flags("--workers", "none", "--workers");
+    refuses_flags("--workers", "0", "from 1 to 64");
+    refuses_flags("--request-timeout", "5y", "--request-timeout");
+    refuses_flags("--log-level", "loud", "--log-level");
+    refuses_flags("--database", "mysql://root@/x", "exclude each other");
+    refuses_flags("--config", "/no/such/file", "cannot be opened");
+    refuses_flags("--listen", "0.0.0.0:0", "--insecure");
+    refuses_flags("--listen", "[::]:0", "--insecure");
+    refuses_flags("--listen", "localhost", "listen must be");
+    refuses_flags("--listen", "127.0.0.1:70000", "listen must be");
+    refuses(&(struct kit_permitd_options){.database = "nonsense"}, "mysql://");
+    refuses(&(struct kit_permitd_options){.database = "mysql://root@127.0.0.1:1/x"}, "cannot be used");
+    refuses(&(struct kit_permitd_options){.listen = text("127.0.0.1:%u", shared_port())},
+            "another program has the port");
+}
+
+Test(start, a_data_directory_serves_one_permitd, .timeout = 60)
+{
+    refuses(&(struct kit_permitd_options){.data_dir = shared_directory()}, "in use by another permitd");
+}
+
+Test(start, other_addresses_are_served_if_that_is_wanted, .timeout = 60)
+{
+    static const char *const flags[] = {"--listen", "0.0.0.0:0", "--insecure", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 200, "GET", "/healthz", NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+static void write_file(const char *path, const char *content)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs(content, file);
+    fclose(file);
+}
+
+static bool remembers_eight_days(void *context)
+{
+    struct talk *talk = context;
+    say(talk, 200, "GET", "/healthz", NULL);
+    return number_of(talk, "retention_ms") == 8LL * 86400 * 1000;
+}
+
+Test(start, sighup_takes_what_may_change, .timeout = 60)
+{
+    char *path = kit_path("permitd.ini");
+    const char *flags[] = {"--config", path, NULL};
+    write_file(path, "retention = 9d\nworkers = 1\n");
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 200, "GET", "/healthz", NULL);
+    cr_assert_eq(number_of(&talk, "retention_ms"), 9LL * 86400 * 1000);
+    write_file(path, "retention = nonsense\n");
+    kill(permitd->pid, SIGHUP);
+    kit_sleep_ms(100);
+    say(&talk, 200, "GET", "/healthz", NULL);
+    cr_assert_eq(number_of(&talk, "retention_ms"), 9LL * 86400 * 1000, "a mistake in the file was taken");
+    write_file(path, "retention = 8d\nworkers = 3\n");
+    kill(permitd->pid, SIGHUP);
+    cr_assert(kit_wait_until(remembers_eight_days, &talk, 5000));
+    char *log = kit_read_file(permitd->log_path);
+    cr_assert(strstr(log, "not loaded again"), "%s", log);
+    cr_assert(strstr(log, "workers"), "nobody is told that workers needs a restart: %s", log);
+    free(log);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+    free(path);
+}
