@@ -142,11 +142,9 @@ static const struct check checks[] = {
     {"force_recovery", V_FORCE_RECOVERY, {"0"}, NULL, DOCTOR_REFUSE,
      "the server was started to rescue data, not to serve; start it with innodb_force_recovery = 0"},
     {"galera", V_WSREP_ON, {"OFF", "0"}, NULL, DOCTOR_REFUSE,
-     "several nodes may write, which is tested but not promised; if all permitd use one node, start with "
-     "--unsafe-multi-writer"},
+     "several nodes may write, and for that nothing is promised; use a server that is the only one to take writes"},
     {"group_replication", V_SINGLE_PRIMARY, {"ON", "1"}, NULL, DOCTOR_REFUSE,
-     "several members may write, which is tested but not promised; use single-primary mode, or start with "
-     "--unsafe-multi-writer"},
+     "several members may write, and for that nothing is promised; SELECT group_replication_switch_to_single_primary_mode()"},
     {"global_sql_mode", V_SQL_MODE, {0}, sql_mode_is_strict, DOCTOR_WARN,
      "permitd sets its own; but others who write here by hand get wrong values stored in silence"
      SET_GLOBAL("sql_mode = 'STRICT_TRANS_TABLES'")},

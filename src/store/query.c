@@ -17,14 +17,7 @@ enum {
 
 #define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
 
-/* Walks permit_state, which ends in the primary key: the first entry is the smallest live token. MIN() would read them
- * all. */
-#define FLOOR_OF_S                                                                                                     \
-    "COALESCE((SELECT f.id FROM permit f FORCE INDEX (permit_state) WHERE f.semaphore_id=s.id AND f.state=1"           \
-    " ORDER BY f.id LIMIT 1),s.next_permit_id)"
-
-#define ALL_OF_SEMAPHORE                                                                                               \
-    "SELECT " ROW_SEMAPHORE_COLUMNS "," FLOOR_OF_S " FROM semaphore s FORCE INDEX (semaphore_name) "
+#define ALL_OF_SEMAPHORE "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR " FROM semaphore s FORCE INDEX (semaphore_name) "
 
 /* --- running and reading --- */
 
@@ -438,7 +431,7 @@ enum permit_status query_requests(struct session *session, const struct request_
 static void fence_floor_sql(struct buf *sql, uint32_t slot)
 {
     if (slot == 0)
-        buf_append_text(sql, FLOOR_OF_S);
+        buf_append_text(sql, ROW_FLOOR);
     else
         buf_printf(sql,
                    "COALESCE((SELECT l.permit_id FROM slot l WHERE l.semaphore_id=s.id AND l.number=%u),"

@@ -27,6 +27,14 @@
 /* Of `permit` p. */
 #define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots"
 
+/*
+ * The floor of `semaphore` s: its smallest live token, or the next one. Walks permit_state, which ends in the primary
+ * key: the first entry is it. MIN() would read them all, 240 ms with a million holders.
+ */
+#define ROW_FLOOR                                                                                                      \
+    "COALESCE((SELECT f.id FROM permit f FORCE INDEX (permit_state) WHERE f.semaphore_id=s.id AND f.state=1"           \
+    " ORDER BY f.id LIMIT 1),s.next_permit_id)"
+
 enum { ROW_REQUEST_COUNT = 15, ROW_PERMIT_COUNT = 4 };
 
 struct row_reader {
