@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_SIZE = 128, BODY_SIZE = 512 };
+enum { PATH_SIZE = 128, BODY_SIZE = 512, COMPLAINTS_MAX = 5 };
 
 void caller_init(struct caller *caller, struct world *world, unsigned number)
 {
@@ -173,6 +173,17 @@ static void start_call(struct caller *caller, unsigned at, const struct request 
                         request->body[0] ? request->body : NULL);
 }
 
+/* What the server says for itself; the history keeps only the status. */
+static void show_fault(struct world *world, const struct request *request, const struct call *call,
+                       const struct reply *reply)
+{
+    if (call->status < 500 || world->complaints >= COMPLAINTS_MAX ||
+        atomic_fetch_add(&world->complaints, 1) >= COMPLAINTS_MAX)
+        return;
+    fprintf(stderr, "%s %s after %lld ms: %d %.400s\n", request->method, request->path,
+            (long long)(call->answered_us - call->sent_us) / 1000, call->status, reply->body);
+}
+
 static enum call_says finish_call(struct caller *caller, unsigned at, const struct request *request, struct call *call)
 {
     struct reply reply;
@@ -180,6 +191,7 @@ static enum call_says finish_call(struct caller *caller, unsigned at, const stru
     call->answered_us = kit_now_us();
     call->status = reply.status;
     call->says = says(call->kind, &reply);
+    show_fault(caller->world, request, call, &reply);
     if (call->says == SAYS_HELD)
         read_shares(&caller->world->facts, reply.body, call);
     history_add(&caller->history, call);
