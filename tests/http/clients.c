@@ -293,3 +293,52 @@ Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 60)
     talk_end(&talk);
     kit_permitd_kill(permitd);
 }
+
+/* --- a database that hangs --- */
+
+static pid_t database_of(const struct kit_permitd *permitd)
+{
+    char *pid = kit_read_file(text("%s/mariadb.pid", permitd->data_dir));
+    cr_assert_not_null(pid);
+    pid_t number = (pid_t)atoi(pid);
+    free(pid);
+    cr_assert_gt(number, 1);
+    return number;
+}
+
+static bool is_served(void *context)
+{
+    struct talk *talk = context;
+    reply_release(&talk->reply);
+    return kit_http_post(&talk->http, "/v1/requests", "{\"external_id\":\"late\",\"permits\":[{\"semaphore\":\"s\"}]}",
+                         &talk->reply) &&
+           talk->reply.status / 100 == 2;
+}
+
+Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 60)
+{
+    static const char *const flags[] = {"--request-timeout", "1s", NULL};
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":1}");
+    pid_t database = database_of(permitd);
+    kill(database, SIGSTOP);
+    static const char *const calls[][3] = {
+        {"POST", "/v1/requests", "{\"external_id\":\"late\",\"permits\":[{\"semaphore\":\"s\"}]}"},
+        {"POST", "/v1/batch", "{\"operations\":[{\"op\":\"release\",\"external_id\":\"other\"}]}"},
+        {"GET", "/v1/semaphores/s", NULL},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        int64_t start = kit_now_us();
+        say(&talk, 503, calls[i][0], calls[i][1], calls[i][2]);
+        cr_assert_lt(kit_now_us() - start, 2000000);
+        cr_assert_gt(number_of(&talk, "retry_after_ms"), 0);
+    }
+    say(&talk, 200, "GET", "/healthz", NULL);
+    kill(database, SIGCONT);
+    cr_assert(kit_wait_until(is_served, &talk, 20000), "%d: %s", talk.reply.status, talk.reply.body);
+    say(&talk, 200, "GET", "/v1/semaphores/s", NULL);
+    cr_assert_eq(number_of(&talk, "in_use"), 1);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
