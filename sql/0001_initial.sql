@@ -13,7 +13,7 @@ CREATE TABLE semaphore (
   version BIGINT UNSIGNED NOT NULL DEFAULT 1         COMMENT '+1 with every change; the compare-and-set',
   config_version BIGINT UNSIGNED NOT NULL DEFAULT 1  COMMENT '+1 when an operator changes it; the ETag',
   next_due_at DATETIME(6) NULL                       COMMENT 'lower bound of the earliest deadline among its holders',
-  first_free INT UNSIGNED NOT NULL DEFAULT 1         COMMENT 'lower bound of the lowest free slot; slotted only',
+  first_free INT UNSIGNED NOT NULL DEFAULT 1         COMMENT 'lower bound of the lowest free slot; 0: the capacity shrank and slots above it may be held',
   default_ttl_ms BIGINT NOT NULL                     COMMENT 'ttl of a request that names none',
   max_ttl_ms BIGINT NULL                             COMMENT 'longest ttl allowed; NULL: any, also none at all',
   grace_ms BIGINT NOT NULL DEFAULT 0                 COMMENT 'permitd waits this much longer than it told the client',
@@ -64,7 +64,7 @@ CREATE TABLE slot (
   number INT UNSIGNED NOT NULL               COMMENT 'from 1 up',
   label VARBINARY(255) NULL                  COMMENT 'such as A1',
   permit_id BIGINT UNSIGNED NULL             COMMENT 'permit.id that holds it; NULL: free',
-  last_permit_id BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'the last token granted on it',
+  last_permit_id BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'the last token that a batch left it with',
   retired TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '1: above the capacity, not granted any more',
   PRIMARY KEY (semaphore_id, number),
   UNIQUE KEY slot_label (semaphore_id, label)

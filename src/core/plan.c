@@ -12,6 +12,7 @@ struct slot_pool {
     uint32_t *numbers;
     size_t count;
     uint32_t unread; /* no free slot that was not read lies below this */
+    bool whole;      /* every free slot in service is here */
 };
 
 /* One external_id of the batch: its row, if there is one, and whether an operation on it had to be put back. */
@@ -138,17 +139,20 @@ static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t
 }
 
 /*
- * first_free stays a lower bound of the lowest free slot that can be granted. A full semaphore has none, which saves
- * the next batch a walk along rows that are all held.
+ * first_free stays a lower bound of the lowest free slot. A full semaphore has none, which saves the next batch a walk
+ * along rows that are all held; but not while slots that a smaller capacity put out of service may be held
+ * (FIRST_FREE_SHRUNK): they count in in_use, and a slot in service may be free all the same. That is over when every
+ * unit that is free is a slot.
  */
 static void settle_first_free(struct semaphore *semaphore, const struct slot_pool *pool)
 {
+    int64_t room = semaphore->capacity - semaphore->in_use;
+    if (semaphore->first_free == FIRST_FREE_SHRUNK && !(pool->whole && (int64_t)pool->count == room))
+        return;
     uint32_t bound = pool->unread;
     if (pool->count && pool->numbers[0] < bound)
         bound = pool->numbers[0];
-    if (semaphore->in_use >= semaphore->capacity)
-        bound = (uint32_t)semaphore->capacity + 1;
-    semaphore->first_free = bound;
+    semaphore->first_free = room > 0 ? bound : (uint32_t)semaphore->capacity + 1;
 }
 
 static void free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit)
@@ -159,8 +163,6 @@ static void free_slots(struct planner *planner, struct semaphore_image *image, c
         record_slot(planner, permit->semaphore_id, number, 0);
         if (number <= image->semaphore->capacity)
             pool_push(pool, number);
-        else
-            pool->unread = 1; /* a retired slot: a unit is free, and nobody knows how far down its slot lies */
     }
     settle_first_free(image->semaphore, pool);
 }
@@ -242,7 +244,8 @@ static enum permit_status put_back(struct planner *planner, struct outcome *outc
     for (size_t i = 0; i < permit_count; i++)
         needs[count++] = key->request->permits[i].semaphore_id;
     for (size_t i = 0; i < operation->want_count; i++)
-        needs[count++] = operation->wants[i].semaphore_id;
+        if (operation->wants[i].semaphore_id) /* 0: there is no such semaphore */
+            needs[count++] = operation->wants[i].semaphore_id;
     outcome->put_back = true;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = ids_unique(needs, count);
@@ -666,12 +669,14 @@ static void follow_capacity(struct semaphore_image *image, int64_t before)
     struct semaphore *semaphore = image->semaphore;
     if (semaphore->kind != KIND_SLOTTED || semaphore->capacity == before)
         return;
-    semaphore->first_free = 1;
+    if (semaphore->first_free != FIRST_FREE_SHRUNK)
+        semaphore->first_free = 1;
     if (semaphore->capacity > before) {
         image->slots_from = (uint32_t)before + 1;
         image->slots_to = (uint32_t)semaphore->capacity;
     } else {
         image->retire_from = (uint32_t)semaphore->capacity + 1;
+        semaphore->first_free = semaphore->in_use ? FIRST_FREE_SHRUNK : 1;
     }
 }
 
@@ -842,6 +847,7 @@ static enum permit_status fill_pools(struct planner *planner)
             memcpy(pool->numbers, read->numbers, read->count * sizeof *pool->numbers);
         pool->count = read->count; /* ascending is a heap already */
         pool->unread = unread_from(&view->semaphores[i], read);
+        pool->whole = read->complete && view->semaphores[i].first_free <= 1;
         moves += held;
     }
     planner->slots = arena_array(planner->arena, moves + moves_of_acquires(planner), sizeof *planner->slots);

@@ -98,7 +98,7 @@ struct outcome {
     enum permit_status status;
     bool put_back;                     /* not decided: run it again with `needs` locked as well; status means nothing */
     bool created;                      /* acquire: 201; PUT: 201 */
-    bool replayed;                     /* acquire: the row was there when this batch read it */
+    bool replayed;                     /* acquire: the key had its grant before this operation */
     bool already_released;             /* release */
     const struct request *request;     /* as this operation left it; NULL if the answer asserts none */
     const struct semaphore *semaphore; /* PUT: as it is now */

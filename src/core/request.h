@@ -41,6 +41,9 @@ const char *semaphore_queue_word(enum semaphore_queue queue);
 const char *request_state_word(enum request_state state);
 const char *end_reason_word(enum end_reason reason);
 
+/* The capacity has shrunk, and slots above it may still be held. */
+enum { FIRST_FREE_SHRUNK = 0 };
+
 /* A row of `semaphore`. */
 struct semaphore {
     uint64_t id;
@@ -53,7 +56,7 @@ struct semaphore {
     uint64_t version;
     uint64_t config_version;
     utc_us next_due_at;  /* served time; NEVER: no holder has a deadline */
-    uint32_t first_free; /* a lower bound of the lowest free slot; slotted only */
+    uint32_t first_free; /* a lower bound of the lowest free slot, or FIRST_FREE_SHRUNK; slotted only */
     int64_t default_ttl_ms;
     int64_t max_ttl_ms; /* -1: no maximum */
     int64_t grace_ms;
