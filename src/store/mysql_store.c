@@ -7,7 +7,7 @@
 
 #include "core/served_time.h"
 #include "store/batch.h"
-#include "store/sql_text.h"
+#include "store/rows.h"
 
 /* A batch in text: 500 requests with the longest names and slot lists stay below. */
 enum { SQL_MAX_BYTES = 16 * 1024 * 1024, SCRATCH_CHUNK = 64 * 1024, SCRATCH_LIMIT = 16 * 1024 * 1024 };
@@ -60,14 +60,9 @@ static enum permit_status finish(struct mysql_store *mysql, enum permit_status s
 
 /* --- step 0 -------------------------------------------------------------------------------------------------- */
 
-/* Walks permit_state: the first live token, or the next one. */
-#define FLOOR_OF_S                                                                                                     \
-    "COALESCE((SELECT MIN(p.id) FROM permit p FORCE INDEX (permit_state) WHERE p.semaphore_id=s.id AND p.state=1),"    \
-    "s.next_permit_id)"
-
 static void names_sql(const struct resolve *resolve, struct buf *sql)
 {
-    buf_append_text(sql, "SELECT s.name,s.id,s.kind," FLOOR_OF_S
+    buf_append_text(sql, "SELECT s.name,s.id,s.kind," ROW_FLOOR
                          " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name IN (''");
     for (size_t i = 0; i < resolve->name_count; i++) {
         buf_append_char(sql, ',');
@@ -211,7 +206,7 @@ static enum permit_status floors(struct store *store, const uint64_t *semaphore_
 {
     struct mysql_store *mysql = mysql_store_of(store);
     buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql, "SELECT s.id," FLOOR_OF_S " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
+    buf_append_text(&mysql->sql, "SELECT s.id," ROW_FLOOR " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
     sql_ids(&mysql->sql, semaphore_ids, count);
     buf_append_text(&mysql->sql, ")");
     memset(ret_floors, 0, count * sizeof *ret_floors);
