@@ -64,8 +64,9 @@ struct cli {
     struct cli_options options;
     char **words; /* behind the verb; for `run` the command, closed by NULL */
     int word_count;
-    struct permit_client *client;
-    fd_set inherited; /* the descriptors that were open when we started */
+    struct permit_client_options server;
+    struct permit_client *client; /* of that server */
+    fd_set inherited;             /* the descriptors that were open when we started */
 };
 
 struct verb {

@@ -22,6 +22,7 @@
 enum {
     RUN_TTL_MS = 30000,
     KILL_AFTER_MS = 5000,
+    LOST_RELEASE_MS = 2000,
     GROUP_POLL_US = 20000,
     EXIT_NOT_FOUND = 127,
     EXIT_NOT_EXECUTABLE = 126
@@ -251,15 +252,26 @@ static bool ended_by_server(const struct permit_request *request)
     return request->already_released && request->end_reason && strcmp(request->end_reason, "released") != 0;
 }
 
+/* What is lost has most likely ended, and whoever waits for us is not kept waiting for it: one short try. */
+static void release_lost(const struct run *run)
+{
+    struct permit_client_options options = run->cli->server;
+    struct permit_client *client;
+    options.timeout_ms = LOST_RELEASE_MS;
+    options.retry_ms = -1;
+    if (permit_client_new(&options, &client))
+        return;
+    (void)permit_release(client, run->request->external_id, NULL);
+    permit_client_free(client);
+}
+
 static void release(struct run *run)
 {
     struct permit_request *after = NULL;
-    char key[256];
-    (void)snprintf(key, sizeof(key), "%s", run->request->external_id);
-    if (permit_release(run->cli->client, key, &after)) {
+    if (permit_release(run->cli->client, run->request->external_id, &after)) {
         (void)cli_complain(0, "the permit could not be given back, and ends with its ttl: %s",
                            permit_client_message(run->cli->client));
-    } else if (ended_by_server(after) && !run->lost) {
+    } else if (ended_by_server(after)) {
         (void)cli_complain(0, "the permit was lost before the command ended: %s", after->end_reason);
         run->lost = true;
     }
@@ -355,7 +367,10 @@ static int hold(struct run *run)
         code = run_command(run);
     permit_renewer_stop(run->renewer);
     look_for_loss(run);
-    release(run);
+    if (run->lost)
+        release_lost(run);
+    else
+        release(run);
     if (run->lost && !goes_on_when_lost(run))
         code = CLI_LOST;
     if (given->verbose)

@@ -139,9 +139,9 @@ static int with_client(struct cli *cli)
 {
     const char *url = cli->options.url ? cli->options.url : getenv("PERMITD_URL");
     const char *token = cli->options.token ? cli->options.token : getenv("PERMITD_TOKEN");
-    struct permit_client_options options = {
+    cli->server = (struct permit_client_options){
         .url = url && *url ? url : NULL, .token = token, .retry_ms = retry_ms(cli->verb)};
-    enum permit_status status = permit_client_new(&options, &cli->client);
+    enum permit_status status = permit_client_new(&cli->server, &cli->client);
     if (status == PERMIT_INVALID)
         return cli_complain(CLI_USAGE, "%s: expected http://HOST:PORT", url);
     if (status)

@@ -94,20 +94,32 @@ static mono_us wait_end(int64_t wait_ms)
     return wait_ms >= (NEVER - now) / US_PER_MS ? NEVER : now + wait_ms * US_PER_MS;
 }
 
+static bool is_of_another(const struct permit_request *request)
+{
+    return request->replayed && !request->answer_lost;
+}
+
+/* At least half of its ttl is left. */
+static bool is_fresh(const struct permit_request *request)
+{
+    return request->held_until_us - clock_mono() >= request->ttl_ms * US_PER_MS / 2;
+}
+
 /*
- * An answer that took longer than the ttl proves nothing, although the server, whose time began later, still holds the
- * permit for us: one renewal settles it. A replay without a lost answer is somebody else's, and not ours to renew.
+ * An answer that took long proves little, although the server, whose time began later, holds the permit for us still:
+ * one renewal settles it. What is somebody else's is not ours to renew.
  */
 static enum permit_status prove(struct permit_client *client, struct permit_request *request)
 {
     struct permit_request *renewed = NULL;
-    if ((request->replayed && !request->answer_lost) || request->held_until_us > clock_mono())
+    if (is_of_another(request) || is_fresh(request))
         return PERMIT_OK;
     enum permit_status status = permit_renew(client, request->external_id, 0, &renewed);
     if (!status)
         request->held_until_us = renewed->held_until_us;
     permit_request_free(renewed);
-    return status;
+    bool ended = status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST;
+    return !ended && clock_mono() < request->held_until_us ? PERMIT_OK : status;
 }
 
 static enum permit_status take_grant(struct permit_client *client, const struct effort *effort,

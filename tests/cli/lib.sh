@@ -50,7 +50,6 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 dead() { gone "$1" || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 between() { [ "$1" -ge "$2" ] && [ "$1" -le "$3" ]; }
 in_use() { "$permitctl" --json semaphore get "$1" | jq -e ".in_use == $2" >/dev/null; }
-holder_of() { "$permitctl" --json holders "$1" | jq -r '.holders[0].external_id // empty'; }
 now_ms() { date +%s%3N; }
 
 # ---- permitd ----

@@ -206,7 +206,7 @@ static void a_grant_is_read_whole(void)
 static void a_lost_answer_is_asked_for_again(void)
 {
     SCRIPT(script, {CUT, 0, NULL, "\"ttl\":\"900ms\""}, {ANSWER, 500, PROBLEM("internal", ""), NULL},
-           {ANSWER, 200, GRANT("true", "200"), NULL});
+           {ANSWER, 200, GRANT("true", "900"), NULL});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
     check(acquire(client, 0, &request) == PERMIT_OK, "a lost answer is asked for again");
@@ -222,7 +222,7 @@ static void a_lost_answer_is_asked_for_again(void)
 static void a_replay_without_a_lost_answer_is_not_ours(void)
 {
     SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":100"), NULL},
-           {ANSWER, 200, GRANT("true", "200"), NULL});
+           {ANSWER, 200, GRANT("true", "900"), NULL});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
     check(acquire(client, 5000, &request) == PERMIT_OK && request->replayed && !request->answer_lost,
@@ -395,7 +395,7 @@ static void an_answer_later_than_the_ttl_is_renewed(void)
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
     check(acquire(client, 0, &request) == PERMIT_OK && request->held_until_us / 1000 > now_ms() + 200,
-          "a grant that proves nothing any more is renewed first");
+          "a grant that proves little any more is renewed first");
     permit_request_free(request);
     permit_client_free(client);
     check(script_end(&script), "by one renewal");
