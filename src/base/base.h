@@ -50,6 +50,14 @@ static inline int bytes_compare(struct bytes a, struct bytes b)
     return order ? order : (a.length > b.length) - (a.length < b.length);
 }
 
+/* For qsort: uint64_t, ascending. */
+static inline int compare_u64(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a;
+    uint64_t right = *(const uint64_t *)b;
+    return (left > right) - (left < right);
+}
+
 static inline int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;

@@ -35,13 +35,6 @@ static enum permit_status ask_store(struct worker *worker, const struct run *run
     return status == PERMIT_OK ? store_resolve(worker->store, resolve, &worker->arena) : status;
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a;
-    uint64_t right = *(const uint64_t *)b;
-    return (left > right) - (left < right);
-}
-
 /* Ids for all wants of an acquire; the first name that is unknown otherwise. Engine's mutex held. */
 static bool learn_wants(struct engine *engine, struct op *op, const struct resolve_name *names,
                         struct bytes *ret_unknown)
@@ -55,7 +48,7 @@ static bool learn_wants(struct engine *engine, struct op *op, const struct resol
         gates_learn(&engine->queue.gates, names[i].ret_id, names[i].name, names[i].ret_kind, names[i].ret_floor);
         operation->wants[i].semaphore_id = ids[i] = names[i].ret_id;
     }
-    qsort(ids, operation->want_count, sizeof *ids, compare_ids);
+    qsort(ids, operation->want_count, sizeof *ids, compare_u64);
     ret_unknown->data = NULL;
     return queue_set_gates(&engine->queue, op, ids, operation->want_count);
 }

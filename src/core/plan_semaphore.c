@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* Decides what operators do to a semaphore: create, change, revive, retire. */
+#include "core/planner.h"
+
+static struct semaphore_image *find_by_name(struct planner *planner, struct bytes name)
+{
+    for (size_t i = 0; i < planner->view->semaphore_count; i++)
+        if (bytes_equal(planner->images[i].semaphore->name, name))
+            return &planner->images[i];
+    return NULL;
+}
+
+/* A name that was never used, as PUT finds it before it applies the body. */
+static struct semaphore_image *new_image(struct planner *planner, const struct operation *operation)
+{
+    struct semaphore *semaphore = arena_alloc(planner->arena, sizeof *semaphore);
+    if (!semaphore)
+        return NULL;
+    *semaphore = (struct semaphore){
+        .id = planner->ids.next++,
+        .name = operation->semaphore,
+        .kind = operation->change.has_kind ? operation->change.kind : KIND_SLOTTED,
+        .next_permit_id = 1,
+        .retired_at = NEVER,
+        .next_due_at = NEVER,
+    };
+    struct semaphore_image *image = &planner->images[planner->image_count++];
+    *image = (struct semaphore_image){.semaphore = semaphore, .insert = true};
+    return image;
+}
+
+static void reset_settings(struct semaphore *semaphore)
+{
+    semaphore->queue = QUEUE_BACKFILL;
+    semaphore->default_ttl_ms = DEFAULT_TTL_MS;
+    semaphore->max_ttl_ms = -1;
+    semaphore->grace_ms = 0;
+    semaphore->max_hold_ms = DEFAULT_MAX_HOLD_MS;
+    semaphore->paused_reason = semaphore->note = (struct bytes){0};
+    semaphore->retired_at = NEVER;
+}
+
+static void apply_settings(struct semaphore *semaphore, const struct semaphore_change *change, bool fresh)
+{
+    if (change->has_capacity)
+        semaphore->capacity = change->capacity;
+    if (change->has_queue)
+        semaphore->queue = change->queue;
+    if (change->has_max_ttl)
+        semaphore->max_ttl_ms = change->max_ttl_ms;
+    if (change->has_default_ttl)
+        semaphore->default_ttl_ms = change->default_ttl_ms;
+    else if (fresh && semaphore->max_ttl_ms >= 0)
+        semaphore->default_ttl_ms = min_i64(semaphore->default_ttl_ms, semaphore->max_ttl_ms);
+    if (change->has_grace)
+        semaphore->grace_ms = change->grace_ms;
+    if (change->has_max_hold)
+        semaphore->max_hold_ms = change->max_hold_ms;
+    if (change->has_note)
+        semaphore->note = change->note;
+}
+
+static const char *settings_refusal(const struct semaphore *semaphore, const struct semaphore_change *change)
+{
+    if (change->has_kind && change->kind != semaphore->kind)
+        return "kind never changes";
+    if (semaphore->kind == KIND_SLOTTED && semaphore->capacity > SLOTS_MAX_CAPACITY)
+        return "capacity is at most 65536 for a slotted semaphore; \"kind\":\"counted\" takes more";
+    if (semaphore->max_ttl_ms >= 0 && semaphore->default_ttl_ms > semaphore->max_ttl_ms)
+        return "default_ttl is longer than max_ttl";
+    return NULL;
+}
+
+/* Slot rows follow the capacity: missing ones are made, those above it go out of service (their holders keep them). */
+static void follow_capacity(struct semaphore_image *image, int64_t before)
+{
+    struct semaphore *semaphore = image->semaphore;
+    if (semaphore->kind != KIND_SLOTTED || semaphore->capacity == before)
+        return;
+    if (semaphore->first_free != FIRST_FREE_SHRUNK)
+        semaphore->first_free = 1;
+    if (semaphore->capacity > before) {
+        image->slots_from = (uint32_t)before + 1;
+        image->slots_to = (uint32_t)semaphore->capacity;
+    } else {
+        image->retire_from = (uint32_t)semaphore->capacity + 1;
+        semaphore->first_free = semaphore->in_use ? FIRST_FREE_SHRUNK : 1;
+    }
+}
+
+static const char *put_event(const struct semaphore_image *image, bool revived)
+{
+    if (image->insert)
+        return "created";
+    if (revived)
+        return "revived";
+    return image->capacity_before != image->semaphore->capacity ? "capacity" : NULL;
+}
+
+/* If-Match and If-None-Match, before anything is touched. `exists`: in service now. */
+static const char *precondition_refusal(const struct semaphore_change *change, const struct semaphore *exists)
+{
+    if (change->if_none_match && exists)
+        return "the semaphore exists already";
+    if (change->if_match && !(exists && exists->config_version == change->config_version))
+        return "the semaphore's config_version is another one";
+    return NULL;
+}
+
+enum permit_status plan_put(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+{
+    const struct semaphore_change *change = &operation->change;
+    struct semaphore_image *image = find_by_name(planner, operation->semaphore);
+    bool in_service = image && image->semaphore->retired_at == NEVER;
+    const char *refusal = precondition_refusal(change, in_service ? image->semaphore : NULL);
+    if (refusal) {
+        outcome_refuse(outcome, PERMIT_VERSION_MISMATCH, refusal);
+        return PERMIT_OK;
+    }
+    if (!in_service && !change->has_capacity) {
+        outcome_refuse(outcome, PERMIT_INVALID, "capacity is needed to create a semaphore");
+        return PERMIT_OK;
+    }
+    bool revived = image && !in_service;
+    if (!image)
+        image = new_image(planner, operation);
+    if (!image)
+        return PERMIT_NO_MEMORY;
+    struct semaphore *semaphore = image->semaphore;
+    struct semaphore before = *semaphore;
+    if (!in_service)
+        reset_settings(semaphore);
+    apply_settings(semaphore, change, !in_service);
+    refusal = settings_refusal(semaphore, change);
+    if (refusal) {
+        *semaphore = before;
+        outcome_refuse(outcome, PERMIT_INVALID, refusal);
+        return PERMIT_OK;
+    }
+    image_touch(image);
+    semaphore->config_version++;
+    image->settings = true;
+    image->capacity_before = before.capacity;
+    image->event = put_event(image, revived);
+    follow_capacity(image, before.capacity);
+    outcome->created = !in_service;
+    outcome->semaphore = semaphore;
+    return PERMIT_OK;
+}
+
+enum permit_status plan_retire(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+{
+    struct semaphore_image *image = find_by_name(planner, operation->semaphore);
+    if (!image || image->semaphore->retired_at != NEVER) {
+        outcome_refuse(outcome, PERMIT_UNKNOWN_SEMAPHORE, NULL);
+    } else if (image->semaphore->in_use > 0) {
+        outcome_refuse(outcome, PERMIT_IN_USE, "permits of the semaphore are held; release them first");
+    } else {
+        image_touch(image);
+        image->semaphore->config_version++;
+        image->semaphore->retired_at = planner->now;
+        image->settings = true;
+        image->capacity_before = image->semaphore->capacity;
+        image->event = "retired";
+        outcome->semaphore = image->semaphore;
+    }
+    return PERMIT_OK;
+}

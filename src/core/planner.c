@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* Images of locked rows, the pools of free slots, and the ways an outcome ends. */
+#include "core/planner.h"
+
+#include <stdlib.h>
+
+/* --- locked semaphores --------------------------------------------------------------------------------------- */
+
+/* The image of a locked semaphore, or NULL: not locked, or no such row. */
+struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id)
+{
+    size_t low = 0;
+    size_t high = planner->view->semaphore_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (planner->images[middle].semaphore->id < semaphore_id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool found = low < planner->view->semaphore_count && planner->images[low].semaphore->id == semaphore_id;
+    return found ? &planner->images[low] : NULL;
+}
+
+struct slot_pool *planner_pool(struct planner *planner, const struct semaphore_image *image)
+{
+    return &planner->pools[image - planner->images];
+}
+
+void image_touch(struct semaphore_image *image)
+{
+    if (!image->changed)
+        image->semaphore->version++;
+    image->changed = true;
+}
+
+bool planner_holds_all(struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (!planner_image(planner, request->permits[i].semaphore_id))
+            return false;
+    return true;
+}
+
+/* --- slots --------------------------------------------------------------------------------------------------- */
+
+static void pool_push(struct slot_pool *pool, uint32_t number)
+{
+    size_t at = pool->count++;
+    for (; at > 0 && pool->numbers[(at - 1) / 2] > number; at = (at - 1) / 2)
+        pool->numbers[at] = pool->numbers[(at - 1) / 2];
+    pool->numbers[at] = number;
+}
+
+static uint32_t pool_pop(struct slot_pool *pool)
+{
+    uint32_t lowest = pool->numbers[0];
+    uint32_t moved = pool->numbers[--pool->count];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < pool->count; at = child) {
+        if (child + 1 < pool->count && pool->numbers[child + 1] < pool->numbers[child])
+            child++;
+        if (pool->numbers[child] >= moved)
+            break;
+        pool->numbers[at] = pool->numbers[child];
+    }
+    pool->numbers[at] = moved;
+    return lowest;
+}
+
+static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t permit_id)
+{
+    planner->slots[planner->slot_count++] = (struct slot_change){semaphore_id, number, permit_id};
+}
+
+/*
+ * first_free stays a lower bound of the lowest free slot. A full semaphore has none, which saves the next batch a walk
+ * along rows that are all held; but not while slots that a smaller capacity put out of service may be held
+ * (FIRST_FREE_SHRUNK): they count in in_use, and a slot in service may be free all the same. That is over when every
+ * unit that is free is a slot.
+ */
+static void settle_first_free(struct semaphore *semaphore, const struct slot_pool *pool)
+{
+    int64_t room = semaphore->capacity - semaphore->in_use;
+    if (semaphore->first_free == FIRST_FREE_SHRUNK && !(pool->whole && (int64_t)pool->count == room))
+        return;
+    uint32_t bound = pool->unread;
+    if (pool->count && pool->numbers[0] < bound)
+        bound = pool->numbers[0];
+    semaphore->first_free = room > 0 ? bound : (uint32_t)semaphore->capacity + 1;
+}
+
+void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit)
+{
+    struct slot_pool *pool = planner_pool(planner, image);
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
+        uint32_t number = permit->slots.numbers[i];
+        record_slot(planner, permit->semaphore_id, number, 0);
+        if (number <= image->semaphore->capacity)
+            pool_push(pool, number);
+    }
+    settle_first_free(image->semaphore, pool);
+}
+
+/* Takes the lowest free slots for a permit. The caller has seen that the pool has enough. */
+bool planner_take_slots(struct planner *planner, struct semaphore_image *image, struct permit *permit)
+{
+    struct slot_pool *pool = planner_pool(planner, image);
+    permit->slots.numbers = arena_array(planner->arena, (size_t)permit->count, sizeof(uint32_t));
+    if (!permit->slots.numbers)
+        return false;
+    permit->slots.count = (uint32_t)permit->count;
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
+        permit->slots.numbers[i] = pool_pop(pool);
+        record_slot(planner, permit->semaphore_id, permit->slots.numbers[i], permit->token);
+    }
+    settle_first_free(image->semaphore, pool);
+    return true;
+}
+
+/* --- outcomes ------------------------------------------------------------------------------------------------ */
+
+void outcome_refuse(struct outcome *outcome, enum permit_status status, const char *detail)
+{
+    outcome->status = status;
+    outcome->detail = detail;
+}
+
+/* The row as it is now: a later operation of the batch may change it again. */
+enum permit_status outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request)
+{
+    struct request *copy = arena_alloc(planner->arena, sizeof *copy);
+    if (!copy)
+        return PERMIT_NO_MEMORY;
+    *copy = *request;
+    outcome->request = copy;
+    return PERMIT_OK;
+}
+
+/*
+ * An answer that asserts a row which it does not change otherwise still writes: InnoDB shows a commit to others before
+ * it is durable, and an answer from a bare read could be undone by a crash.
+ */
+enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key)
+{
+    key->request->replays++;
+    key->changed = true;
+    return outcome_assert(planner, outcome, key->request);
+}
+
+/* Sorts, and drops what is there twice; returns the new count. */
+static size_t ids_unique(uint64_t *ids, size_t count)
+{
+    size_t unique = 0;
+    qsort(ids, count, sizeof *ids, compare_u64);
+    for (size_t i = 0; i < count; i++)
+        if (unique == 0 || ids[unique - 1] != ids[i])
+            ids[unique++] = ids[i];
+    return unique;
+}
+
+/* The operation comes back with every semaphore that it and its key's row need; later ones on the key follow it. */
+enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
+                                    const struct operation *operation)
+{
+    size_t permit_count = key->request ? key->request->permit_count : 0;
+    uint64_t *needs = arena_array(planner->arena, permit_count + operation->want_count, sizeof *needs);
+    if (!needs)
+        return PERMIT_NO_MEMORY;
+    size_t count = 0;
+    for (size_t i = 0; i < permit_count; i++)
+        needs[count++] = key->request->permits[i].semaphore_id;
+    for (size_t i = 0; i < operation->want_count; i++)
+        if (operation->wants[i].semaphore_id) /* 0: there is no such semaphore */
+            needs[count++] = operation->wants[i].semaphore_id;
+    outcome->put_back = true;
+    outcome->needs = key->needs = needs;
+    outcome->need_count = key->need_count = ids_unique(needs, count);
+    return PERMIT_OK;
+}
