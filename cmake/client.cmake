@@ -35,6 +35,8 @@ add_custom_command(
   COMMAND_EXPAND_LISTS VERBATIM)
 add_custom_target(permit_static ALL DEPENDS ${archive})
 
+# Relative, so that `cmake --install --prefix` needs no other file.
+file(RELATIVE_PATH pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/permit.pc.in ${CMAKE_BINARY_DIR}/permit.pc @ONLY)
 
 install(TARGETS permit_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
