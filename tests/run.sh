@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 # Builds permitd with warnings as errors and runs its tests; the last line is `N passed, N failed`.
 #
-#     tests/run.sh [--preset NAME] [SUITE ...]
+#     tests/run.sh [--preset NAME] [--permitd NAME] [SUITE ...]
 #
-# Without names: all suites of the table below. --preset asan or tsan: under the sanitizers (CMakePresets.json). Installs
-# what is missing with scripts/packages.sh. Needs no server that it does not start itself. Output of each suite:
-# BUILD/test-logs/SUITE.log.
+# Without names: all suites of the table below. --preset asan: everything under that sanitizer (CMakePresets.json).
+# --permitd tsan: the suites as they are, but the permitd that they start is that of another preset (Criterion cannot be
+# run under the thread sanitizer). Installs what is missing with scripts/packages.sh. Needs no server that it does not
+# start itself. Output of each suite: BUILD/test-logs/SUITE.log.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -29,17 +30,23 @@ quickstart   exit       180  examples/quickstart.sh
 '
 
 usage() {
-    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
     exit 64
 }
 
 preset=release
+permitd=
 chosen=()
 while [ $# -gt 0 ]; do
     case "$1" in
     --preset)
         [ $# -gt 1 ] || usage
         preset=$2
+        shift
+        ;;
+    --permitd)
+        [ $# -gt 1 ] || usage
+        permitd=$2
         shift
         ;;
     -*) usage ;;
@@ -50,10 +57,10 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-case "$preset" in
-release) build=$PWD/build ;;
-*) build=$PWD/build-$preset ;;
-esac
+# The directory that CMakePresets.json gives a preset.
+directory() { [ "$1" = release ] && echo "$PWD/build" || echo "$PWD/build-$1"; }
+
+build=$(directory "$preset")
 export PERMIT_BUILD=$build # for the suites that are scripts
 logs=$build/test-logs
 
@@ -78,10 +85,11 @@ prepare() {
     fi
 }
 
+# configure PRESET: quickstart.sh makes build/ without tests.
 configure() {
     local generator=()
-    [ -f "$build/CMakeCache.txt" ] || generator=(-G Ninja)
-    cmake --preset "$preset" -DPERMIT_TESTS=ON "${generator[@]}"
+    [ -f "$(directory "$1")/CMakeCache.txt" ] || generator=(-G Ninja)
+    cmake --preset "$1" -DPERMIT_TESTS=ON "${generator[@]}"
 }
 
 # number_before WORD FILE: N of the last "N WORD" in the last line of FILE that has one.
@@ -125,9 +133,9 @@ run_suite() {
     shift 3
     local command=("${@//\{bin\}/$build/tests}")
     command=("${command[@]//\{build\}/$build}")
-    [ "$how" != criterion ] || command+=(--color=never --ascii)
+    [ "$how" != criterion ] || command+=(--color=never)
     local log=$logs/$name.log started=$SECONDS status=0 note=''
-    timeout -k 10 "$seconds" "${command[@]}" >"$log" 2>&1 </dev/null || status=$?
+    LC_ALL=C timeout -k 10 "$seconds" "${command[@]}" >"$log" 2>&1 </dev/null || status=$?
     count "$how" "$log" "$status"
     case "$status" in
     124 | 137) note=", not done after $seconds s" ;;
@@ -145,8 +153,14 @@ run_suite() {
 
 mkdir -p "$logs"
 prepare packages scripts/packages.sh test
-prepare configure configure
+prepare configure configure "$preset"
 prepare build cmake --build "$build" -j 2
+if [ -n "$permitd" ]; then
+    prepare configure-permitd configure "$permitd"
+    prepare build-permitd cmake --build "$(directory "$permitd")" -j 2 --target permitd
+    PERMIT_PERMITD=$(directory "$permitd")/permitd
+    export PERMIT_PERMITD # tests/lib and tests/cli start this one
+fi
 
 while read -r name how seconds command; do
     [ -n "$name" ] || continue

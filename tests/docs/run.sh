@@ -66,6 +66,26 @@ broken_links() {
 # The part of config.md that permitd prints.
 written_settings() { sed -n '/<!-- settings: begin/,/<!-- settings: end/p' docs/config.md | sed '1d;$d'; }
 
+# The commands of README.md's minute of curl, against a permitd of our own. Prints the status of each answer.
+minute() {
+    local directory permitd url
+    directory=$(mktemp -d) || return 1
+    "$build/permitd" --data-dir "$directory/data" --listen 127.0.0.1:0 >"$directory/out" 2>"$directory/err" &
+    permitd=$!
+    for ((tries = 0; tries < 300; tries++)); do
+        url=$(sed -n 's/^permitd: listening on //p' "$directory/out")
+        [ -z "$url" ] && kill -0 $permitd 2>/dev/null || break
+        sleep 0.1
+    done
+    [ -n "$url" ] || cat "$directory/err"
+    sed -n '/minute: begin/,/minute: end/p' README.md | sed -n '/^```sh/,/^```/p' | grep -v '^```' |
+        sed "s|localhost:7070|$url|; s|^curl |curl -s -o /dev/null -w '%{http_code} ' |" >"$directory/commands"
+    bash "$directory/commands"
+    kill $permitd
+    wait $permitd || echo "permitd ended with $?"
+    rm -rf "$directory"
+}
+
 check "openapi.json is JSON of OpenAPI 3.1" jq -e '.openapi | startswith("3.1")' $api
 check "every \$ref of openapi.json leads somewhere" nothing "$(dangling_references)"
 check "operationIds are unique" nothing "$(jq -r '.paths[][] | .operationId? // empty' $api 2>/dev/null | sort | uniq -d)"
@@ -77,6 +97,9 @@ check "each problem has the status it has in the code" \
 check "links between documents lead somewhere" nothing "$(broken_links)"
 check "config.md is what permitd --print-config-markdown prints" \
     same_lines "$(written_settings)" "$("$build/permitd" --print-config-markdown)"
+
+check "the minute of curl in README.md is answered as it says" \
+    same_lines "$(minute)" "201 201 200 423 200 200 200 200 "
 
 echo "docs: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]
