@@ -92,6 +92,13 @@ struct exchange {
     struct connection *connection;
 };
 
+/* Empty, for one request; NULL: no memory. */
+struct exchange *exchange_new(struct service *service) MUST_CHECK;
+/* Empty again, for the next request; keeps the usual amount of memory. */
+void exchange_clear(struct exchange *exchange);
+/* Accepts NULL. */
+void exchange_free(struct exchange *exchange);
+
 /* The answer is complete: hands the exchange back to the loop. From an engine's thread. */
 void exchange_finish(struct exchange *exchange);
 /*

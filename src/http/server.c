@@ -20,17 +20,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/uuid.h"
+#include "http/address.h"
 #include "http/problem.h"
 #include "http/service.h"
 #include "http/write.h"
 
 enum {
-    TICK_MS = 100,        /* how late a deadline may be noticed */
-    ARENA_CHUNK = 4096,   /* holds a usual request */
-    ARENA_MAX = 64 << 20, /* a list of 1,000 requests with all their slots */
-    ANSWER_MAX = 64 << 20,
-    ANSWER_KEEP = 64 * 1024, /* a recycled exchange does not keep more */
-    FREE_MAX = 4096,         /* recycled exchanges kept */
+    TICK_MS = 100,   /* how late a deadline may be noticed */
+    FREE_MAX = 4096, /* recycled exchanges kept */
     BACKLOG = 4096,
     MAX_SIGNALS = 4,
     DATE_SIZE = 40,
@@ -92,40 +89,14 @@ struct server {
 
 /* --- exchanges ---------------------------------------------------------------------------------------------------- */
 
-static struct exchange *exchange_new(struct server *server)
+static struct exchange *exchange_take(struct server *server)
 {
     struct exchange *exchange = server->free_exchanges;
-    if (exchange) {
-        server->free_exchanges = exchange->next;
-        server->free_count--;
-        return exchange;
-    }
-    exchange = calloc(1, sizeof *exchange);
     if (!exchange)
-        return NULL;
-    exchange->service = server->settings.service;
-    arena_init(&exchange->arena, ARENA_CHUNK, ARENA_MAX);
-    buf_init(&exchange->answer.body, ANSWER_MAX);
-    buf_init(&exchange->pieces, ANSWER_MAX);
-    pthread_mutex_init(&exchange->mutex, NULL);
-    list_init(&exchange->node);
+        return exchange_new(server->settings.service);
+    server->free_exchanges = exchange->next;
+    server->free_count--;
     return exchange;
-}
-
-static void exchange_free(struct exchange *exchange)
-{
-    arena_release(&exchange->arena);
-    buf_release(&exchange->answer.body);
-    buf_release(&exchange->pieces);
-    pthread_mutex_destroy(&exchange->mutex);
-    free(exchange);
-}
-
-static void buf_recycle(struct buf *buf)
-{
-    if (buf->capacity > ANSWER_KEEP)
-        buf_release(buf);
-    buf_clear(buf);
 }
 
 /* Nobody refers to it any more. */
@@ -136,11 +107,7 @@ static void exchange_recycle(struct server *server, struct exchange *exchange)
         exchange_free(exchange);
         return;
     }
-    arena_clear(&exchange->arena);
-    buf_recycle(&exchange->answer.body);
-    buf_recycle(&exchange->pieces);
-    exchange->request = NULL;
-    exchange->connection = NULL;
+    exchange_clear(exchange);
     exchange->next = server->free_exchanges;
     server->free_exchanges = exchange;
     server->free_count++;
@@ -174,16 +141,6 @@ const char *exchange_header(const struct exchange *exchange, const char *name, u
     if (ret_times)
         *ret_times = times;
     return value;
-}
-
-bool exchange_commit_sent(struct exchange *exchange)
-{
-    if (!exchange->batch)
-        return exchange->part_count && atomic_load(&exchange->first.op.commit_sent);
-    for (size_t i = 0; i < exchange->part_count; i++)
-        if (atomic_load(&exchange->batch[i].op.commit_sent))
-            return true;
-    return false;
 }
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
@@ -527,15 +484,6 @@ static void exchange_begin(struct server *server, struct exchange *exchange, str
     exchange->connection = connection;
     connection->exchange = exchange;
     make_id(server, exchange->id);
-    exchange->answer.http_status = 200;
-    exchange->answer.content_type = "application/json";
-    exchange->answer.allow = NULL;
-    exchange->answer.etag[0] = '\0';
-    exchange->answer.retry_after_ms = 0;
-    exchange->batch = NULL;
-    exchange->part_count = 0;
-    memset(exchange->parts, 0, sizeof exchange->parts);
-    memset(exchange->values, 0, sizeof exchange->values);
     exchange->deadline = connection->since + server->settings.request_timeout_ms * US_PER_MS;
     exchange->method = method_of(request);
     take_uri(exchange);
@@ -585,7 +533,7 @@ static void on_request(struct evhttp_request *request, void *context)
     struct server *server = context;
     struct evhttp_connection *evcon = evhttp_request_get_connection(request);
     struct connection *connection = connection_of(server, evhttp_connection_get_bufferevent(evcon));
-    struct exchange *exchange = connection ? exchange_new(server) : NULL;
+    struct exchange *exchange = connection ? exchange_take(server) : NULL;
     if (!exchange) {
         evhttp_send_error(request, HTTP_SERVUNAVAIL, NULL);
         return;
@@ -753,85 +701,15 @@ static void on_accept_error(struct evconnlistener *listener, void *context)
     evconnlistener_disable(listener);
 }
 
-static bool address_is_loopback(const struct sockaddr *address)
-{
-    if (address->sa_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
-    return address->sa_family == AF_INET &&
-           ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
-}
-
-/* "127.0.0.1:7070" or "[::1]:0". */
-static bool parse_address(const char *text, struct sockaddr_storage *address, int *ret_length)
-{
-    char host[64];
-    char *end;
-    const char *colon = strrchr(text, ':');
-    size_t length = colon ? (size_t)(colon - text) : 0;
-    unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
-    bool bracketed = length > 2 && text[0] == '[' && colon[-1] == ']';
-    if (!colon || length >= sizeof host || colon[1] < '0' || colon[1] > '9' || *end || port > UINT16_MAX)
-        return false;
-    snprintf(host, sizeof host, "%.*s", (int)(bracketed ? length - 2 : length), text + bracketed);
-    struct sockaddr_in *in = (struct sockaddr_in *)address;
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)address;
-    memset(address, 0, sizeof *address);
-    if (bracketed) {
-        in6->sin6_family = AF_INET6;
-        in6->sin6_port = htons((uint16_t)port);
-        *ret_length = sizeof *in6;
-        return evutil_inet_pton(AF_INET6, host, &in6->sin6_addr) == 1;
-    }
-    in->sin_family = AF_INET;
-    in->sin_port = htons((uint16_t)port);
-    *ret_length = sizeof *in;
-    return evutil_inet_pton(AF_INET, host, &in->sin_addr) == 1;
-}
-
-static bool parse_listen(const struct server_settings *settings, struct sockaddr_storage *address, int *ret_length,
-                         struct buf *message)
-{
-    if (!parse_address(settings->listen, address, ret_length)) {
-        buf_printf(message, "listen must be ADDRESS:PORT with a numeric address, such as 127.0.0.1:7070, not %s",
-                   settings->listen);
-        return false;
-    }
-    if (!settings->any_address && !address_is_loopback((struct sockaddr *)address)) {
-        buf_printf(message,
-                   "listen is %s: there are no credentials yet, so only a loopback address such as 127.0.0.1:7070 is "
-                   "served; --insecure serves any address to anybody",
-                   settings->listen);
-        return false;
-    }
-    return true;
-}
-
-static void note_url(struct server *server)
-{
-    struct sockaddr_storage address;
-    socklen_t length = sizeof address;
-    char host[64] = "?";
-    getsockname(evconnlistener_get_fd(server->listener), (struct sockaddr *)&address, &length);
-    if (address.ss_family == AF_INET6) {
-        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&address;
-        evutil_inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host);
-        snprintf(server->url, sizeof server->url, "http://[%s]:%u", host, ntohs(in6->sin6_port));
-    } else {
-        struct sockaddr_in *in = (struct sockaddr_in *)&address;
-        evutil_inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
-        snprintf(server->url, sizeof server->url, "http://%s:%u", host, ntohs(in->sin_port));
-    }
-}
-
 static bool open_listener(struct server *server, struct buf *message)
 {
     struct sockaddr_storage address;
-    int length;
-    if (!parse_listen(&server->settings, &address, &length, message))
+    socklen_t length;
+    if (!address_parse(server->settings.listen, server->settings.any_address, &address, &length, message))
         return false;
     server->listener = evconnlistener_new_bind(server->base, NULL, NULL,
                                                LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE,
-                                               BACKLOG, (struct sockaddr *)&address, length);
+                                               BACKLOG, (struct sockaddr *)&address, (int)length);
     if (!server->listener) {
         buf_printf(message, "cannot listen on %s: %s%s", server->settings.listen, strerror(errno),
                    errno == EADDRINUSE ? "; another program has the port" : "");
@@ -840,7 +718,7 @@ static bool open_listener(struct server *server, struct buf *message)
     /* On Linux the accepted sockets inherit it. */
     int on = 1;
     setsockopt(evconnlistener_get_fd(server->listener), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    note_url(server);
+    address_url(evconnlistener_get_fd(server->listener), server->url, sizeof server->url);
     return true;
 }
 
@@ -994,6 +872,7 @@ void server_free(struct server *server)
     if (!server)
         return;
     server->stopping = true;
+    outbox_drain(server);
     if (server->http)
         evhttp_free(server->http); /* with the listener; tells us of the connections it knows */
     else if (server->listener)
