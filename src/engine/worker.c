@@ -133,14 +133,14 @@ static size_t collect_gates(const struct run *run, struct gate **ret_gates)
     return count;
 }
 
-/* As many free slots as the newcomers ask of it; none if it is counted. */
-static int64_t slots_wanted(const struct run *run, const struct gate *gate)
+/* As many free slots as the newcomers ask of it. */
+static int64_t slots_wanted(const struct run *run, uint64_t semaphore_id)
 {
     int64_t wanted = 0;
-    for (size_t i = 0; i < run->count && gate->kind != KIND_COUNTED; i++) {
+    for (size_t i = 0; i < run->count; i++) {
         const struct operation *operation = run->ops[i]->operation;
         for (size_t j = 0; j < operation->want_count; j++)
-            if (operation->wants[j].semaphore_id == gate->id)
+            if (operation->wants[j].semaphore_id == semaphore_id)
                 wanted += min_i64(operation->wants[j].count, SLOTS_MAX_COUNT);
     }
     return min_i64(wanted, SLOTS_MAX_CAPACITY);
@@ -161,10 +161,14 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
         return store_lock(worker->store, &set, &worker->arena, &run->view);
     }
     set.semaphore_count = collect_gates(run, gates);
+    pthread_mutex_lock(&worker->engine->mutex);
     for (size_t i = 0; i < set.semaphore_count; i++) {
         ids[i] = gates[i]->id;
-        slots[i] = slots_wanted(run, gates[i]);
+        slots[i] = gates[i]->kind == KIND_COUNTED ? 0 : 1;
     }
+    pthread_mutex_unlock(&worker->engine->mutex);
+    for (size_t i = 0; i < set.semaphore_count; i++)
+        slots[i] = slots[i] ? slots_wanted(run, ids[i]) : 0;
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
     return store_lock(worker->store, &set, &worker->arena, &run->view);

@@ -41,7 +41,10 @@ static enum permit_status report(struct mysql_store *mysql, enum permit_status s
 static enum permit_status reconnect(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return report(mysql, session_connect(mysql->session));
+    enum permit_status status = session_connect(mysql->session);
+    if (status == PERMIT_OK) /* a packet that the server would refuse is not sent: the batch is then split */
+        mysql->sql.max = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session) - 1);
+    return report(mysql, status);
 }
 
 /* Sends what is in mysql->sql; the caller reads results and calls session_finish. */
