@@ -28,7 +28,7 @@ struct acquire_form {
 
 /* One table for both ways: `op` first, which only a batch has, and `wait` last, which a batch has not. */
 static const struct wire_member acquire_members[] = {
-    /* name          type         required offset                                    given min max choices expected */
+    /* name, type, required, value, given, min, max, choices, expected */
     {"op", WIRE_TEXT, true, offsetof(struct acquire_form, op), 0, 0, 64, NULL, "a text"},
     {"external_id", WIRE_KEY, false, offsetof(struct acquire_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
     {"owner", WIRE_KEY, false, offsetof(struct acquire_form, owner), 0, 0, 0, NULL, KEY_EXPECTED},

@@ -33,7 +33,7 @@ static const enum semaphore_queue queues[] = {QUEUE_BACKFILL, QUEUE_FIFO};
 enum { NOTE_MAX = 1000 };
 
 static const struct wire_member put_members[] = {
-    /* name    type   required  value  given  min  max  choices  expected */
+    /* name, type, required, value, given, min, max, choices, expected */
     {"capacity", WIRE_INTEGER, false, CHANGE(capacity), CHANGE(has_capacity), 0, COUNTED_MAX_CAPACITY, NULL,
      "a whole number from 0 to 65536 (slotted) or 9007199254740991 (counted)"},
     {"kind", WIRE_CHOICE, false, offsetof(struct put_form, kind), CHANGE(has_kind), 0, 0, kind_words,
