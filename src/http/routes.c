@@ -25,17 +25,19 @@ enum { KIB = 1024, USUAL_BODY = 256 * KIB };
  */
 /* clang-format off */
 static const struct route routes[] = {
-    /* method       path                                   handler            body             query parameters */
+    /* method        path                                   handler            body             query parameters */
     {METHOD_POST,    "/v1/requests",                        request_acquire,   USUAL_BODY,      {NULL}},
     {METHOD_DELETE,  "/v1/requests/{external_id}",          request_release,   0,               {NULL}},
     {METHOD_POST,    "/v1/requests/{external_id}/renew",    request_renew,     USUAL_BODY,      {NULL}},
     {METHOD_POST,    "/v1/batch",                           request_batch,     SERVER_MAX_BODY, {NULL}},
     {METHOD_GET,     "/v1/requests/{external_id}",          request_get,       0,               {NULL}},
-    {METHOD_GET,     "/v1/requests",                        request_list,      0,               {"owner", "semaphore", "state", "after", "limit"}},
+    {METHOD_GET,     "/v1/requests",                        request_list,      0,
+                                                                {"owner", "semaphore", "state", "after", "limit"}},
     {METHOD_GET,     "/v1/semaphores/{semaphore}",          semaphore_get,     0,               {NULL}},
     {METHOD_GET,     "/v1/semaphores/{semaphore}/fence",    semaphore_fence,   0,               {"token", "slot"}},
     {METHOD_GET,     "/v1/semaphores/{semaphore}/holders",  semaphore_holders, 0,               {"after", "limit"}},
-    {METHOD_GET,     "/v1/semaphores",                      semaphore_list,    0,               {"prefix", "after", "limit"}},
+    {METHOD_GET,     "/v1/semaphores",                      semaphore_list,    0,
+                                                                {"prefix", "after", "limit"}},
     {METHOD_PUT,     "/v1/semaphores/{semaphore}",          semaphore_put,     USUAL_BODY,      {NULL}},
     {METHOD_DELETE,  "/v1/semaphores/{semaphore}",          semaphore_retire,  0,               {NULL}},
     {METHOD_GET,     "/healthz",                            ops_health,        0,               {NULL}},
