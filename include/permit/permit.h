@@ -143,6 +143,7 @@ struct permit_acquire_options {
 };
 
 /*
+ * A grant whose answer took more than half of the ttl is renewed before it is handed out.
  * PERMIT_NO_CAPACITY or PERMIT_PAUSED: not within the wait; nothing is held. The message names what is in the way. The
  * caller frees the request with permit_request_free.
  */
@@ -174,9 +175,9 @@ struct permit_renewer_options {
     int64_t every_ms; /* 0: a third of the ttl (10 min without one) */
     /*
      * Called at most once, on the renewer's thread: the server says that it has ended (PERMIT_ENDED,
-     * PERMIT_UNKNOWN_REQUEST), or held_until_us has passed without a successful renewal (the status of the last try).
-     * From then on the caller must not act as a holder. Must not call permit_renewer_stop. message is valid during the
-     * call.
+     * PERMIT_UNKNOWN_REQUEST), or held_until_us has passed without a successful renewal (the status of the last try;
+     * PERMIT_OUTCOME_UNKNOWN: there was none in time). From then on the caller must not act as a holder. Must not call
+     * permit_renewer_stop. message is valid during the call.
      */
     void (*lost)(void *context, enum permit_status status, const char *message);
     void *context;

@@ -42,6 +42,13 @@ static void lose(struct permit_renewer *renewer, enum permit_status status, cons
         renewer->options.lost(renewer->options.context, status, message);
 }
 
+/* Its time is over by our clock; `status`: of the last try, if there was one in time. */
+static void lose_proof(struct permit_renewer *renewer, enum permit_status status)
+{
+    const char *message = permit_client_message(renewer->client);
+    lose(renewer, status, *message ? message : "this process was stopped for too long to renew it");
+}
+
 /* One renewal; on success held_until moves on. *ret_sent: when it began. */
 static enum permit_status renew_once(struct permit_renewer *renewer, mono_us *ret_sent)
 {
@@ -87,7 +94,7 @@ static void *renewer_run(void *context)
     unsigned failures = 0;
     while (sleep_until(renewer, next)) {
         if (!permit_renewer_holds(renewer)) {
-            lose(renewer, status, failures ? permit_client_message(renewer->client) : "stopped for too long to renew");
+            lose_proof(renewer, failures ? status : PERMIT_OUTCOME_UNKNOWN);
             break;
         }
         status = renew_once(renewer, &sent);
