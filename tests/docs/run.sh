@@ -98,6 +98,14 @@ check "links between documents lead somewhere" nothing "$(broken_links)"
 check "config.md is what permitd --print-config-markdown prints" \
     same_lines "$(written_settings)" "$("$build/permitd" --print-config-markdown)"
 
+# Suites that CMake builds and run.sh does not run.
+forgotten_suites() {
+    grep -hoE 'permit_test\([a-z_]+ ' tests/*/CMakeLists.txt | sed 's/permit_test(//' | while read -r suite; do
+        grep -qE "/$suite\$" tests/run.sh || echo "$suite"
+    done
+}
+
+check "tests/run.sh runs every suite that is built" nothing "$(forgotten_suites)"
 check "the minute of curl in README.md is answered as it says" \
     same_lines "$(minute)" "201 201 200 423 200 200 200 200 "
 
