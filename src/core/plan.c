@@ -249,7 +249,15 @@ static int compare_slots(const void *a, const void *b)
     return order ? order : (left->order > right->order) - (left->order < right->order);
 }
 
-/* A slot may have been freed and granted again: only its last image counts. */
+static bool same_slot(const struct slot_change *a, const struct slot_change *b)
+{
+    return a->semaphore_id == b->semaphore_id && a->number == b->number;
+}
+
+/*
+ * A slot may have moved several times: only its last image counts, and none at all if it was granted first (so it was
+ * free) and is free again.
+ */
 static enum permit_status collect_slots(struct planner *planner, struct changes *changes)
 {
     size_t count = planner->slot_count;
@@ -260,11 +268,12 @@ static enum permit_status collect_slots(struct planner *planner, struct changes 
     for (size_t i = 0; i < count; i++)
         sorted[i] = (struct ordered_slot){planner->slots[i], i};
     qsort(sorted, count, sizeof *sorted, compare_slots);
-    for (size_t i = 0; i < count; i++) {
-        bool last = i + 1 == count || sorted[i + 1].change.semaphore_id != sorted[i].change.semaphore_id ||
-                    sorted[i + 1].change.number != sorted[i].change.number;
-        if (last)
-            changes->slots[changes->slot_count++] = sorted[i].change;
+    for (size_t first = 0, next; first < count; first = next) {
+        for (next = first + 1; next < count && same_slot(&sorted[first].change, &sorted[next].change);)
+            next++;
+        bool was_free = sorted[first].change.permit_id != 0;
+        if (!was_free || sorted[next - 1].change.permit_id)
+            changes->slots[changes->slot_count++] = sorted[next - 1].change;
     }
     return PERMIT_OK;
 }

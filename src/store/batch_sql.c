@@ -432,19 +432,23 @@ static int64_t value_ended_at(const struct request *request)
     return request->ended_at;
 }
 
-/* A column of permit_request that an operation may change. */
+/*
+ * A column of permit_request that an operation may change. Counters are raised, not set: a tombstone has no semaphore
+ * whose lock would keep another permitd from counting at the same time.
+ */
 static const struct {
     const char *assign;
     int64_t (*value)(const struct request *request);
     void (*write)(struct buf *sql, int64_t value);
+    bool counter;
 } columns[] = {
-    {",end_reason=", value_end_reason, buf_append_i64},
-    {",ttl_ms=", value_ttl_ms, sql_ms_or_null},
-    {",due_at=", value_due_at, sql_time},
-    {",confirmed_at=", value_confirmed_at, sql_time},
-    {",renewals=", value_renewals, buf_append_i64},
-    {",replays=", value_replays, buf_append_i64},
-    {",ended_at=", value_ended_at, sql_ended},
+    {",end_reason=", value_end_reason, buf_append_i64, false},
+    {",ttl_ms=", value_ttl_ms, sql_ms_or_null, false},
+    {",due_at=", value_due_at, sql_time, false},
+    {",confirmed_at=", value_confirmed_at, sql_time, false},
+    {",renewals=renewals+", value_renewals, buf_append_i64, true},
+    {",replays=replays+", value_replays, buf_append_i64, true},
+    {",ended_at=", value_ended_at, sql_ended, false},
 };
 
 /* A row to update, with the columns that differ from what was read, as bits. */
@@ -452,6 +456,13 @@ struct row_update {
     const struct request_change *change;
     unsigned differing;
 };
+
+/* What is written: the new value, or by how much it rises. */
+static int64_t written_value(const struct request_change *change, size_t column)
+{
+    int64_t value = columns[column].value(change->request);
+    return columns[column].counter ? value - columns[column].value(change->before) : value;
+}
 
 static unsigned differing_columns(const struct request_change *change)
 {
@@ -475,7 +486,7 @@ static int compare_updates(const struct row_update *left, const struct row_updat
         order = compare_i64(left->change->request->state, right->change->request->state);
     for (size_t i = 0; i < ARRAY_LENGTH(columns) && !order; i++)
         if (left->differing & 1u << i)
-            order = compare_i64(columns[i].value(left->change->request), columns[i].value(right->change->request));
+            order = compare_i64(written_value(left->change, i), written_value(right->change, i));
     return order;
 }
 
@@ -501,7 +512,7 @@ static void set_request_sql(const struct row_update *update, struct guard *guard
         if (!(update->differing & 1u << i))
             continue;
         buf_append_text(sql, columns[i].assign);
-        columns[i].write(sql, columns[i].value(request));
+        columns[i].write(sql, written_value(update->change, i));
     }
 }
 

@@ -192,6 +192,54 @@ Test(contract, an_unknown_key_gets_a_tombstone)
     cr_assert_eq(number_of(eye, "SELECT end_reason FROM permit_request WHERE external_id = 'nobody'"), END_NEVER_HELD);
 }
 
+/* No semaphore's lock keeps two permitd from answering the same release of a key that never held anything. */
+Test(contract, two_that_replay_a_tombstone_at_once_both_count)
+{
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("nobody")};
+    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    decide(&one, &release);
+    decide(&two, &release);
+    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
+    cr_assert_eq(number_of(eye, "SELECT replays FROM permit_request WHERE external_id = 'nobody'"), 2);
+}
+
+/* A row that somebody else has changed behind our locks: every UPDATE of a release sees it and raises. */
+static void release_is_refused_after(const char *sql)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    decide(&one, &release);
+    cr_assert_eq(session_run(eye, sql), PERMIT_OK, "%s", session_message(eye));
+    char before[4096];
+    snprintf(before, sizeof before, "%s", all_rows());
+    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
+    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_str_eq(all_rows(), before);
+}
+
+Test(contract, a_permit_that_is_gone_raises)
+{
+    release_is_refused_after("DELETE FROM permit ORDER BY semaphore_id DESC LIMIT 1");
+}
+
+Test(contract, a_slot_that_is_free_already_raises)
+{
+    release_is_refused_after("UPDATE slot SET permit_id = NULL WHERE number = 1");
+}
+
+Test(contract, a_request_that_is_gone_raises)
+{
+    release_is_refused_after("DELETE FROM permit_request");
+}
+
+Test(contract, a_request_that_has_ended_raises)
+{
+    release_is_refused_after("UPDATE permit_request SET state = 2");
+}
+
 Test(contract, a_semaphore_that_is_not_as_it_was_read_raises)
 {
     struct want wants[] = ALPHA_AND_BETA;

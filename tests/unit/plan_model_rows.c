@@ -417,6 +417,8 @@ static bool write_slots(struct rows *rows, const struct changes *changes)
         if (index < 0 || slot->number == 0 || slot->number >= rows->slot_rows[index] ||
             !rows->slots[index][slot->number].exists)
             FAIL("slot %u of semaphore id %llu has no row", slot->number, U(slot->semaphore_id));
+        if (rows->slots[index][slot->number].permit_id == slot->permit_id) /* the store counts rows that change */
+            FAIL("slot %u of semaphore id %llu is as it was", slot->number, U(slot->semaphore_id));
         rows->slots[index][slot->number].permit_id = slot->permit_id;
     }
     return true;
