@@ -177,8 +177,8 @@ static void start_call(struct caller *caller, unsigned at, const struct request 
 static void show_fault(struct world *world, const struct request *request, const struct call *call,
                        const struct reply *reply)
 {
-    if (call->status < 500 || world->complaints >= COMPLAINTS_MAX ||
-        atomic_fetch_add(&world->complaints, 1) >= COMPLAINTS_MAX)
+    bool strange = call->status >= 500 && !(world->faults && call->status == 503);
+    if (!strange || atomic_fetch_add(&world->complaints, 1) >= COMPLAINTS_MAX)
         return;
     fprintf(stderr, "%s %s after %lld ms: %d %.400s\n", request->method, request->path,
             (long long)(call->answered_us - call->sent_us) / 1000, call->status, reply->body);

@@ -17,7 +17,8 @@ struct world {
     size_t permitd_count;
     atomic_uint ports[PERMITD_MAX]; /* 0: not there at the moment */
     atomic_uint next_key;
-    atomic_uint complaints; /* answers of 5xx shown so far */
+    bool faults;            /* servers are killed: 503 is nothing strange */
+    atomic_uint complaints; /* strange answers of 5xx shown so far */
 };
 
 struct want {
