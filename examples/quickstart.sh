@@ -19,14 +19,6 @@ work=
 permitd_pid=
 running=()
 
-# A permitd that is stopped while it starts may leave its MariaDB behind.
-stop_orphan() {
-    local pid
-    [ -n "$work" ] && pid=$(pgrep -f -- "--datadir=$work/permitd/data" 2>/dev/null) || return 0
-    # shellcheck disable=SC2086
-    kill -KILL $pid 2>/dev/null || true
-}
-
 clean_up() {
     local status=$?
     trap '' INT TERM HUP
@@ -36,7 +28,6 @@ clean_up() {
     for pid in ${running[@]+"${running[@]}"} $permitd_pid; do
         wait "$pid" 2>/dev/null || true
     done
-    stop_orphan
     [ -z "$work" ] || rm -rf "$work"
     exit "$status"
 }

@@ -4,6 +4,7 @@
  * them in the other. What each of them does is in its folder.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -465,9 +466,19 @@ static bool start_engine(struct permitd *permitd)
     return true;
 }
 
+/* Until the loop can act on them they wait: a stop in the middle of the start would leave a mariadbd behind. */
+static void hold_signals(int how)
+{
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, SIGTERM);
+    sigaddset(&held, SIGINT);
+    sigaddset(&held, SIGHUP);
+    pthread_sigmask(how, &held, NULL);
+}
+
 static bool catch_signals(struct permitd *permitd)
 {
-    signal(SIGPIPE, SIG_IGN);
     return server_on_signal(permitd->server, SIGTERM, on_stop, permitd) &&
            server_on_signal(permitd->server, SIGINT, on_stop, permitd) &&
            server_on_signal(permitd->server, SIGHUP, on_reload, permitd);
@@ -486,6 +497,7 @@ static void serve(struct permitd *permitd)
         log_write(LOG_WARN, server_library_warning(), NULL);
     printf("permitd: listening on %s\n", server_url(permitd->server));
     fflush(stdout);
+    hold_signals(SIG_UNBLOCK);
     server_run(permitd->server);
     engine_stop(permitd->engine);
     server_flush(permitd->server);
@@ -507,6 +519,8 @@ static void stop(struct permitd *permitd)
 
 static bool run(struct permitd *permitd)
 {
+    signal(SIGPIPE, SIG_IGN);
+    hold_signals(SIG_BLOCK);
     configure_log(&permitd->settings);
     raise_file_limit(permitd);
     map_seed(random_u64(), random_u64());
