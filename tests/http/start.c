@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "support.h"
 
@@ -100,4 +101,21 @@ Test(start, sighup_takes_what_may_change, .timeout = 60)
     talk_end(&talk);
     kit_permitd_stop(permitd);
     free(path);
+}
+
+static bool is_taken(void *context)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/lock", ((const struct kit_permitd *)context)->data_dir);
+    return access(path, F_OK) == 0;
+}
+
+Test(start, a_stop_in_the_middle_leaves_no_database_running, .timeout = 60)
+{
+    struct kit_permitd *permitd = kit_permitd_spawn(&(struct kit_permitd_options){0});
+    cr_assert(kit_wait_until(is_taken, permitd, 10000));
+    char pid_file[4096];
+    snprintf(pid_file, sizeof pid_file, "%s/mariadb.pid", permitd->data_dir);
+    kit_permitd_stop(permitd);
+    cr_assert_neq(access(pid_file, F_OK), 0, "mariadbd still has its pid file");
 }
