@@ -39,6 +39,7 @@ struct settings {
     int64_t max_pending;
     int64_t request_timeout_ms;
     int64_t idle_timeout_ms;
+    int64_t default_ttl_ms;
     int64_t retention_ms;
     int64_t metrics_semaphores;
     const char *log_level;
@@ -121,6 +122,14 @@ static const struct config_row setting_rows[] = {
      .max = DAY_MS,
      .flags = CONFIG_RELOADABLE,
      .help = "A connection that brings no complete request, or does not read its answer, in this time is closed."},
+    {.name = "default_ttl",
+     .type = CONFIG_DURATION,
+     .offset = AT(default_ttl_ms),
+     .default_text = "10m",
+     .min = 1,
+     .max = 3660 * DAY_MS,
+     .flags = CONFIG_RELOADABLE,
+     .help = "The default_ttl of a semaphore that is made without one; those that exist keep theirs."},
     {.name = "retention",
      .type = CONFIG_DURATION,
      .offset = AT(retention_ms),
@@ -388,7 +397,9 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .max_pending_ends = 4 * (size_t)settings->max_pending,
         .directory_entries = DIRECTORY_ENTRIES,
         .request_timeout_ms = settings->request_timeout_ms,
-        .plan = {.retention_us = settings->retention_ms * US_PER_MS, .tombstone_us = TOMBSTONE_MS * (int64_t)US_PER_MS},
+        .plan = {.retention_us = settings->retention_ms * US_PER_MS,
+                 .tombstone_us = TOMBSTONE_MS * (int64_t)US_PER_MS,
+                 .default_ttl_ms = settings->default_ttl_ms},
         .open_store = open_store,
         .open_context = permitd,
         .address = permitd->address,

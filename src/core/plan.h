@@ -150,8 +150,9 @@ struct changes {
 };
 
 struct plan_settings {
-    int64_t retention_us; /* an ended request may be deleted after this; 7 days */
-    int64_t tombstone_us; /* a tombstone; 1 hour */
+    int64_t retention_us;   /* an ended request may be deleted after this; 7 days */
+    int64_t tombstone_us;   /* a tombstone; 1 hour */
+    int64_t default_ttl_ms; /* of a semaphore that is made without one */
 };
 
 struct plan {

@@ -29,10 +29,10 @@ static struct semaphore_image *new_image(struct planner *planner, const struct o
     return image;
 }
 
-static void reset_settings(struct semaphore *semaphore)
+static void reset_settings(struct semaphore *semaphore, int64_t default_ttl_ms)
 {
     semaphore->queue = QUEUE_BACKFILL;
-    semaphore->default_ttl_ms = DEFAULT_TTL_MS;
+    semaphore->default_ttl_ms = default_ttl_ms;
     semaphore->max_ttl_ms = -1;
     semaphore->grace_ms = 0;
     semaphore->max_hold_ms = DEFAULT_MAX_HOLD_MS;
@@ -129,7 +129,7 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
     struct semaphore *semaphore = image->semaphore;
     struct semaphore before = *semaphore;
     if (!in_service)
-        reset_settings(semaphore);
+        reset_settings(semaphore, planner->settings->default_ttl_ms);
     apply_settings(semaphore, change, !in_service);
     refusal = settings_refusal(semaphore, change);
     if (refusal) {

@@ -17,6 +17,7 @@ enum { IDS = 100, WANTS_MAX = 4 };
 static const struct plan_settings settings = {
     .retention_us = 7LL * 86400 * US_PER_SECOND,
     .tombstone_us = 3600LL * US_PER_SECOND,
+    .default_ttl_ms = DEFAULT_TTL_MS,
 };
 
 /* A store with what one batch on it needs. */

@@ -11,6 +11,7 @@
 const struct plan_settings model_settings = {
     .retention_us = 7LL * 24 * 3600 * US_PER_SECOND,
     .tombstone_us = 3600LL * US_PER_SECOND,
+    .default_ttl_ms = DEFAULT_TTL_MS,
 };
 
 /* T = clamp(now, tick_at, tick_at + 5 s) - offset */
