@@ -22,7 +22,6 @@ unit_core    criterion   60  {bin}/unit/unit_core
 plan_model   criterion  240  {bin}/unit/plan_model
 store        criterion  180  {bin}/store/store
 http         criterion  180  {bin}/http/http
-libpermit    criterion  120  {bin}/cli/cli_libpermit
 cli          lines      240  tests/cli/run.sh {build}
 checkers     criterion   60  {bin}/torture/torture_checkers
 right        lines      240  {bin}/torture/right
