@@ -38,6 +38,9 @@ void decide(struct engine *engine, struct op *op, struct decision *decision)
 
 void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
 {
+    pthread_mutex_lock(&engine->mutex);
+    queue_forget_key(&engine->queue, op);
+    pthread_mutex_unlock(&engine->mutex);
     decide(engine, op, &(struct decision){.status = status, .detail = detail});
 }
 

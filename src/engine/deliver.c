@@ -188,6 +188,8 @@ void deliver(struct worker *worker, struct run *run, bool open_gates)
             back[i] = put_back(engine, run->ops[i], outcome);
         else
             remember(engine, run->ops[i], outcome);
+        if (!back[i])
+            queue_forget_key(&engine->queue, run->ops[i]);
     }
     if (open_gates)
         queue_finish(&engine->queue, &worker->batch);

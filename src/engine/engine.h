@@ -66,6 +66,10 @@ struct op {
     struct gate **gates; /* of the semaphores it needs, ascending by id; few_gates, or malloc'ed */
     size_t gate_count;
     struct gate *few_gates[2];
+    struct map_node by_key; /* of the first undecided op on its external_id; that heads the list of all */
+    struct list same_key;   /* in order of arrival */
+    bool keyed;             /* it is on such a list */
+    bool heads_key;
     bool resolved;
     bool counts_as_end; /* a release or renewal: bounded on its own */
     unsigned put_backs;

@@ -17,6 +17,7 @@ void queue_init(struct queue *queue, size_t max_directory)
 
 void queue_release(struct queue *queue)
 {
+    map_release(&queue->keys);
     gates_release(&queue->gates);
     directory_release(&queue->directory);
 }
@@ -102,6 +103,82 @@ static bool resolve_from_memory(struct queue *queue, struct op *op)
     return resolve_key(queue, op);
 }
 
+/* --- operations on one key ------------------------------------------------------------------------------------ */
+
+static struct op *first_on_key(const struct queue *queue, const struct op *op)
+{
+    struct map_node *node = map_find(&queue->keys, op->operation->external_id);
+    return node ? MAP_ENTRY(node, struct op, by_key) : NULL;
+}
+
+static bool head_key(struct queue *queue, struct op *op)
+{
+    op->heads_key = map_insert(&queue->keys, &op->by_key, op->operation->external_id);
+    return op->heads_key;
+}
+
+/* Without memory the op goes unnoticed: its order among those on its key is then the database's business. */
+static void note_key(struct queue *queue, struct op *op)
+{
+    if (operation_is_administrative(op->operation->kind))
+        return;
+    list_init(&op->same_key);
+    struct op *first = first_on_key(queue, op);
+    if (first)
+        list_append(&first->same_key, &op->same_key);
+    op->keyed = first || head_key(queue, op);
+}
+
+/* The undecided operation on the same key that came just before; NULL: none. */
+static struct op *before_on_key(const struct op *op)
+{
+    return op->keyed && !op->heads_key ? LIST_ENTRY(op->same_key.prev, struct op, same_key) : NULL;
+}
+
+void queue_forget_key(struct queue *queue, struct op *op)
+{
+    if (!op->keyed)
+        return;
+    struct op *next = list_empty(&op->same_key) ? NULL : LIST_ENTRY(op->same_key.next, struct op, same_key);
+    bool headed = op->heads_key;
+    list_remove(&op->same_key);
+    op->keyed = op->heads_key = false;
+    if (!headed)
+        return;
+    map_remove(&queue->keys, &op->by_key);
+    if (next)
+        next->keyed = head_key(queue, next); /* the table has just become smaller: there is room */
+}
+
+/* Appends the gates of `from` that `ret_gates` has not yet; returns the new count. */
+static size_t add_gates(struct gate **ret_gates, size_t count, const struct op *from)
+{
+    size_t before = count;
+    for (size_t i = 0; i < from->gate_count; i++) {
+        bool there = false;
+        for (size_t j = 0; j < before; j++)
+            there |= ret_gates[j] == from->gates[i];
+        if (!there)
+            ret_gates[count++] = from->gates[i];
+    }
+    return count;
+}
+
+void queue_follow_key(struct queue *queue, struct op *op)
+{
+    (void)queue;
+    const struct op *before = before_on_key(op);
+    struct gate *gates[2 * BATCH_MAX_SEMAPHORES];
+    if (!before || !before->resolved || operation_is_administrative(op->operation->kind))
+        return;
+    size_t count = add_gates(gates, add_gates(gates, 0, op), before);
+    if (count == op->gate_count || count > BATCH_MAX_SEMAPHORES || !gates_room(op, count))
+        return;
+    memcpy(op->gates, gates, count * sizeof(struct gate *));
+    op->gate_count = count;
+    qsort(op->gates, count, sizeof *op->gates, compare_gates);
+}
+
 /* --- in and out ---------------------------------------------------------------------------------------------- */
 
 /* True if no batch and no earlier operation stands before it. */
@@ -119,12 +196,15 @@ bool queue_add(struct queue *queue, struct op *op)
 {
     op->arrival = ++queue->arrivals;
     ++*count_of(queue, op);
-    op->resolved = resolve_from_memory(queue, op);
+    note_key(queue, op);
+    const struct op *before = before_on_key(op);
+    op->resolved = !(before && !before->resolved) && resolve_from_memory(queue, op);
     if (!op->resolved) {
         op->gate_count = 0;
         list_append(&queue->unresolved, &op->node);
         return true;
     }
+    queue_follow_key(queue, op);
     list_append(&queue->pending, &op->node);
     return claim_gates(op);
 }

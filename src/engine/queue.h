@@ -17,6 +17,7 @@ struct queue {
     struct list unresolved; /* step 0 has to find their semaphores first */
     struct gates gates;
     struct directory directory;
+    struct map keys; /* undecided operations by external_id, pending or in a batch */
     uint64_t arrivals;
     uint64_t pass;
     size_t acquire_count; /* of both lists */
@@ -44,6 +45,13 @@ bool queue_add(struct queue *queue, struct op *op);
 void queue_put_back(struct queue *queue, struct op *op);
 /* Gives the op these semaphores (ascending ids) and marks it resolved. False: no memory. */
 bool queue_set_gates(struct queue *queue, struct op *op, const uint64_t *semaphore_ids, size_t count) MUST_CHECK;
+/*
+ * Per key in order of arrival: the op, whose own semaphores are known now, also waits for those of the operation on its
+ * key that came before it. Without memory, or with too many semaphores, it does not.
+ */
+void queue_follow_key(struct queue *queue, struct op *op);
+/* The op is decided: later ones on its key need not wait for it any more. Harmless if it was forgotten before. */
+void queue_forget_key(struct queue *queue, struct op *op);
 /* Moves up to `max` unresolved operations to `ret_ops`; returns how many. */
 size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max);
 /* Fills an empty batch with what may run now; false if that is nothing. */

@@ -10,26 +10,19 @@
 #include "store/query.h"
 
 enum { ARENA_CHUNK = 16 * 1024, ARENA_LIMIT = 1024 * 1024 };
-#define PING_AFTER_US (1LL * US_PER_SECOND)
 
 struct reader {
     struct engine *engine;
     struct session *session;
     struct arena arena;
-    mono_us used_at;
 };
 
-/* A session that answered lately: one that was idle is asked first, since the server may have been restarted. */
+/* A session that answers: the server may have been restarted since it was used, and a look is not run again. */
 static enum permit_status ready_session(struct reader *reader)
 {
     enum permit_status status = session_connect(reader->session);
-    mono_us now = clock_mono();
-    if (status == PERMIT_OK && now - reader->used_at > PING_AFTER_US) {
-        status = session_ping(reader->session);
-        if (status != PERMIT_OK)
-            status = session_connect(reader->session);
-    }
-    reader->used_at = now;
+    if (status == PERMIT_OK && session_ping(reader->session) != PERMIT_OK)
+        status = session_connect(reader->session);
     return status;
 }
 

@@ -36,9 +36,9 @@ void *keeper_thread(void *engine);
 
 /* --- deciding ------------------------------------------------------------------------------------------------ */
 
-/* Tells an op that it never came to a plan. The op is the caller's business no more. */
+/* Tells an op that it never came to a plan. The op is the caller's business no more. Mutex not held. */
 void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail);
-/* Hands a finished decision over, counted. */
+/* Hands a finished decision over, counted. The queue has forgotten the op's key (queue_forget_key). */
 void decide(struct engine *engine, struct op *op, struct decision *decision);
 
 /* A no_capacity on its way through the reader: what the plan's memory held is copied. */

@@ -77,8 +77,10 @@ static void settle_resolved(struct engine *engine, struct run *run, const struct
             known = queue_set_gates(&engine->queue, op, key->ret_semaphore_ids, key->ret_count);
             key++;
         }
-        if (known)
+        if (known) {
+            queue_follow_key(&engine->queue, op);
             queue_put_back(&engine->queue, op);
+        }
         pthread_mutex_unlock(&engine->mutex);
         if (!known && unknown.data)
             decide_unknown_name(engine, op, unknown);

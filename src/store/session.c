@@ -567,7 +567,7 @@ static void session_set_options(struct session *session)
     mysql_options(mysql, MYSQL_OPT_WRITE_TIMEOUT, &timeout);
     mysql_options(mysql, MYSQL_OPT_LOCAL_INFILE, &no_local_infile);
     mysql_options(mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4");
-    if (session->address->host) { /* "localhost" means TCP too, when somebody has written it */
+    if (session->address->host && !session->address->socket) { /* "localhost" too, when somebody has written it */
         unsigned tcp = MYSQL_PROTOCOL_TCP;
         mysql_options(mysql, MYSQL_OPT_PROTOCOL, &tcp);
     }

@@ -198,6 +198,15 @@ Test(session, no_server_and_no_database_are_unavailable_with_a_reason)
     session_free(session);
 }
 
+/* Nobody listens on TCP here. */
+Test(session, a_socket_wins_over_a_host)
+{
+    struct database_address address = *fresh_database();
+    address.host = (char[]){"localhost"};
+    struct session *session = connected(&address, SESSION_READER);
+    session_free(session);
+}
+
 /* --- addresses --- */
 
 static bool same_text(const char *a, const char *b)
