@@ -327,56 +327,41 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
 
 /* --- slots --------------------------------------------------------------------------------------------------- */
 
-/* The numbers of [first, end) that are freed, or those that are granted; returns how many. */
-static size_t slot_numbers_sql(const struct changes *changes, size_t first, size_t end, bool granted, struct buf *sql)
+static void slot_numbers_sql(const struct changes *changes, size_t first, size_t end, struct buf *sql)
 {
-    size_t rows = 0;
     for (size_t i = first; i < end; i++) {
-        if ((changes->slots[i].permit_id != 0) != granted)
-            continue;
-        if (sql) {
-            separate(sql, rows);
-            buf_append_u64(sql, changes->slots[i].number);
-        }
-        rows++;
+        separate(sql, i - first);
+        buf_append_u64(sql, changes->slots[i].number);
     }
-    return rows;
 }
 
-static void where_slots_sql(const struct changes *changes, size_t first, size_t end, bool granted, struct guard *guard,
-                            struct buf *sql)
+static void slot_permits_sql(const struct changes *changes, size_t first, size_t end, struct buf *sql)
 {
-    buf_append_text(sql, " WHERE semaphore_id=");
-    buf_append_u64(sql, changes->slots[first].semaphore_id);
-    buf_append_text(sql, " AND number IN (");
-    size_t rows = slot_numbers_sql(changes, first, end, granted, sql);
-    buf_append_text(sql, ");");
-    *guard = (struct guard){true, rows};
+    for (size_t i = first; i < end; i++) {
+        separate(sql, i - first);
+        buf_append_u64(sql, changes->slots[i].permit_id);
+    }
 }
 
-/* A slot in service is written: `retired` is what it was, and raises if the UPDATE before went wrong. */
-static void update_slots_sql(struct guard *guard, struct buf *sql)
+/*
+ * The slots [first, end) of one semaphore, by primary key. `retired` stays what it was, and raises if the UPDATE before
+ * went wrong; last_permit_id takes the value that permit_id has just got: assignments run from left to right.
+ */
+static void update_slots_sql(const struct changes *changes, size_t first, size_t end, struct guard *guard,
+                             struct buf *sql)
 {
     buf_append_text(sql, "UPDATE slot SET ");
     guarded_sql(guard, "retired", NULL, "retired", sql);
-}
-
-/* last_permit_id takes the value that permit_id has just got: assignments run from left to right. */
-static void granted_slots_sql(const struct changes *changes, size_t first, size_t end, struct guard *guard,
-                              struct buf *sql)
-{
-    update_slots_sql(guard, sql);
-    buf_append_text(sql, ",permit_id=CASE number");
-    for (size_t i = first; i < end; i++) {
-        if (changes->slots[i].permit_id == 0)
-            continue;
-        buf_append_text(sql, " WHEN ");
-        buf_append_u64(sql, changes->slots[i].number);
-        buf_append_text(sql, " THEN ");
-        buf_append_u64(sql, changes->slots[i].permit_id);
-    }
-    buf_append_text(sql, " END,last_permit_id=permit_id");
-    where_slots_sql(changes, first, end, true, guard, sql);
+    buf_append_text(sql, ",permit_id=ELT(FIELD(number,");
+    slot_numbers_sql(changes, first, end, sql);
+    buf_append_text(sql, "),");
+    slot_permits_sql(changes, first, end, sql);
+    buf_append_text(sql, "),last_permit_id=IF(permit_id,permit_id,last_permit_id) WHERE semaphore_id=");
+    buf_append_u64(sql, changes->slots[first].semaphore_id);
+    buf_append_text(sql, " AND number IN (");
+    slot_numbers_sql(changes, first, end, sql);
+    buf_append_text(sql, ");");
+    *guard = (struct guard){true, end - first};
 }
 
 static void slots_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
@@ -385,13 +370,7 @@ static void slots_sql(const struct changes *changes, struct guard *guard, struct
         for (end = first + 1; end < changes->slot_count; end++)
             if (changes->slots[end].semaphore_id != changes->slots[first].semaphore_id)
                 break;
-        if (slot_numbers_sql(changes, first, end, false, NULL)) {
-            update_slots_sql(guard, sql);
-            buf_append_text(sql, ",permit_id=NULL");
-            where_slots_sql(changes, first, end, false, guard, sql);
-        }
-        if (slot_numbers_sql(changes, first, end, true, NULL))
-            granted_slots_sql(changes, first, end, guard, sql);
+        update_slots_sql(changes, first, end, guard, sql);
     }
 }
 

@@ -96,10 +96,10 @@ static const struct {
      "WHERE r.state = 1 AND p.id IS NULL"},
     {"a slot names a permit that is not held",
      "SELECT COUNT(*) FROM slot t LEFT JOIN permit p ON p.semaphore_id = t.semaphore_id AND p.id = t.permit_id "
-     "WHERE t.permit_id IS NOT NULL AND (p.id IS NULL OR p.state <> 1)"},
+     "WHERE t.permit_id <> 0 AND (p.id IS NULL OR p.state <> 1)"},
     {"the slots of a permit are not as many as its units",
      "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id AND s.kind = 1 LEFT JOIN "
-     "(SELECT semaphore_id, permit_id, COUNT(*) AS units FROM slot WHERE permit_id IS NOT NULL "
+     "(SELECT semaphore_id, permit_id, COUNT(*) AS units FROM slot WHERE permit_id <> 0 "
      "GROUP BY semaphore_id, permit_id) t ON t.semaphore_id = p.semaphore_id AND t.permit_id = p.id "
      "WHERE p.state = 1 AND p.count <> COALESCE(t.units, 0)"},
     {"a token is not below its semaphore's next_permit_id",

@@ -96,7 +96,7 @@ unsigned rows_semaphores_of_key(const struct rows *rows, unsigned key)
 
 /* --- reading ---------------------------------------------------------------------------------------------------- */
 
-/* SELECT number ... WHERE permit_id IS NULL AND retired = 0 AND number >= first_free ORDER BY number LIMIT wanted */
+/* SELECT number ... WHERE permit_id = 0 AND retired = 0 AND number >= first_free ORDER BY number LIMIT wanted */
 static bool read_slots(const struct rows *rows, unsigned index, int64_t wanted, struct arena *arena,
                        struct free_slots *ret_slots)
 {
