@@ -20,7 +20,8 @@ enum permit_retry {
 /*
  *   name                         word in problem types and logs  HTTP  retry  title
  *
- * The rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into one of the others.
+ * The rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into one of the
+ * others.
  */
 #define PERMIT_STATUS_MAP(X)                                                                                           \
     X(PERMIT_OK, "ok", 200, NEVER, "Done")                                                                             \

@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MUST_CHECK             __attribute__((warn_unused_result))
-#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
-#define ARRAY_LENGTH(array)    (sizeof(array) / sizeof((array)[0]))
+#define MUST_CHECK                          __attribute__((warn_unused_result))
+#define PRINTF_LIKE(fmt, args)              __attribute__((format(printf, fmt, args)))
+#define ARRAY_LENGTH(array)                 (sizeof(array) / sizeof((array)[0]))
 #define CONTAINER_OF(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /* Microseconds since 1970-01-01 UTC, by the database's clock or in served time: whoever names a variable says which. */

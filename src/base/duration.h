@@ -9,8 +9,8 @@
 #define DURATION_MAX_MS (100LL * 366 * 86400 * 1000)
 
 /*
- * Reads a string with units (ms, s, m, h, d; each at most once, largest first). False: not a duration, or too long; then
- * *ret_ms is untouched.
+ * Reads a string with units (ms, s, m, h, d; each at most once, largest first). False: not a duration, or too long;
+ * then *ret_ms is untouched.
  */
 bool duration_parse(struct bytes text, int64_t *ret_ms) MUST_CHECK;
 /* Reads a plain decimal number of seconds such as "300" or "0.25", as in a JSON number; no sign, no exponent. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log lines on standard error, one per event, written at the edge (engine, HTTP, main): libraries return and stay quiet.
- * A line has a time, a level, a message that never varies, and fields that do:
+ * Log lines on standard error, one per event, written at the edge (engine, HTTP, main): libraries return and stay
+ * quiet. A line has a time, a level, a message that never varies, and fields that do:
  *
  *     log_write(LOG_WARN, "connection to the database lost", "worker", "1", "error", session->message, NULL);
  */

@@ -69,8 +69,7 @@ static void slots_sql(uint64_t semaphore_id, int64_t wanted, struct buf *sql)
 {
     buf_append_text(sql, "SELECT number FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");
     buf_append_u64(sql, semaphore_id);
-    buf_append_text(sql,
-                    " AND permit_id=0 AND retired=0 AND number>=(SELECT first_free FROM semaphore WHERE id=");
+    buf_append_text(sql, " AND permit_id=0 AND retired=0 AND number>=(SELECT first_free FROM semaphore WHERE id=");
     buf_append_u64(sql, semaphore_id);
     buf_append_text(sql, ") ORDER BY number LIMIT ");
     buf_append_i64(sql, wanted);

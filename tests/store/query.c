@@ -38,7 +38,7 @@ static void rows_make(void)
                       " (2, 5, 600, 2, '1-2', 1);"
                       "INSERT INTO permit_request (id, external_id, state, end_reason) VALUES (601, 'tomb', 2, 6)");
     must_run(session, "INSERT INTO slot (semaphore_id, number, permit_id, last_permit_id) VALUES"
-                      " (2, 1, 5, 5), (2, 2, 5, 5), (2, 3, NULL, 4), (2, 4, NULL, 0)");
+                      " (2, 1, 5, 5), (2, 2, 5, 5), (2, 3, 0, 4), (2, 4, 0, 0)");
 }
 
 static void rows_forget(void)
