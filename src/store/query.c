@@ -433,10 +433,11 @@ static void fence_floor_sql(struct buf *sql, uint32_t slot)
     if (slot == 0)
         buf_append_text(sql, ROW_FLOOR);
     else
-        buf_printf(sql,
-                   "COALESCE((SELECT l.permit_id FROM slot l WHERE l.semaphore_id=s.id AND l.number=%u),"
-                   "s.next_permit_id)",
-                   slot);
+        buf_printf(
+            sql,
+            "COALESCE((SELECT l.permit_id FROM slot l WHERE l.semaphore_id=s.id AND l.number=%u AND l.permit_id<>0),"
+            "s.next_permit_id)",
+            slot);
 }
 
 /* Walks the unique name, then the primary keys. A retired semaphore still knows its tokens. */
