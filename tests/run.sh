@@ -20,6 +20,7 @@ docs         lines       60  tests/docs/run.sh
 unit_base    criterion   60  {bin}/unit/unit_base
 unit_core    criterion   60  {bin}/unit/unit_core
 plan_model   criterion  240  {bin}/unit/plan_model
+engine       criterion   60  {bin}/engine/engine
 store        criterion  180  {bin}/store/store
 http         criterion  180  {bin}/http/http
 cli          lines      240  tests/cli/run.sh {build}

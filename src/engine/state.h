@@ -24,6 +24,7 @@ struct engine {
     size_t look_count;        /* of look_list */
     struct list refusal_list; /* struct refusal: a no_capacity that wants to know who holds */
     unsigned idle_workers;
+    bool resolving; /* a worker does step 0: one at a time, so that operations on one key stay in order */
 
     pthread_t *threads;
     size_t thread_count;

@@ -338,10 +338,12 @@ static void keep_session(struct worker *worker)
 static void work_once(struct worker *worker)
 {
     struct engine *engine = worker->engine;
-    size_t count = queue_take_unresolved(&engine->queue, worker->batch.ops, BATCH_MAX_OPERATIONS);
+    size_t count =
+        engine->resolving ? 0 : queue_take_unresolved(&engine->queue, worker->batch.ops, BATCH_MAX_OPERATIONS);
     bool taken = count == 0 && queue_take(&engine->queue, &worker->batch);
     if (count == 0 && !taken && wait_for_work(engine))
         return;
+    engine->resolving |= count > 0;
     pthread_mutex_unlock(&engine->mutex);
     if (count)
         resolve_ops(worker, worker->batch.ops, count);
@@ -350,6 +352,8 @@ static void work_once(struct worker *worker)
     else
         keep_session(worker);
     pthread_mutex_lock(&engine->mutex);
+    if (count)
+        engine->resolving = false;
 }
 
 void *worker_thread(void *context)

@@ -185,12 +185,32 @@ static void write_ended(struct buf *out, const struct decision *decision)
     write_time(out, served_to_wall(decision->clock, request->ended_at));
 }
 
+enum { SENTENCE_SIZE = 1024 };
+
+/* "backups: 2 of 2 in use, 1 asked, held longest by job-42": the first semaphore without room, for a person. */
+static const char *no_capacity_sentence(const struct decision *decision, char sentence[SENTENCE_SIZE])
+{
+    const struct blocking *first = decision->blocking;
+    if (decision->blocking_count == 0)
+        return NULL;
+    int length = snprintf(sentence, SENTENCE_SIZE, "%.*s: %lld of %lld in use, %lld asked",
+                          (int)first->semaphore.length, first->semaphore.data, (long long)first->in_use,
+                          (long long)first->capacity, (long long)first->requested);
+    if (first->holder_count && length > 0 && length < SENTENCE_SIZE)
+        snprintf(sentence + length, (size_t)(SENTENCE_SIZE - length), ", held longest by %.*s",
+                 (int)first->holders[0].external_id.length, first->holders[0].external_id.data);
+    return sentence;
+}
+
 static void write_refusal(struct buf *out, const struct part *part, const struct decision *decision,
                           enum permit_status status)
 {
     const char *detail = decision->detail;
     if (!detail && decision->outcome)
         detail = decision->outcome->detail;
+    char sentence[SENTENCE_SIZE];
+    if (!detail && status == PERMIT_NO_CAPACITY)
+        detail = no_capacity_sentence(decision, sentence);
     problem_begin(out, status, detail);
     if (status == PERMIT_ENDED)
         write_ended(out, decision);

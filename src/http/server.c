@@ -338,6 +338,7 @@ static void answer_send(struct server *server, struct evhttp_request *request, s
 {
     add_headers(server, request, id, answer);
     evbuffer_add(evhttp_request_get_output_buffer(request), answer->body.data, answer->body.length);
+    evbuffer_add(evhttp_request_get_output_buffer(request), "\n", 1); /* for those who read it in a terminal */
     server->counts.answers[answer->http_status / 100]++;
     connection->exchange = NULL;
     connection->answering = true;

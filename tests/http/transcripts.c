@@ -152,6 +152,9 @@ Test(acquire, second_holder_is_refused_when_full_and_told_who_holds)
     cr_assert_eq(number_of(&talk, "blocking.0.capacity"), 1);
     cr_assert_eq(number_of(&talk, "blocking.0.in_use"), 1);
     cr_assert_eq(number_of(&talk, "blocking.0.requested"), 1);
+    text_is(&talk, "blocking.0.holders.0.external_id", key);
+    text_is(&talk, "blocking.0.holders.0.owner", "me@here");
+    text_is(&talk, "detail", text("%s: 1 of 1 in use, 1 asked, held longest by %s", name, key));
     say(&talk, 200, "DELETE", request_path(key), NULL);
     text_is(&talk, "state", "RELEASED");
     text_is(&talk, "end_reason", "released");
@@ -413,6 +416,25 @@ static const char *batch_of(int count)
         at += sprintf(at, "%s{\"op\":\"release\",\"external_id\":\"%s-%d\"}", i ? "," : "", prefix, i);
     strcpy(at, "]}");
     return body;
+}
+
+/* Also on a semaphore that this permitd has not heard of before, whose acquire has to be looked up first. */
+Test(batch, operations_on_one_key_are_done_in_order)
+{
+    struct talk talk = talk_to(shared_port());
+    for (int round = 0; round < 50; round++) {
+        const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+        const char *key = fresh_name("k");
+        say(&talk, 200, "POST", "/v1/batch",
+            text("{\"operations\":[{\"op\":\"acquire\",\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]},"
+                 "{\"op\":\"renew\",\"external_id\":\"%s\"},{\"op\":\"release\",\"external_id\":\"%s\"}]}",
+                 key, name, key, key));
+        cr_assert_eq(number_of(&talk, "results.0.status"), 201, "%s", talk.reply.body);
+        cr_assert_eq(number_of(&talk, "results.1.status"), 200, "%s", talk.reply.body);
+        cr_assert_eq(number_of(&talk, "results.2.status"), 200, "%s", talk.reply.body);
+        text_is(&talk, "results.2.body.end_reason", "released");
+    }
+    talk_end(&talk);
 }
 
 Test(batch, takes_a_thousand_and_no_more)
