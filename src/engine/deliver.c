@@ -193,10 +193,7 @@ void deliver(struct worker *worker, struct run *run, bool open_gates)
     }
     if (open_gates)
         queue_finish(&engine->queue, &worker->batch);
-    bool wake = engine->idle_workers && !queue_empty(&engine->queue);
     pthread_mutex_unlock(&engine->mutex);
-    if (wake)
-        pthread_cond_signal(&engine->work);
     for (size_t i = 0; i < run->count; i++) {
         if (!whole)
             give_up(engine, run->ops[i], PERMIT_NO_MEMORY, NULL);

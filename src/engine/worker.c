@@ -317,10 +317,7 @@ static void run_batch(struct worker *worker)
     run_until_decided(worker, worker->batch.ops, worker->batch.op_count, true);
     pthread_mutex_lock(&worker->engine->mutex);
     queue_finish(&worker->engine->queue, &worker->batch); /* nothing left to do, unless the batch ran in parts */
-    bool wake = worker->engine->idle_workers && !queue_empty(&worker->engine->queue);
     pthread_mutex_unlock(&worker->engine->mutex);
-    if (wake)
-        pthread_cond_signal(&worker->engine->work);
 }
 
 static void keep_session(struct worker *worker)
@@ -334,6 +331,17 @@ static void keep_session(struct worker *worker)
         log_trouble(worker, status, "the database does not answer");
 }
 
+/*
+ * True if the batch had to stop before it had looked at all that waits: another worker may find something. In all other
+ * cases what is left waits for a batch that runs, and its worker comes back for it: waking somebody else to take over
+ * would take longer than the answers that this one writes first.
+ */
+static bool left_others(const struct batch *batch)
+{
+    return batch->op_count == BATCH_MAX_OPERATIONS || batch->gate_count == BATCH_MAX_SEMAPHORES ||
+           operation_is_administrative(batch->ops[0]->operation->kind);
+}
+
 /* One piece of work, or a look at the session. Engine's mutex held, let go in between. */
 static void work_once(struct worker *worker)
 {
@@ -344,7 +352,10 @@ static void work_once(struct worker *worker)
     if (count == 0 && !taken && wait_for_work(engine))
         return;
     engine->resolving |= count > 0;
+    bool wake = taken && left_others(&worker->batch) && engine->idle_workers;
     pthread_mutex_unlock(&engine->mutex);
+    if (wake)
+        pthread_cond_signal(&engine->work);
     if (count)
         resolve_ops(worker, worker->batch.ops, count);
     else if (taken)
