@@ -42,6 +42,7 @@ libcriterion-dev          # the suites in C
 clang-format              # the layout of the code is checked
 curl                      # the commands of README.md are tried
 jq                        # docs/openapi.json is checked
+procps                    # ps, in the suite of permitctl
 '
 
 # One package a line, comments after #.
