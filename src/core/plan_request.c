@@ -22,6 +22,10 @@ static void end_request(struct planner *planner, struct key *key, enum end_reaso
     key->changed = key->ends = true;
 }
 
+/*
+ * The row of a key that has none yet. Its strings are copies: a later operation of the batch may answer with this row
+ * when whoever asked first has its answer and is gone.
+ */
 static struct request *new_request(struct planner *planner, const struct operation *operation)
 {
     struct request *request = arena_alloc(planner->arena, sizeof *request);
@@ -29,14 +33,14 @@ static struct request *new_request(struct planner *planner, const struct operati
         return NULL;
     *request = (struct request){
         .id = planner->ids.next++,
-        .external_id = operation->external_id,
-        .owner = operation->owner,
-        .principal = operation->principal,
+        .external_id = arena_copy(planner->arena, operation->external_id),
+        .owner = arena_copy(planner->arena, operation->owner),
+        .principal = arena_copy(planner->arena, operation->principal),
         .confirmed_at = NEVER,
         .acquired_at = NEVER,
         .ended_at = NEVER,
     };
-    return request;
+    return request->external_id.data && request->owner.data && request->principal.data ? request : NULL;
 }
 
 /*

@@ -30,6 +30,8 @@ static void database_install(struct kit_database *database)
                                data,
                                "--auth-root-authentication-method=normal",
                                "--skip-test-db",
+                               "--skip-name-resolve",
+                               "--force", /* this host need not know its own name */
                                geteuid() == 0 ? "--user=root" : NULL,
                                NULL};
     int status = kit_wait_pid(kit_spawn(arguments, -1, database->log_path), INSTALL_MS);
