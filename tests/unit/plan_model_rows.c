@@ -335,6 +335,17 @@ static bool check_tokens(struct rows *rows, unsigned key, uint64_t *seen)
     return true;
 }
 
+/* The plan's strings live as long as its arena; a table keeps its own. What is nobody's shows in check_identity. */
+static void keep_strings(struct request *row)
+{
+    static const struct bytes nobody = {"?", 1};
+    int key = key_index(row->external_id);
+    int owner = owner_index(row->owner);
+    row->external_id = key < 0 ? nobody : key_name((unsigned)key);
+    row->owner = owner < 0 ? nobody : owner_name((unsigned)owner);
+    row->principal = bytes_equal(row->principal, BYTES("someone")) ? BYTES("someone") : nobody;
+}
+
 static bool insert_request(struct rows *rows, const struct request_change *change, unsigned key, uint64_t *seen)
 {
     struct request *row = &rows->requests[key];
@@ -344,6 +355,7 @@ static bool insert_request(struct rows *rows, const struct request_change *chang
         if (rows->requests[i].id == change->request->id)
             FAIL("request id %llu twice", U(change->request->id));
     *row = *change->request;
+    keep_strings(row);
     return copy_permits(rows, key, change->request) && check_tokens(rows, key, seen);
 }
 
