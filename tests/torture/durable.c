@@ -6,6 +6,7 @@
  *
  * durable [--seed N] [--kills N] [--clients N]
  */
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -113,7 +114,15 @@ static void crash_permitd(struct servers *servers, size_t i)
     start_permitd(servers, i);
 }
 
-/* The private one is permitd's to start again. */
+static bool is_gone(void *context)
+{
+    return kill(*(const pid_t *)context, 0) != 0 && errno == ESRCH;
+}
+
+/*
+ * The private one is permitd's to start again. A process that is being killed may still take a connection: what is
+ * asked of it then would be lost in mid-answer, so its end is waited for.
+ */
 static void crash_database(struct servers *servers)
 {
     if (servers->database) {
@@ -126,8 +135,11 @@ static void crash_database(struct servers *servers)
     char *text = kit_read_file(path);
     if (!text || atoi(text) <= 1)
         kit_fail("%s names no process", path);
-    kill((pid_t)atoi(text), SIGKILL);
+    pid_t pid = (pid_t)atoi(text);
     free(text);
+    kill(pid, SIGKILL);
+    if (!kit_wait_until(is_gone, &pid, RECOVER_MS))
+        kit_fail("mariadbd survives SIGKILL");
 }
 
 static struct kit_sql *open_sql(struct servers *servers)
