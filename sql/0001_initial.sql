@@ -33,7 +33,7 @@ CREATE TABLE permit_request (
   principal VARBINARY(255) NOT NULL DEFAULT '' COMMENT 'whose credential it was',
   state TINYINT UNSIGNED NOT NULL DEFAULT 1  COMMENT '1 ACQUIRED, 2 RELEASED; one way',
   end_reason TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '0 held, 1 released, 2 expired, 3 owner_dead, 4 stale, 5 forced, 6 never_held',
-  ttl_ms BIGINT NULL                         COMMENT 'NULL: until released, or stale',
+  ttl_ms BIGINT NULL                         COMMENT 'NULL: until released, or stale; 0: as long as the owner''s heartbeat',
   due_at DATETIME(6) NULL                    COMMENT 'held: when permitd may end it; ended: when it may be deleted',
   grace_ms BIGINT NOT NULL DEFAULT 0         COMMENT 'part of due_at that the client was not told; fixed at the grant',
   confirmed_at DATETIME(6) NULL              COMMENT 'permanent since',
@@ -75,7 +75,7 @@ CREATE TABLE semaphore_event (
   semaphore_id BIGINT UNSIGNED NOT NULL      COMMENT 'semaphore.id',
   at DATETIME(6) NOT NULL                    COMMENT 'by the database''s clock',
   who VARBINARY(255) NOT NULL DEFAULT ''     COMMENT 'principal, if there are credentials',
-  what VARBINARY(32) NOT NULL                COMMENT 'created, capacity, paused, resumed, retired, revived, forced',
+  what VARBINARY(32) NOT NULL                COMMENT 'created, revived, retired, paused, resumed, forced, or the setting that was changed',
   from_value VARCHAR(255) NULL               COMMENT 'before',
   to_value VARCHAR(255) NULL                 COMMENT 'after',
   why VARCHAR(1000) NULL                     COMMENT 'the reason that was given',
@@ -100,6 +100,7 @@ CREATE TABLE cluster (
   epoch BIGINT UNSIGNED NOT NULL             COMMENT 'tokens are at least epoch * 1024',
   tick_at DATETIME(6) NOT NULL               COMMENT 'the database''s clock at the last tick',
   offset_us BIGINT NOT NULL                  COMMENT 'served time = clock - this',
+  grants_from DATETIME(6) NOT NULL DEFAULT '1970-01-01' COMMENT 'after a failover nothing is granted before this (served time)',
   PRIMARY KEY (id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='one row: served time and epoch';
 

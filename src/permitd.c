@@ -41,6 +41,7 @@ struct settings {
     int64_t idle_timeout_ms;
     int64_t default_ttl_ms;
     int64_t retention_ms;
+    int64_t failover_hold_ms;
     int64_t metrics_semaphores;
     const char *log_level;
     const char *log_format;
@@ -138,6 +139,14 @@ static const struct config_row setting_rows[] = {
      .max = 3660 * DAY_MS,
      .flags = CONFIG_RELOADABLE,
      .help = "How long the key of an ended request is remembered at least."},
+    {.name = "failover_hold",
+     .type = CONFIG_DURATION,
+     .offset = AT(failover_hold_ms),
+     .default_text = "5s",
+     .min = 0,
+     .max = 3600 * 1000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Nothing is granted for so long after the database turned out to be another server, or an older copy."},
     {.name = "metrics_semaphores",
      .type = CONFIG_NUMBER,
      .offset = AT(metrics_semaphores),
@@ -397,6 +406,7 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .max_pending_ends = 4 * (size_t)settings->max_pending,
         .directory_entries = DIRECTORY_ENTRIES,
         .request_timeout_ms = settings->request_timeout_ms,
+        .failover_hold_ms = settings->failover_hold_ms,
         .plan = {.retention_us = settings->retention_ms * US_PER_MS,
                  .tombstone_us = TOMBSTONE_MS * (int64_t)US_PER_MS,
                  .default_ttl_ms = settings->default_ttl_ms},

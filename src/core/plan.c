@@ -7,18 +7,24 @@
 
 #include <stdlib.h>
 
-static const struct {
+static const struct kind {
     const char *word;
-    int rank; /* the order of decision within a batch */
-    bool administrative;
+    int rank;           /* the order of decision within a batch */
+    plan_keyed *decide; /* one of the two; the second is alone in its batch */
+    plan_administrative *administer;
 } kinds[OP_KIND_COUNT] = {
-    [OP_RELEASE] = {"release", 0, false},
-    [OP_RENEW] = {"renew", 1, false},
-    [OP_ACQUIRE] = {"acquire", 2, false},
-    [OP_SEMAPHORE_PUT] = {"semaphore_put", 3, true},
-    [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", 3, true},
+    [OP_RELEASE] = {"release", 0, plan_release, NULL},
+    [OP_FORCE_RELEASE] = {"force_release", 0, plan_force_release, NULL},
+    [OP_RENEW] = {"renew", 1, plan_renew, NULL},
+    [OP_CONFIRM] = {"confirm", 2, plan_confirm, NULL},
+    [OP_EXPIRE] = {"expire", 3, plan_expire, NULL},
+    [OP_ACQUIRE] = {"acquire", 4, plan_acquire, NULL},
+    [OP_SEMAPHORE_PUT] = {"semaphore_put", 5, NULL, plan_put},
+    [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", 5, NULL, plan_pause},
+    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", 5, NULL, plan_resume},
+    [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", 5, NULL, plan_retire},
 };
-enum { LAST_RANK = 3 };
+enum { LAST_RANK = 5 };
 
 const char *operation_kind_word(enum operation_kind kind)
 {
@@ -27,7 +33,37 @@ const char *operation_kind_word(enum operation_kind kind)
 
 bool operation_is_administrative(enum operation_kind kind)
 {
-    return kinds[kind].administrative;
+    return kinds[kind].administer != NULL;
+}
+
+/* --- what is short ------------------------------------------------------------------------------------------- */
+
+/* What the acquires of the batch want of one semaphore, all together. */
+static int64_t units_wanted(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
+{
+    int64_t wanted = 0;
+    for (size_t i = 0; i < operation_count; i++)
+        for (size_t j = 0; j < operations[i]->want_count; j++)
+            if (operations[i]->wants[j].semaphore_id == semaphore_id)
+                wanted += min_i64(operations[i]->wants[j].count, COUNTED_MAX_CAPACITY);
+    return min_i64(wanted, COUNTED_MAX_CAPACITY);
+}
+
+size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                       struct shortfall *ret_shortfalls)
+{
+    utc_us now = served_time(&view->clock, view->now);
+    size_t count = 0;
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        const struct semaphore *semaphore = &view->semaphores[i];
+        if (semaphore->next_due_at > now)
+            continue;
+        int64_t wanted = units_wanted(operations, operation_count, semaphore->id);
+        int64_t missing = wanted - (semaphore->capacity - semaphore->in_use);
+        if (wanted > 0 && missing > 0)
+            ret_shortfalls[count++] = (struct shortfall){i, missing};
+    }
+    return count;
 }
 
 /* --- the batch ----------------------------------------------------------------------------------------------- */
@@ -38,17 +74,10 @@ static enum permit_status plan_operation(struct planner *planner, size_t index)
     struct outcome *outcome = &planner->outcomes[index];
     struct key *key = planner->key_of[index];
     if (key && key->needs)
-        return outcome_put_back(planner, outcome, key, operation);
-    switch (operation->kind) {
-    case OP_ACQUIRE: return plan_acquire(planner, outcome, key, operation);
-    case OP_RELEASE: return plan_release(planner, outcome, key, operation);
-    case OP_RENEW: return plan_renew(planner, outcome, key, operation);
-    case OP_SEMAPHORE_PUT: return plan_put(planner, outcome, operation);
-    case OP_SEMAPHORE_RETIRE: return plan_retire(planner, outcome, operation);
-    case OP_KIND_COUNT: break;
-    }
-    outcome_refuse(outcome, PERMIT_INTERNAL, "no such operation");
-    return PERMIT_OK;
+        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    if (!key)
+        return kinds[operation->kind].administer(planner, outcome, operation);
+    return kinds[operation->kind].decide(planner, outcome, key, operation);
 }
 
 /* Copies of the locked rows; the version a row was read with is what the write compares with. */
@@ -137,40 +166,91 @@ static int compare_sorted(const void *a, const void *b)
     return order ? order : (left->index > right->index) - (left->index < right->index);
 }
 
-/* The keys of the batch in byte order, each with its row; both lists ascend, so they are merged. */
+/* The operations that name a key, in byte order of it. NULL: no memory. */
+static struct sorted_operation *sort_operations(struct planner *planner, size_t *ret_count)
+{
+    struct sorted_operation *sorted = arena_array(planner->arena, planner->operation_count, sizeof *sorted);
+    size_t count = 0;
+    for (size_t i = 0; sorted && i < planner->operation_count; i++)
+        if (!operation_is_administrative(planner->operations[i]->kind))
+            sorted[count++] = (struct sorted_operation){planner->operations[i]->external_id, i};
+    if (sorted)
+        qsort(sorted, count, sizeof *sorted, compare_sorted);
+    *ret_count = count;
+    return sorted;
+}
+
+static void add_key_of_row(struct planner *planner, const struct request *before, struct request *copy)
+{
+    *copy = *before;
+    planner->keys[planner->key_count++] =
+        (struct key){.external_id = copy->external_id, .request = copy, .before = before};
+}
+
+/* True if the last key is this one. */
+static bool is_last_key(const struct planner *planner, struct bytes external_id)
+{
+    return planner->key_count && bytes_equal(planner->keys[planner->key_count - 1].external_id, external_id);
+}
+
+/* All keys in byte order: of operations and of rows that were read. Both lists ascend, so they are merged. */
 static enum permit_status collect_keys(struct planner *planner)
 {
-    size_t count = planner->operation_count;
-    struct sorted_operation *sorted = arena_array(planner->arena, count, sizeof *sorted);
-    planner->keys = arena_array(planner->arena, count, sizeof *planner->keys);
-    planner->key_of = arena_array(planner->arena, count, sizeof *planner->key_of);
-    struct request *rows = arena_array(planner->arena, planner->view->request_count, sizeof *rows);
-    if (!sorted || !planner->keys || !planner->key_of || !rows)
+    const struct view *view = planner->view;
+    size_t count;
+    struct sorted_operation *sorted = sort_operations(planner, &count);
+    struct request *rows = arena_array(planner->arena, view->request_count, sizeof *rows);
+    planner->keys = arena_array(planner->arena, count + view->request_count, sizeof *planner->keys);
+    planner->key_of = arena_array(planner->arena, planner->operation_count, sizeof *planner->key_of);
+    if (!sorted || !rows || !planner->keys || !planner->key_of)
         return PERMIT_NO_MEMORY;
-    size_t keyed = 0;
-    for (size_t i = 0; i < count; i++)
-        if (!operation_is_administrative(planner->operations[i]->kind))
-            sorted[keyed++] = (struct sorted_operation){planner->operations[i]->external_id, i};
-    qsort(sorted, keyed, sizeof *sorted, compare_sorted);
     size_t row = 0;
-    for (size_t i = 0; i < keyed; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct bytes external_id = sorted[i].external_id;
-        if (planner->key_count == 0 || !bytes_equal(planner->keys[planner->key_count - 1].external_id, external_id)) {
-            struct key *key = &planner->keys[planner->key_count++];
-            key->external_id = external_id;
-            while (row < planner->view->request_count &&
-                   bytes_compare(planner->view->requests[row].external_id, external_id) < 0)
-                row++;
-            if (row < planner->view->request_count &&
-                bytes_equal(planner->view->requests[row].external_id, external_id)) {
-                rows[row] = planner->view->requests[row];
-                key->before = &planner->view->requests[row];
-                key->request = &rows[row];
-            }
-        }
+        for (; row < view->request_count && bytes_compare(view->requests[row].external_id, external_id) <= 0; row++)
+            add_key_of_row(planner, &view->requests[row], &rows[row]);
+        if (!is_last_key(planner, external_id))
+            planner->keys[planner->key_count++] = (struct key){.external_id = external_id};
         planner->key_of[sorted[i].index] = &planner->keys[planner->key_count - 1];
     }
+    for (; row < view->request_count; row++)
+        add_key_of_row(planner, &view->requests[row], &rows[row]);
     return PERMIT_OK;
+}
+
+static int compare_due(const void *a, const void *b)
+{
+    const struct request *left = (*(struct key *const *)a)->request;
+    const struct request *right = (*(struct key *const *)b)->request;
+    int order = (left->due_at > right->due_at) - (left->due_at < right->due_at);
+    return order ? order : compare_u64(&left->id, &right->id);
+}
+
+/* What a newcomer without room may end. */
+static enum permit_status collect_due(struct planner *planner)
+{
+    planner->due = arena_array(planner->arena, planner->view->request_count, sizeof *planner->due);
+    if (!planner->due)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < planner->key_count; i++)
+        if (planner->keys[i].request && request_is_due(planner, planner->keys[i].request))
+            planner->due[planner->due_count++] = &planner->keys[i];
+    if (planner->due_count > 1)
+        qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
+    return PERMIT_OK;
+}
+
+/* Room for whatever operators do here: a line a semaphore of a forced release, a line a setting of a PUT. */
+static enum permit_status make_room_for_events(struct planner *planner)
+{
+    size_t room = 0;
+    for (size_t i = 0; i < planner->operation_count; i++) {
+        enum operation_kind kind = planner->operations[i]->kind;
+        if (kind == OP_FORCE_RELEASE || operation_is_administrative(kind))
+            room += REQUEST_MAX_SEMAPHORES;
+    }
+    planner->events = arena_array(planner->arena, room, sizeof *planner->events);
+    return planner->events ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
 /* Each operation's rank: that of its kind, but never before an earlier operation on the same key. */
@@ -278,10 +358,49 @@ static enum permit_status collect_slots(struct planner *planner, struct changes 
     return PERMIT_OK;
 }
 
+/* The earliest deadline on a semaphore among the requests that are known here. */
+static utc_us earliest_due(const struct planner *planner, uint64_t semaphore_id)
+{
+    utc_us earliest = NEVER;
+    for (size_t i = 0; i < planner->key_count; i++) {
+        const struct request *request = planner->keys[i].request;
+        if (!request || request->state != REQUEST_ACQUIRED || request->due_at >= earliest)
+            continue;
+        for (size_t j = 0; j < request->permit_count; j++)
+            if (request->permits[j].semaphore_id == semaphore_id)
+                earliest = request->due_at;
+    }
+    return earliest;
+}
+
+/*
+ * Where due holders were read, next_due_at can rise: to what holders elsewhere were seen to have at least, and those
+ * here. It is written for its own sake only if it says "due" and nobody is: else every newcomer without room would look
+ * again.
+ */
+static void settle_next_due(struct planner *planner)
+{
+    const struct view *view = planner->view;
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        if (view->next_due[i] == view->semaphores[i].next_due_at)
+            continue;
+        struct semaphore_image *image = &planner->images[i];
+        utc_us next_due_at = min_i64(view->next_due[i], earliest_due(planner, image->semaphore->id));
+        if (next_due_at > planner->now)
+            image_touch(image);
+        if (image->changed)
+            image->semaphore->next_due_at = next_due_at;
+    }
+}
+
 static enum permit_status collect_changes(struct planner *planner, struct changes *changes)
 {
-    *changes = (struct changes){
-        .semaphores = planner->images, .semaphore_count = planner->image_count, .wall_now = planner->view->now};
+    settle_next_due(planner);
+    *changes = (struct changes){.semaphores = planner->images,
+                                .semaphore_count = planner->image_count,
+                                .events = planner->events,
+                                .event_count = planner->event_count,
+                                .wall_now = planner->view->now};
     enum permit_status status = collect_requests(planner, changes);
     if (status == PERMIT_OK)
         status = collect_slots(planner, changes);
@@ -312,12 +431,17 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
     if (status == PERMIT_OK)
         status = collect_keys(&planner);
     if (status == PERMIT_OK)
+        status = collect_due(&planner);
+    if (status == PERMIT_OK)
+        status = make_room_for_events(&planner);
+    if (status == PERMIT_OK)
         status = decide_all(&planner);
     if (status == PERMIT_OK)
         status = collect_changes(&planner, &plan.changes);
     if (status != PERMIT_OK)
         return status;
     plan.ids_used = planner.ids.next - ids.next;
+    memcpy(plan.ended, planner.ended, sizeof plan.ended);
     *ret_plan = plan;
     return PERMIT_OK;
 }

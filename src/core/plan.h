@@ -14,7 +14,12 @@ enum operation_kind {
     OP_ACQUIRE,
     OP_RELEASE,
     OP_RENEW,
+    OP_CONFIRM,
+    OP_EXPIRE,           /* permitd's own: end a request that is due, or whose owner is dead */
+    OP_FORCE_RELEASE,    /* an operator's, with a reason; recorded */
     OP_SEMAPHORE_PUT,    /* administrative: alone in its batch */
+    OP_SEMAPHORE_PAUSE,  /* administrative; twice is once */
+    OP_SEMAPHORE_RESUME, /* administrative; twice is once */
     OP_SEMAPHORE_RETIRE, /* administrative */
     OP_KIND_COUNT
 };
@@ -42,9 +47,13 @@ struct semaphore_change {
 /* What is asked. Immutable while a batch runs; strings belong to whoever made it. */
 struct operation {
     enum operation_kind kind;
-    struct bytes external_id; /* acquire, release, renew */
+    struct bytes external_id; /* what is not administrative */
     struct bytes owner;
     struct bytes principal;
+    struct bytes why;                  /* force-release, pause: the reason that was given */
+    bool of_confirmed;                 /* release: also a confirmed request (a refund) */
+    enum end_reason expire_as;         /* expire: END_EXPIRED, if it is due (the row says whether that is stale); or
+                                          END_OWNER_DEAD, whatever its deadline */
     struct ttl ttl;                    /* acquire, renew */
     unsigned char digest[DIGEST_SIZE]; /* acquire */
     struct want *wants;                /* acquire: sorted by name */
@@ -66,16 +75,29 @@ struct free_slots {
     bool complete; /* false: the read was cut off; there may be more behind the last one */
 };
 
+/* An owner whose heartbeat an acquire with ttl "owner" relies on, read under a lock that keeps it from lapsing. */
+struct owner_state {
+    struct bytes name;
+    bool alive;
+};
+
 /* What was read under the locks. */
 struct view {
     struct semaphore *semaphores;  /* locked, ascending by id */
     struct free_slots *free_slots; /* one per semaphore */
+    utc_us *next_due;              /* one per semaphore: no holder that is not among `requests` is due before (served
+                                      time); at first the row's next_due_at, more exact once due holders were read */
     size_t semaphore_count;
-    struct request *requests; /* those with a key of the batch, ascending by external_id, with all their permits */
+    struct request *requests; /* those with a key of the batch, and due holders; ascending by external_id, with all
+                                 their permits */
     size_t request_count;
+    struct owner_state *owners; /* those asked for that exist */
+    size_t owner_count;
     struct served_clock clock;
     utc_us now; /* the database's clock, read after the locks */
     uint64_t epoch;
+    utc_us grants_from; /* served time: after a failover nothing is granted before */
+    bool same_server;   /* the server is the one that `cluster` knows; if not, nothing of this may be used */
 };
 
 /* Ids for new rows: [next, end). The caller advances it by what the plan used, also if the transaction fails. */
@@ -99,7 +121,7 @@ struct outcome {
     bool put_back;                     /* not decided: run it again with `needs` locked as well; status means nothing */
     bool created;                      /* acquire: 201; PUT: 201 */
     bool replayed;                     /* acquire: the key had its grant before this operation */
-    bool already_released;             /* release */
+    bool already_released;             /* release, force-release */
     const struct request *request;     /* as this operation left it; NULL if the answer asserts none */
     const struct semaphore *semaphore; /* PUT: as it is now */
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */
@@ -133,8 +155,17 @@ struct semaphore_image {
     uint32_t slots_from; /* slot rows [slots_from, slots_to] are to exist and be in service; 0: none */
     uint32_t slots_to;
     uint32_t retire_from; /* slot rows from here on are out of service; 0: none */
-    const char *event;    /* what to record of it, with capacities; NULL: nothing */
-    int64_t capacity_before;
+};
+
+/* A row of `semaphore_event`: what an operator did. */
+struct event {
+    uint64_t semaphore_id;
+    struct bytes who;
+    const char *what;
+    struct bytes from; /* data NULL: none; as `to` and `why` */
+    struct bytes to;
+    struct bytes why;
+    uint64_t next_permit_id; /* of the semaphore at that moment */
 };
 
 /* Final row images, in the order in which they are written. Nothing to write if `empty`. */
@@ -145,6 +176,8 @@ struct changes {
     size_t request_count;
     struct slot_change *slots; /* ascending by semaphore_id, number; each once */
     size_t slot_count;
+    const struct event *events; /* in the order in which they happened */
+    size_t event_count;
     utc_us wall_now; /* the database's clock, for records */
     bool empty;
 };
@@ -159,11 +192,26 @@ struct plan {
     struct outcome *outcomes; /* one per operation, in the order given */
     struct changes changes;
     uint64_t ids_used;
+    unsigned ended[END_REASON_COUNT]; /* requests that this batch ends, by reason; tombstones as END_NEVER_HELD */
+};
+
+/* A locked semaphore that is short of units while some holder may be due. */
+struct shortfall {
+    size_t semaphore; /* index into the view's */
+    int64_t units;    /* that are missing: as many due holders are enough */
 };
 
 /*
- * Order of decision: releases, renewals, then newcomers; per key in order of arrival (an operation is never decided
- * before an earlier one on its key). An operation that would touch a request of which some semaphore is not locked is
+ * After the locks, before the plan: the semaphores whose due holders must be read as well (step 1: "only if a wanted
+ * semaphore is short and its next_due_at has passed"). ret_shortfalls has room for one per semaphore of the view.
+ */
+size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                       struct shortfall *ret_shortfalls);
+
+/*
+ * Order of decision: releases, renewals, confirms, expiries, then newcomers; per key in order of arrival (an operation
+ * is never decided before an earlier one on its key). A newcomer that finds no room ends due holders, the longest due
+ * first, as many as it needs. An operation that would touch a request of which some semaphore is not locked is
  * put back. `ids` must hold at least operation_count ids. Only PERMIT_OK and PERMIT_NO_MEMORY come back; on the latter
  * *ret_plan is untouched. The rows of `view` are not modified.
  */

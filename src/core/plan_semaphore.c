@@ -2,6 +2,8 @@
 /* Decides what operators do to a semaphore: create, change, revive, retire. */
 #include "core/planner.h"
 
+#include <stdio.h>
+
 static struct semaphore_image *find_by_name(struct planner *planner, struct bytes name)
 {
     for (size_t i = 0; i < planner->view->semaphore_count; i++)
@@ -88,13 +90,84 @@ static void follow_capacity(struct semaphore_image *image, int64_t before)
     }
 }
 
-static const char *put_event(const struct semaphore_image *image, bool revived)
+/* --- the record ---------------------------------------------------------------------------------------------- */
+
+static struct bytes number_text(struct planner *planner, int64_t number)
 {
-    if (image->insert)
-        return "created";
-    if (revived)
-        return "revived";
-    return image->capacity_before != image->semaphore->capacity ? "capacity" : NULL;
+    char text[24];
+    int length = snprintf(text, sizeof text, "%lld", (long long)number);
+    return arena_copy(planner->arena, (struct bytes){text, (size_t)length});
+}
+
+static struct bytes ms_text(struct planner *planner, int64_t ms)
+{
+    return ms < 0 ? BYTES("none") : number_text(planner, ms);
+}
+
+static struct bytes capacity_text(struct planner *planner, const struct semaphore *semaphore)
+{
+    return number_text(planner, semaphore->capacity);
+}
+
+static struct bytes default_ttl_text(struct planner *planner, const struct semaphore *semaphore)
+{
+    return ms_text(planner, semaphore->default_ttl_ms);
+}
+
+static struct bytes max_ttl_text(struct planner *planner, const struct semaphore *semaphore)
+{
+    return ms_text(planner, semaphore->max_ttl_ms);
+}
+
+static struct bytes grace_text(struct planner *planner, const struct semaphore *semaphore)
+{
+    return ms_text(planner, semaphore->grace_ms);
+}
+
+static struct bytes max_hold_text(struct planner *planner, const struct semaphore *semaphore)
+{
+    return ms_text(planner, semaphore->max_hold_ms);
+}
+
+static struct bytes queue_text(struct planner *planner, const struct semaphore *semaphore)
+{
+    (void)planner;
+    return bytes_of(semaphore_queue_word(semaphore->queue));
+}
+
+/* What a PUT may change: an event each, with the value before and after. (A note is for people: not recorded.) */
+static const struct {
+    const char *what;
+    struct bytes (*text)(struct planner *planner, const struct semaphore *semaphore);
+} settings[] = {
+    {"capacity", capacity_text}, {"default_ttl_ms", default_ttl_text}, {"max_ttl_ms", max_ttl_text},
+    {"grace_ms", grace_text},    {"max_hold_ms", max_hold_text},       {"queue", queue_text},
+};
+
+static void record_settings(struct planner *planner, const struct semaphore_image *image,
+                            const struct semaphore *before, const struct operation *operation)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(settings); i++) {
+        struct bytes from = settings[i].text(planner, before);
+        struct bytes to = settings[i].text(planner, image->semaphore);
+        if (!bytes_equal(from, to))
+            record_event(planner, image,
+                         (struct event){.who = operation->principal, .what = settings[i].what, .from = from, .to = to});
+    }
+}
+
+/* One line for a semaphore that comes into service, or one for each setting that changes. */
+static void record_put(struct planner *planner, const struct semaphore_image *image, const struct semaphore *before,
+                       const struct operation *operation)
+{
+    if (!image->insert && before->retired_at == NEVER) {
+        record_settings(planner, image, before, operation);
+        return;
+    }
+    record_event(planner, image,
+                 (struct event){.who = operation->principal,
+                                .what = image->insert ? "created" : "revived",
+                                .to = capacity_text(planner, image->semaphore)});
 }
 
 /* If-Match and If-None-Match, before anything is touched. `exists`: in service now. */
@@ -121,7 +194,6 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
         outcome_refuse(outcome, PERMIT_INVALID, "capacity is needed to create a semaphore");
         return PERMIT_OK;
     }
-    bool revived = image && !in_service;
     if (!image)
         image = new_image(planner, operation);
     if (!image)
@@ -140,29 +212,73 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
     image_touch(image);
     semaphore->config_version++;
     image->settings = true;
-    image->capacity_before = before.capacity;
-    image->event = put_event(image, revived);
     follow_capacity(image, before.capacity);
+    record_put(planner, image, &before, operation);
     outcome->created = !in_service;
     outcome->semaphore = semaphore;
     return PERMIT_OK;
 }
 
-enum permit_status plan_retire(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+/* --- pause, resume, retire ----------------------------------------------------------------------------------- */
+
+/* The semaphore in service with the operation's name; NULL: refused as unknown. */
+static struct semaphore_image *find_in_service(struct planner *planner, struct outcome *outcome,
+                                               const struct operation *operation)
 {
     struct semaphore_image *image = find_by_name(planner, operation->semaphore);
-    if (!image || image->semaphore->retired_at != NEVER) {
-        outcome_refuse(outcome, PERMIT_UNKNOWN_SEMAPHORE, NULL);
-    } else if (image->semaphore->in_use > 0) {
+    if (image && image->semaphore->retired_at == NEVER)
+        return image;
+    outcome_refuse(outcome, PERMIT_UNKNOWN_SEMAPHORE, NULL);
+    return NULL;
+}
+
+/* The answer says how it is now; that is durable, because its version was raised in any case. */
+static void change_setting(struct outcome *outcome, struct semaphore_image *image)
+{
+    image_touch(image);
+    image->semaphore->config_version++;
+    image->settings = true;
+    outcome->semaphore = image->semaphore;
+}
+
+enum permit_status plan_pause(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+{
+    struct semaphore_image *image = find_in_service(planner, outcome, operation);
+    if (!image)
+        return PERMIT_OK;
+    struct bytes before = image->semaphore->paused_reason;
+    if (!before.data || !bytes_equal(before, operation->why))
+        record_event(planner, image,
+                     (struct event){.who = operation->principal, .what = "paused", .why = operation->why});
+    image->semaphore->paused_reason = operation->why;
+    change_setting(outcome, image);
+    return PERMIT_OK;
+}
+
+enum permit_status plan_resume(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+{
+    struct semaphore_image *image = find_in_service(planner, outcome, operation);
+    if (!image)
+        return PERMIT_OK;
+    if (image->semaphore->paused_reason.data)
+        record_event(planner, image,
+                     (struct event){.who = operation->principal, .what = "resumed", .why = operation->why});
+    image->semaphore->paused_reason = (struct bytes){0};
+    change_setting(outcome, image);
+    return PERMIT_OK;
+}
+
+enum permit_status plan_retire(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+{
+    struct semaphore_image *image = find_in_service(planner, outcome, operation);
+    if (!image)
+        return PERMIT_OK;
+    if (image->semaphore->in_use > 0) {
         outcome_refuse(outcome, PERMIT_IN_USE, "permits of the semaphore are held; release them first");
-    } else {
-        image_touch(image);
-        image->semaphore->config_version++;
-        image->semaphore->retired_at = planner->now;
-        image->settings = true;
-        image->capacity_before = image->semaphore->capacity;
-        image->event = "retired";
-        outcome->semaphore = image->semaphore;
+        return PERMIT_OK;
     }
+    record_event(planner, image, (struct event){.who = operation->principal, .what = "retired", .why = operation->why});
+    image->semaphore->retired_at = planner->now;
+    change_setting(outcome, image);
     return PERMIT_OK;
 }

@@ -139,12 +139,16 @@ enum permit_status outcome_assert(struct planner *planner, struct outcome *outco
 
 /*
  * An answer that asserts a row which it does not change otherwise still writes: InnoDB shows a commit to others before
- * it is durable, and an answer from a bare read could be undone by a crash.
+ * it is durable, and an answer from a bare read could be undone by a crash. Not so a row that has ended and may be
+ * deleted: that was long ago, and the cleaner may be at it.
  */
 enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key)
 {
-    key->request->replays++;
-    key->changed = true;
+    bool forgotten = key->request->state == REQUEST_RELEASED && key->request->due_at <= planner->now;
+    if (!forgotten) {
+        key->request->replays++;
+        key->changed = true;
+    }
     return outcome_assert(planner, outcome, key->request);
 }
 
@@ -159,22 +163,37 @@ static size_t ids_unique(uint64_t *ids, size_t count)
     return unique;
 }
 
-/* The operation comes back with every semaphore that it and its key's row need; later ones on the key follow it. */
-enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
-                                    const struct operation *operation)
+static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *request)
 {
-    size_t permit_count = key->request ? key->request->permit_count : 0;
-    uint64_t *needs = arena_array(planner->arena, permit_count + operation->want_count, sizeof *needs);
+    for (size_t i = 0; request && i < request->permit_count; i++)
+        ids[count++] = request->permits[i].semaphore_id;
+    return count;
+}
+
+enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
+                                    const struct operation *operation, struct key *const *others, size_t other_count)
+{
+    size_t room = (1 + other_count) * REQUEST_MAX_SEMAPHORES + operation->want_count;
+    uint64_t *needs = arena_array(planner->arena, room, sizeof *needs);
     if (!needs)
         return PERMIT_NO_MEMORY;
-    size_t count = 0;
-    for (size_t i = 0; i < permit_count; i++)
-        needs[count++] = key->request->permits[i].semaphore_id;
+    size_t count = add_semaphores(needs, 0, key->request);
     for (size_t i = 0; i < operation->want_count; i++)
         if (operation->wants[i].semaphore_id) /* 0: there is no such semaphore */
             needs[count++] = operation->wants[i].semaphore_id;
+    for (size_t i = 0; i < other_count; i++)
+        count = add_semaphores(needs, count, others[i]->request);
     outcome->put_back = true;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = ids_unique(needs, count);
     return PERMIT_OK;
+}
+
+/* --- the record ---------------------------------------------------------------------------------------------- */
+
+void record_event(struct planner *planner, const struct semaphore_image *image, struct event event)
+{
+    event.semaphore_id = image->semaphore->id;
+    event.next_permit_id = image->semaphore->next_permit_id;
+    planner->events[planner->event_count++] = event;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the files of plan_batch share; nobody else includes it. plan.c runs the batch and collects the result, planner.c
- * has the images, the slots and the ways an outcome ends, plan_request.c decides acquire, release and renew,
- * plan_semaphore.c the administrative operations.
+ * has the images, the slots and the ways an outcome ends, plan_acquire.c decides acquires, plan_hold.c what happens to
+ * a request that is held (renew, confirm) or ends (release, expire, force-release), plan_semaphore.c the administrative
+ * operations.
  */
 #ifndef CORE_PLANNER_H
 #define CORE_PLANNER_H
@@ -17,7 +18,10 @@ struct slot_pool {
     bool whole;      /* every free slot in service is here */
 };
 
-/* One external_id of the batch: its row, if there is one, and whether an operation on it had to be put back. */
+/*
+ * One external_id, of an operation or of a due holder: its row, if there is one, and whether an operation on it had to
+ * be put back.
+ */
 struct key {
     struct bytes external_id;
     struct request *request; /* image; NULL: no row */
@@ -42,10 +46,15 @@ struct planner {
     struct slot_pool *pools; /* one per locked semaphore */
     struct key *keys;        /* ascending by external_id */
     size_t key_count;
+    struct key **due; /* held and due, the longest due first: what a newcomer without room may end */
+    size_t due_count;
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
     struct slot_change *slots; /* every move in order; room for all that can happen */
     size_t slot_count;
+    struct event *events; /* room for all that can happen */
+    size_t event_count;
+    unsigned ended[END_REASON_COUNT];
 };
 
 /* The image of a locked semaphore, or NULL: not locked, or no such row. */
@@ -69,20 +78,46 @@ enum permit_status outcome_assert(struct planner *planner, struct outcome *outco
                                   const struct request *request) MUST_CHECK;
 /* The same for a row that the operation does not change otherwise: it still writes. */
 enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key) MUST_CHECK;
-/* Not decided: back to the queue with every semaphore that it and its key's row need; later ones on the key follow it.
+/*
+ * Not decided: back to the queue with every semaphore that it and its key's row need, and those of `others` (their keys
+ * stand in the operation's way; NULL with 0); later operations on the key follow it.
  */
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
-                                    const struct operation *operation) MUST_CHECK;
+                                    const struct operation *operation, struct key *const *others,
+                                    size_t other_count) MUST_CHECK;
+
+/* What an operator did to a locked semaphore, for the record. */
+void record_event(struct planner *planner, const struct semaphore_image *image, struct event event);
+
+/* A row for a key that has none yet; the strings are copies. NULL: no memory. */
+struct request *request_new(struct planner *planner, const struct operation *operation) MUST_CHECK;
+/* True if permitd may end it now. */
+bool request_is_due(const struct planner *planner, const struct request *request);
+/* "expired", or "stale" if it has no ttl. */
+enum end_reason due_reason(const struct request *request);
+/* Ends a held request of which all semaphores are locked. */
+void end_request(struct planner *planner, struct key *key, enum end_reason reason);
+
+/* What the semaphores of one request say together: the smallest ttls and max_hold, the largest grace. */
+struct hold_limits {
+    int64_t default_ttl_ms;
+    int64_t max_ttl_ms; /* -1: none */
+    int64_t max_hold_ms;
+    int64_t grace_ms;
+};
+#define NO_HOLD_LIMITS ((struct hold_limits){INT64_MAX, -1, INT64_MAX, 0})
+
+void limits_add(struct hold_limits *limits, const struct semaphore *semaphore);
+/* A sentence, or NULL: such a ttl is allowed. */
+const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits);
+/* When permitd may end what is granted or renewed now; NEVER: not by itself. */
+utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms);
 
 /* One operation each. Only PERMIT_NO_MEMORY is a failure; everything else is in the outcome. */
-enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key,
-                                const struct operation *operation) MUST_CHECK;
-enum permit_status plan_release(struct planner *planner, struct outcome *outcome, struct key *key,
-                                const struct operation *operation) MUST_CHECK;
-enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, struct key *key,
-                              const struct operation *operation) MUST_CHECK;
-enum permit_status plan_put(struct planner *planner, struct outcome *outcome,
-                            const struct operation *operation) MUST_CHECK;
-enum permit_status plan_retire(struct planner *planner, struct outcome *outcome,
-                               const struct operation *operation) MUST_CHECK;
+typedef enum permit_status plan_keyed(struct planner *planner, struct outcome *outcome, struct key *key,
+                                      const struct operation *operation);
+typedef enum permit_status plan_administrative(struct planner *planner, struct outcome *outcome,
+                                               const struct operation *operation);
+plan_keyed plan_acquire, plan_release, plan_renew, plan_confirm, plan_expire, plan_force_release;
+plan_administrative plan_put, plan_pause, plan_resume, plan_retire;
 #endif

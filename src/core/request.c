@@ -79,7 +79,8 @@ enum permit_status wants_sort(struct want *wants, size_t want_count)
 
 utc_us request_expires_at(const struct request *request)
 {
-    if (request->state != REQUEST_ACQUIRED || request->ttl_ms == TTL_NONE || request->confirmed_at != NEVER)
+    bool limited = request->ttl_ms != TTL_NONE && request->ttl_ms != TTL_BY_OWNER;
+    if (request->state != REQUEST_ACQUIRED || !limited || request->confirmed_at != NEVER)
         return NEVER;
     return request->due_at - request->grace_ms * US_PER_MS;
 }

@@ -33,6 +33,7 @@ enum end_reason {
     END_STALE = 4,
     END_FORCED = 5,
     END_NEVER_HELD = 6, /* a tombstone: the release came before the acquire */
+    END_REASON_COUNT
 };
 
 /* "slotted", "backfill", "ACQUIRED", "expired" (NULL for END_NONE). */
@@ -74,7 +75,9 @@ struct permit {
     struct slots slots; /* empty if counted */
 };
 
-#define TTL_NONE (-1LL)
+/* Values of ttl_ms that are no duration. The second stands in rows: never change it. */
+#define TTL_NONE     (-1LL) /* until released, or stale */
+#define TTL_BY_OWNER 0LL    /* as long as the owner's heartbeat; never due by itself */
 
 /* A row of `permit_request` with its permits. Times are served time. */
 struct request {
@@ -86,7 +89,7 @@ struct request {
     unsigned char digest[DIGEST_SIZE];
     enum request_state state;
     enum end_reason end_reason;
-    int64_t ttl_ms; /* TTL_NONE: until released (or stale) */
+    int64_t ttl_ms; /* or TTL_NONE, TTL_BY_OWNER */
     utc_us due_at;  /* while held: when permitd may end it; after the end: when it may be deleted; NEVER: not at all */
     int64_t grace_ms;
     utc_us confirmed_at; /* NEVER: not confirmed */
@@ -100,9 +103,10 @@ struct request {
 
 /* How long a client wants to hold, as it was said. */
 enum ttl_kind {
-    TTL_ABSENT,   /* not said: the smallest default of the semaphores; in a renew: as before */
-    TTL_DURATION, /* `ms` */
-    TTL_UNLIMITED /* "none" */
+    TTL_ABSENT,    /* not said: the smallest default of the semaphores; in a renew: as before */
+    TTL_DURATION,  /* `ms` */
+    TTL_UNLIMITED, /* "none" */
+    TTL_OWNER      /* "owner": as long as the heartbeat of the owner that is named */
 };
 
 struct ttl {

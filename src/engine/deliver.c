@@ -158,8 +158,6 @@ static void decide_outcome(struct worker *worker, struct run *run, size_t index,
         .semaphore_names = names,
         .floors = floors,
     };
-    if (outcome->status == PERMIT_OK && op->operation->kind == OP_RELEASE && !outcome->already_released)
-        metrics_count(&worker->engine->metrics.ended[outcome->request->end_reason]);
     decide(worker->engine, op, &decision);
 }
 
@@ -173,10 +171,17 @@ static uint64_t *copy_floors(struct worker *worker, const struct view *view)
     return floors;
 }
 
+static void count_ended(struct engine *engine, const struct plan *plan)
+{
+    for (int reason = 0; reason < END_REASON_COUNT; reason++)
+        metrics_add(&engine->metrics.ended[reason], plan->ended[reason]);
+}
+
 /* Under the mutex only what others look at: the next batch starts while this one's answers are still being written. */
 void deliver(struct worker *worker, struct run *run, bool open_gates)
 {
     struct engine *engine = worker->engine;
+    count_ended(engine, &run->plan);
     bool *done = arena_array(&worker->arena, run->count, sizeof *done);
     bool *back = arena_array(&worker->arena, run->count, sizeof *back);
     pthread_mutex_lock(&engine->mutex);

@@ -12,7 +12,7 @@ void op_init(struct op *op, const struct operation *operation, mono_us deadline,
 {
     *op = (struct op){.operation = operation, .decided = decided, .deadline = deadline};
     list_init(&op->node);
-    op->counts_as_end = operation->kind == OP_RELEASE || operation->kind == OP_RENEW;
+    op->counts_as_end = operation->kind != OP_ACQUIRE && !operation_is_administrative(operation->kind);
 }
 
 /* --- start and stop ------------------------------------------------------------------------------------------ */
@@ -126,7 +126,7 @@ void engine_free(struct engine *engine)
 
 /* --- the way in ---------------------------------------------------------------------------------------------- */
 
-/* Overload must not expire live holders: releases and renewals have a bound of their own. */
+/* Overload must not expire live holders: what is about those has a bound of its own. */
 static bool has_room(const struct engine *engine, const struct op *op)
 {
     return op->counts_as_end ? engine->queue.end_count < engine->settings.max_pending_ends
@@ -179,6 +179,7 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
     engine->settings.request_timeout_ms = settings->request_timeout_ms;
     engine->settings.max_pending = settings->max_pending;
     engine->settings.max_pending_ends = settings->max_pending_ends;
+    engine->settings.failover_hold_ms = settings->failover_hold_ms;
     engine->settings.plan = settings->plan;
     pthread_mutex_unlock(&engine->mutex);
 }

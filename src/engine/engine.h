@@ -71,16 +71,17 @@ struct op {
     bool keyed;             /* it is on such a list */
     bool heads_key;
     bool resolved;
-    bool counts_as_end; /* a release or renewal: bounded on its own */
+    bool counts_as_end; /* of something that is held: bounded on its own */
     unsigned put_backs;
 };
 
 struct engine_settings {
     unsigned workers;
     size_t max_pending;      /* acquires and look-ups; more are answered too_many */
-    size_t max_pending_ends; /* releases, renewals: "overload must not expire live holders" */
+    size_t max_pending_ends; /* releases, renewals, confirms: "overload must not expire live holders" */
     size_t directory_entries;
     int64_t request_timeout_ms;
+    int64_t failover_hold_ms; /* nothing is granted for so long after the epoch rose */
     struct plan_settings plan;
     /* Opens a session of a store for a worker; NULL: no memory. */
     struct store *(*open_store)(void *context);

@@ -77,9 +77,10 @@ static void expire_ops(struct engine *engine)
 
 static void keep_database(struct engine *engine, struct store *store)
 {
+    bool won = false;
     enum permit_status status = store_reconnect(store);
     if (status == PERMIT_OK)
-        status = store_tick(store);
+        status = store_tick(store, &won);
     if (status == PERMIT_OK)
         refresh_floors(engine, store);
     bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;

@@ -35,6 +35,12 @@ void metrics_count(atomic_uint_fast64_t *counter)
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
+void metrics_add(atomic_uint_fast64_t *counter, uint64_t count)
+{
+    if (count)
+        atomic_fetch_add_explicit(counter, count, memory_order_relaxed);
+}
+
 void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us)
 {
     metrics_count(&metrics->operations[kind][status]);

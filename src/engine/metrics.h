@@ -29,7 +29,7 @@ enum batch_retry {
 
 struct metrics {
     atomic_uint_fast64_t operations[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
-    atomic_uint_fast64_t ended[END_NEVER_HELD + 1];
+    atomic_uint_fast64_t ended[END_REASON_COUNT];
     atomic_uint_fast64_t retries[BATCH_RETRY_COUNT];
     atomic_uint_fast64_t put_backs;
     struct histogram operation_seconds[OP_KIND_COUNT];
@@ -39,6 +39,7 @@ struct metrics {
 
 void metrics_init(struct metrics *metrics);
 void metrics_count(atomic_uint_fast64_t *counter);
+void metrics_add(atomic_uint_fast64_t *counter, uint64_t count);
 void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us);
 void metrics_batch(struct metrics *metrics, size_t operations);
 void metrics_print(struct metrics *metrics, struct buf *out);

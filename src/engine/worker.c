@@ -146,6 +146,23 @@ static int64_t slots_wanted(const struct run *run, uint64_t semaphore_id)
     return min_i64(wanted, SLOTS_MAX_CAPACITY);
 }
 
+/* The owners whose heartbeat acquires of the run rely on, each once. NULL: no memory. */
+static const struct bytes *collect_owners(struct worker *worker, const struct run *run, size_t *ret_count)
+{
+    struct bytes *owners = arena_array(&worker->arena, run->count, sizeof *owners);
+    size_t count = 0;
+    for (size_t i = 0; owners && i < run->count; i++) {
+        const struct operation *operation = run->ops[i]->operation;
+        bool there = operation->kind != OP_ACQUIRE || operation->ttl.kind != TTL_OWNER;
+        for (size_t j = 0; j < count && !there; j++)
+            there = bytes_equal(owners[j], operation->owner);
+        if (!there)
+            owners[count++] = operation->owner;
+    }
+    *ret_count = count;
+    return owners;
+}
+
 static enum permit_status lock_rows(struct worker *worker, struct run *run)
 {
     struct gate *gates[BATCH_MAX_SEMAPHORES + 1];
@@ -171,7 +188,18 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
         slots[i] = slots[i] ? slots_wanted(run, ids[i]) : 0;
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
-    return store_lock(worker->store, &set, &worker->arena, &run->view);
+    set.owners = collect_owners(worker, run, &set.owner_count);
+    return set.owners ? store_lock(worker->store, &set, &worker->arena, &run->view) : PERMIT_NO_MEMORY;
+}
+
+/* "Only if a wanted semaphore is short and its next_due_at has passed: one more read." */
+static enum permit_status read_due(struct worker *worker, struct run *run, const struct operation *const *operations)
+{
+    struct shortfall *shortfalls = arena_array(&worker->arena, run->view.semaphore_count, sizeof *shortfalls);
+    if (!shortfalls)
+        return PERMIT_NO_MEMORY;
+    size_t count = plan_shortfalls(&run->view, operations, run->count, shortfalls);
+    return count ? store_read_due(worker->store, shortfalls, count, &worker->arena, &run->view) : PERMIT_OK;
 }
 
 /* Ids that a failed transaction used are not used again: its outcome may not be known. */
@@ -183,8 +211,10 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
     for (size_t i = 0; i < run->count; i++)
         operations[i] = run->ops[i]->operation;
     struct engine_settings settings = settings_now(worker->engine);
-    enum permit_status status =
-        plan_batch(&run->view, operations, run->count, worker->ids, &settings.plan, &worker->arena, &run->plan);
+    enum permit_status status = read_due(worker, run, operations);
+    if (status == PERMIT_OK)
+        status =
+            plan_batch(&run->view, operations, run->count, worker->ids, &settings.plan, &worker->arena, &run->plan);
     if (status == PERMIT_OK)
         worker->ids.next += run->plan.ids_used;
     return status;

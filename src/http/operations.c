@@ -244,10 +244,15 @@ static bool write_success(struct buf *out, const struct part *part, const struct
         return false;
     switch (part->operation.kind) {
     case OP_ACQUIRE: write_held(out, decision, ",\"replayed\":", outcome->replayed); break;
-    case OP_RELEASE: write_held(out, decision, ",\"already_released\":", outcome->already_released); break;
-    case OP_RENEW: write_held(out, decision, NULL, false); break;
+    case OP_RELEASE:
+    case OP_FORCE_RELEASE: write_held(out, decision, ",\"already_released\":", outcome->already_released); break;
+    case OP_RENEW:
+    case OP_CONFIRM: write_held(out, decision, NULL, false); break;
     case OP_SEMAPHORE_PUT:
+    case OP_SEMAPHORE_PAUSE:
+    case OP_SEMAPHORE_RESUME:
     case OP_SEMAPHORE_RETIRE: write_semaphore(out, outcome->semaphore, 0); break;
+    case OP_EXPIRE:
     case OP_KIND_COUNT: return false;
     }
     return true;

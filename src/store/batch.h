@@ -9,11 +9,14 @@
 #include "store/session.h"
 #include "store/store.h"
 
-/* Step 1: BEGIN, locks, reads. */
-void batch_lock_sql(const struct lock_set *set, struct buf *sql);
+/* Step 1: BEGIN, locks, reads. `identity`: an SQL expression (epoch.h). */
+void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql);
 /* Sends it and reads all results. On failure the packet is finished, the transaction may be open. */
-enum permit_status batch_read_view(struct session *session, const struct lock_set *set, struct buf *sql,
-                                   struct arena *arena, struct view *ret_view) MUST_CHECK;
+enum permit_status batch_read_view(struct session *session, const struct lock_set *set, const char *identity,
+                                   struct buf *sql, struct arena *arena, struct view *ret_view) MUST_CHECK;
+/* Still under the locks: the due holders of semaphores that are short; adds to view->requests and next_due. */
+enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
+                                  struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
 /* Step 3: all changes, guarded, and COMMIT. */
 void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql);

@@ -138,14 +138,37 @@ static void slot_rows_sql(const struct semaphore_image *image, struct buf *sql)
                    (unsigned long long)image->semaphore->id, image->retire_from);
 }
 
-static void event_sql(const struct semaphore_image *image, utc_us wall_now, struct buf *sql)
+static void event_values_sql(const struct event *event, utc_us wall_now, struct buf *sql)
 {
-    buf_printf(sql,
-               "INSERT INTO semaphore_event SET semaphore_id=%llu,what='%s',from_value='%lld',to_value='%lld',"
-               "next_permit_id=%llu,at=",
-               (unsigned long long)image->semaphore->id, image->event, (long long)image->capacity_before,
-               (long long)image->semaphore->capacity, (unsigned long long)image->semaphore->next_permit_id);
+    buf_append_char(sql, '(');
+    buf_append_u64(sql, event->semaphore_id);
+    buf_append_char(sql, ',');
     sql_time(sql, wall_now);
+    buf_append_char(sql, ',');
+    sql_bytes(sql, event->who);
+    buf_append_char(sql, ',');
+    sql_bytes(sql, bytes_of(event->what));
+    buf_append_char(sql, ',');
+    sql_text_or_null(sql, event->from);
+    buf_append_char(sql, ',');
+    sql_text_or_null(sql, event->to);
+    buf_append_char(sql, ',');
+    sql_text_or_null(sql, event->why);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, event->next_permit_id);
+    buf_append_char(sql, ')');
+}
+
+static void events_sql(const struct changes *changes, struct buf *sql)
+{
+    if (changes->event_count == 0)
+        return;
+    buf_append_text(sql, "INSERT INTO semaphore_event (semaphore_id,at,who,what,from_value,to_value,why,next_permit_id)"
+                         " VALUES ");
+    for (size_t i = 0; i < changes->event_count; i++) {
+        separate(sql, i);
+        event_values_sql(&changes->events[i], changes->wall_now, sql);
+    }
     buf_append_char(sql, ';');
 }
 
@@ -160,8 +183,6 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
         else
             update_semaphore_sql(image, sql);
         slot_rows_sql(image, sql);
-        if (image->event)
-            event_sql(image, changes->wall_now, sql);
     }
 }
 
@@ -197,11 +218,14 @@ static void request_history_sql(const struct request *request, struct buf *sql)
     buf_printf(sql, ",%d,%d,%u,%u,", (int)request->state, (int)request->end_reason, request->renewals,
                request->replays);
     sql_ended(sql, request->ended_at);
+    buf_append_char(sql, ',');
+    sql_time(sql, request->confirmed_at);
 }
 
 static bool is_plain_grant(const struct request *request)
 {
-    return request->state == REQUEST_ACQUIRED && request->renewals == 0 && request->replays == 0;
+    return request->state == REQUEST_ACQUIRED && request->renewals == 0 && request->replays == 0 &&
+           request->confirmed_at == NEVER;
 }
 
 static size_t insert_count(const struct changes *changes)
@@ -225,7 +249,7 @@ static void insert_requests_sql(const struct changes *changes, size_t count, boo
         if (rows == 0)
             buf_append_text(sql, plain ? "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS ") VALUES "
                                        : "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS
-                                         ",state,end_reason,renewals,replays,ended_at) VALUES ");
+                                         ",state,end_reason,renewals,replays,ended_at,confirmed_at) VALUES ");
         separate(sql, rows++);
         request_values_sql(request, sql);
         if (!plain)
@@ -518,7 +542,9 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
             buf_append_u64(sql, updates[next].change->request->id);
         }
         buf_append_text(sql, ");");
-        *guard = (struct guard){true, next - first};
+        /* Rows that had ended before may be gone by now: the cleaner takes no semaphore's lock. The answer stands. */
+        bool held = updates[first].change->before->state == REQUEST_ACQUIRED;
+        *guard = (struct guard){held, next - first};
     }
 }
 
@@ -527,6 +553,7 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
     size_t inserts = insert_count(changes);
     struct guard guard = {0};
     semaphores_sql(changes, sql);
+    events_sql(changes, sql);
     insert_requests_sql(changes, inserts, true, sql);
     insert_requests_sql(changes, inserts, false, sql);
     insert_permits_sql(changes, inserts, sql);

@@ -23,14 +23,21 @@ static const char lock_by_name[] =
  * the `cluster` row is in front so that this takes one statement and not two. After the locks: a fresh view of
  * everything.
  */
-#define CLOCK_COLUMNS "SYSDATE(6),c.tick_at,c.offset_us,c.epoch"
-static const char clock_only[] = "SELECT " CLOCK_COLUMNS " FROM cluster c WHERE c.id=1";
-static const char clock_and_requests[] =
-    "SELECT " CLOCK_COLUMNS "," ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS " FROM cluster c"
+static const char clock_columns[] = "SELECT SYSDATE(6),c.tick_at,c.offset_us,c.epoch,c.grants_from,c.identity=";
+enum { CLOCK_COUNT = 6 };
+static const char clock_only[] = " FROM cluster c WHERE c.id=1";
+static const char and_requests[] =
+    "," ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS " FROM cluster c"
     " LEFT JOIN permit_request r FORCE INDEX (permit_request_external_id) ON r.external_id IN (";
 static const char and_permits[] = ") LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
                                   " WHERE c.id=1";
-enum { CLOCK_COUNT = 4 };
+
+/*
+ * An owner that is read here cannot lapse before the batch has committed. In order of name, like all who lock several;
+ * a lapse or a heartbeat locks one row and waits for nothing else.
+ */
+static const char lock_owners[] = "SELECT name,lapsed_at IS NULL FROM owner FORCE INDEX (PRIMARY) WHERE name IN (";
+static const char and_share[] = ") ORDER BY name LOCK IN SHARE MODE;";
 
 static void lock_sql(const struct lock_set *set, struct buf *sql)
 {
@@ -49,19 +56,35 @@ static void lock_sql(const struct lock_set *set, struct buf *sql)
     }
 }
 
-static void requests_sql(const struct lock_set *set, struct buf *sql)
+static void bytes_list_sql(const struct bytes *list, size_t count, struct buf *sql)
 {
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            buf_append_char(sql, ',');
+        sql_bytes(sql, list[i]);
+    }
+}
+
+static void requests_sql(const struct lock_set *set, const char *identity, struct buf *sql)
+{
+    buf_append_text(sql, clock_columns);
+    buf_append_text(sql, identity);
     if (set->key_count == 0) {
         buf_append_text(sql, clock_only);
         return;
     }
-    buf_append_text(sql, clock_and_requests);
-    for (size_t i = 0; i < set->key_count; i++) {
-        if (i > 0)
-            buf_append_char(sql, ',');
-        sql_bytes(sql, set->keys[i]);
-    }
+    buf_append_text(sql, and_requests);
+    bytes_list_sql(set->keys, set->key_count, sql);
     buf_append_text(sql, and_permits);
+}
+
+static void owners_sql(const struct lock_set *set, struct buf *sql)
+{
+    if (set->owner_count == 0)
+        return;
+    buf_append_text(sql, lock_owners);
+    bytes_list_sql(set->owners, set->owner_count, sql);
+    buf_append_text(sql, and_share);
 }
 
 /* Walks PRIMARY from first_free on; the row of the semaphore is ours already. */
@@ -76,14 +99,15 @@ static void slots_sql(uint64_t semaphore_id, int64_t wanted, struct buf *sql)
     buf_append_char(sql, ';');
 }
 
-void batch_lock_sql(const struct lock_set *set, struct buf *sql)
+void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql)
 {
     buf_append_text(sql, "BEGIN;");
     lock_sql(set, sql);
     for (size_t i = 0; i < set->semaphore_count; i++)
         if (set->slots_wanted[i] > 0)
             slots_sql(set->semaphore_ids[i], set->slots_wanted[i], sql);
-    requests_sql(set, sql);
+    owners_sql(set, sql);
+    requests_sql(set, identity, sql);
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------- */
@@ -92,11 +116,15 @@ static enum permit_status read_semaphores(struct session *session, struct arena 
 {
     view->semaphores = arena_array(arena, room, sizeof *view->semaphores);
     view->free_slots = arena_array(arena, room, sizeof *view->free_slots);
-    if (!view->semaphores || !view->free_slots)
+    view->next_due = arena_array(arena, room, sizeof *view->next_due);
+    if (!view->semaphores || !view->free_slots || !view->next_due)
         return PERMIT_NO_MEMORY;
     struct row_reader reader = {.arena = arena};
-    while (view->semaphore_count < room && row_step(&reader, session))
-        row_semaphore(&reader, &view->semaphores[view->semaphore_count++]);
+    while (view->semaphore_count < room && row_step(&reader, session)) {
+        struct semaphore *semaphore = &view->semaphores[view->semaphore_count];
+        row_semaphore(&reader, semaphore);
+        view->next_due[view->semaphore_count++] = semaphore->next_due_at;
+    }
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
@@ -129,6 +157,8 @@ static void read_clock(struct row_reader *reader, struct view *view)
     view->clock.tick_at = row_time(reader);
     view->clock.offset_us = row_i64(reader);
     view->epoch = row_u64(reader);
+    view->grants_from = row_time(reader);
+    view->same_server = row_u64(reader);
 }
 
 /*
@@ -189,6 +219,20 @@ static enum permit_status read_slots_of(struct session *session, struct arena *a
     return PERMIT_OK;
 }
 
+static enum permit_status read_owners(struct session *session, const struct lock_set *set, struct arena *arena,
+                                      struct view *view)
+{
+    struct row_reader reader = {.arena = arena};
+    view->owners = arena_array(arena, set->owner_count, sizeof *view->owners);
+    reader.broken = !view->owners;
+    while (view->owner_count < set->owner_count && row_step(&reader, session)) {
+        struct owner_state *owner = &view->owners[view->owner_count++];
+        owner->name = row_bytes(&reader);
+        owner->alive = row_u64(&reader);
+    }
+    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
+}
+
 static enum permit_status read_results(struct session *session, const struct lock_set *set, struct arena *arena,
                                        struct view *view)
 {
@@ -205,17 +249,21 @@ static enum permit_status read_results(struct session *session, const struct loc
         if (status == PERMIT_OK)
             status = read_slots_of(session, arena, set->semaphore_ids[i], set->slots_wanted[i], view);
     }
+    if (status == PERMIT_OK && set->owner_count)
+        status = session_next(session);
+    if (status == PERMIT_OK && set->owner_count)
+        status = read_owners(session, set, arena, view);
     if (status == PERMIT_OK)
         status = session_next(session);
     return status == PERMIT_OK ? read_requests(session, arena, set->key_count, view) : status;
 }
 
-enum permit_status batch_read_view(struct session *session, const struct lock_set *set, struct buf *sql,
-                                   struct arena *arena, struct view *ret_view)
+enum permit_status batch_read_view(struct session *session, const struct lock_set *set, const char *identity,
+                                   struct buf *sql, struct arena *arena, struct view *ret_view)
 {
     struct view view = {0};
     buf_clear(sql);
-    batch_lock_sql(set, sql);
+    batch_lock_sql(set, identity, sql);
     if (sql->broken)
         return PERMIT_NO_MEMORY;
     enum permit_status status = session_send(session, (struct bytes){sql->data, sql->length});

@@ -7,15 +7,22 @@
 
 #include "core/served_time.h"
 #include "store/batch.h"
+#include "store/epoch.h"
 #include "store/rows.h"
 
 /* A batch in text: 500 requests with the longest names and slot lists stay below. */
-enum { SQL_MAX_BYTES = 16 * 1024 * 1024, SCRATCH_CHUNK = 64 * 1024, SCRATCH_LIMIT = 16 * 1024 * 1024 };
+enum {
+    SQL_MAX_BYTES = 16 * 1024 * 1024,
+    IDENTITY_MAX_BYTES = 8 * 1024,
+    SCRATCH_CHUNK = 64 * 1024,
+    SCRATCH_LIMIT = 16 * 1024 * 1024
+};
 
 struct mysql_store {
     struct store store;
     struct session *session;
     struct buf sql;
+    struct buf identity;  /* an SQL expression: who the server is; made anew with each connection */
     struct arena scratch; /* of one call */
 };
 
@@ -41,9 +48,17 @@ static enum permit_status report(struct mysql_store *mysql, enum permit_status s
 static enum permit_status reconnect(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
+    if (session_is_connected(mysql->session))
+        return report(mysql, PERMIT_OK);
     enum permit_status status = session_connect(mysql->session);
-    if (status == PERMIT_OK) /* a packet that the server would refuse is not sent: the batch is then split */
-        mysql->sql.max = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session) - 1);
+    if (status != PERMIT_OK)
+        return report(mysql, status);
+    /* A packet that the server would refuse is not sent: the batch is then split. */
+    mysql->sql.max = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session) - 1);
+    buf_clear(&mysql->identity);
+    status = epoch_identity_sql(mysql->session, &mysql->identity);
+    if (status != PERMIT_OK)
+        session_drop(mysql->session);
     return report(mysql, status);
 }
 
@@ -158,7 +173,15 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
                                struct view *ret_view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return report(mysql, batch_read_view(mysql->session, set, &mysql->sql, arena, ret_view));
+    return report(mysql,
+                  batch_read_view(mysql->session, set, buf_text(&mysql->identity), &mysql->sql, arena, ret_view));
+}
+
+static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
+                                   struct arena *arena, struct view *view)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return report(mysql, batch_read_due(mysql->session, shortfalls, count, &mysql->sql, arena, view));
 }
 
 static enum permit_status apply(struct store *store, const struct changes *changes)
@@ -236,9 +259,10 @@ static enum permit_status read_tick(struct mysql_store *mysql, struct served_clo
 }
 
 /* By compare-and-set: of several permitd one moves the clock, the others find it moved. */
-static enum permit_status tick(struct store *store)
+static enum permit_status tick(struct store *store, bool *ret_won)
 {
     struct mysql_store *mysql = mysql_store_of(store);
+    *ret_won = false;
     struct served_clock before = {0};
     utc_us now = 0;
     enum permit_status status = read_tick(mysql, &before, &now);
@@ -252,7 +276,65 @@ static enum permit_status tick(struct store *store)
                (long long)before.offset_us);
     sql_time(&mysql->sql, before.tick_at);
     status = send_sql(mysql);
+    *ret_won = status == PERMIT_OK && session_affected(mysql->session) == 1;
     return finish(mysql, status);
+}
+
+/* Walks permit_request_due from the place after which the page begins; NULL, which is never due, lies before it. */
+static void due_sql(const struct due_page *page, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT r.external_id,r.id,r.due_at FROM permit_request r FORCE INDEX (permit_request_due)"
+                         " WHERE r.state=1 AND r.due_at>=");
+    sql_time(sql, page->after_due_at);
+    buf_append_text(sql, " AND NOT (r.id<=");
+    buf_append_u64(sql, page->after_id);
+    buf_append_text(sql, " AND r.due_at=");
+    sql_time(sql, page->after_due_at);
+    buf_printf(sql, ") ORDER BY r.due_at,r.id LIMIT %zu;SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1",
+               page->limit);
+}
+
+static enum permit_status read_due_page(struct session *session, struct due_page *page, struct arena *arena)
+{
+    struct row_reader reader = {.arena = arena};
+    struct served_clock clock = {0};
+    page->ret_count = 0;
+    page->ret_requests = arena_array(arena, page->limit, sizeof *page->ret_requests);
+    if (!page->ret_requests)
+        return PERMIT_NO_MEMORY;
+    while (page->ret_count < page->limit && row_step(&reader, session)) {
+        struct due_request *request = &page->ret_requests[page->ret_count++];
+        request->external_id = row_bytes(&reader);
+        request->id = row_u64(&reader);
+        request->due_at = row_time(&reader);
+    }
+    enum permit_status status = session_next(session);
+    if (status == PERMIT_OK && row_step(&reader, session)) {
+        utc_us now = row_time(&reader);
+        clock.tick_at = row_time(&reader);
+        clock.offset_us = row_i64(&reader);
+        page->ret_now = served_time(&clock, now);
+    }
+    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
+}
+
+static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    buf_clear(&mysql->sql);
+    due_sql(page, &mysql->sql);
+    enum permit_status status = send_sql(mysql);
+    if (status == PERMIT_OK)
+        status = read_due_page(mysql->session, page, arena);
+    return finish(mysql, status);
+}
+
+static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    struct bytes why = cause == EPOCH_SERVER ? BYTES("the server is another one")
+                                             : BYTES("tokens went back: an older copy of the database");
+    return report(mysql, epoch_raise(mysql->session, cause, seen, hold_ms, why, NULL));
 }
 
 static enum permit_status ping(struct store *store)
@@ -266,6 +348,7 @@ static void mysql_store_free(struct store *store)
     struct mysql_store *mysql = mysql_store_of(store);
     session_free(mysql->session);
     buf_release(&mysql->sql);
+    buf_release(&mysql->identity);
     arena_release(&mysql->scratch);
     free(mysql);
 }
@@ -274,11 +357,14 @@ static const struct store_methods methods = {
     .reconnect = reconnect,
     .resolve = resolve,
     .lock = lock,
+    .read_due = read_due,
     .apply = apply,
     .rollback = rollback,
     .reserve_ids = reserve_ids,
     .floors = floors,
     .tick = tick,
+    .due = due,
+    .raise_epoch = raise_epoch,
     .ping = ping,
     .free = mysql_store_free,
 };
@@ -290,6 +376,7 @@ struct store *mysql_store_new(const struct database_address *address)
         return NULL;
     mysql->store.methods = &methods;
     buf_init(&mysql->sql, SQL_MAX_BYTES);
+    buf_init(&mysql->identity, IDENTITY_MAX_BYTES);
     arena_init(&mysql->scratch, SCRATCH_CHUNK, SCRATCH_LIMIT);
     mysql->session = session_new(address, SESSION_WORKER);
     if (!mysql->session) {

@@ -45,7 +45,33 @@ struct lock_set {
     size_t semaphore_count;
     const struct bytes *keys; /* each once, at most BATCH_MAX_OPERATIONS */
     size_t key_count;
+    const struct bytes *owners; /* each once: those whose heartbeat an acquire relies on */
+    size_t owner_count;
     struct bytes semaphore_name; /* administrative: also lock the one with this name, if it exists; data NULL: none */
+};
+
+/* A request that is held and has a deadline, as the sweeper sees it: without locks. */
+struct due_request {
+    struct bytes external_id;
+    uint64_t id;
+    utc_us due_at;
+};
+
+/* Held requests in order of (due_at, id), after a place in that order; due or not. */
+struct due_page {
+    utc_us after_due_at; /* 0: from the beginning */
+    uint64_t after_id;
+    size_t limit;
+    struct due_request *ret_requests; /* in the arena */
+    size_t ret_count;
+    utc_us ret_now; /* served time */
+};
+
+/* Why the epoch rises. */
+enum epoch_cause {
+    EPOCH_SERVER,   /* the server is another one than `cluster` knows; nothing happens if it is not */
+    EPOCH_TOKENS,   /* a semaphore's next token is lower than this process has seen: an older copy */
+    EPOCH_OPERATOR, /* permitctl fence bump */
 };
 
 struct store;
@@ -54,11 +80,14 @@ struct store_methods {
     enum permit_status (*reconnect)(struct store *);
     enum permit_status (*resolve)(struct store *, struct resolve *, struct arena *);
     enum permit_status (*lock)(struct store *, const struct lock_set *, struct arena *, struct view *);
+    enum permit_status (*read_due)(struct store *, const struct shortfall *, size_t, struct arena *, struct view *);
     enum permit_status (*apply)(struct store *, const struct changes *);
     enum permit_status (*rollback)(struct store *);
     enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *);
     enum permit_status (*floors)(struct store *, const uint64_t *, size_t, uint64_t *);
-    enum permit_status (*tick)(struct store *);
+    enum permit_status (*tick)(struct store *, bool *);
+    enum permit_status (*due)(struct store *, struct due_page *, struct arena *);
+    enum permit_status (*raise_epoch)(struct store *, enum epoch_cause, uint64_t, int64_t);
     enum permit_status (*ping)(struct store *);
     void (*free)(struct store *);
 };
@@ -86,6 +115,16 @@ static inline enum permit_status store_lock(struct store *store, const struct lo
     return store->methods->lock(store, set, arena, ret_view);
 }
 
+/*
+ * After store_lock, in its transaction: the due holders of semaphores that are short, with all their permits. Adds them
+ * to view->requests and makes view->next_due exact as far as it saw.
+ */
+static inline enum permit_status store_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
+                                                struct arena *arena, struct view *view)
+{
+    return store->methods->read_due(store, shortfalls, count, arena, view);
+}
+
 /* Writes everything and commits; after PERMIT_OK it is durable. `changes` must not be empty (else: store_rollback). */
 static inline enum permit_status store_apply(struct store *store, const struct changes *changes)
 {
@@ -111,10 +150,27 @@ static inline enum permit_status store_floors(struct store *store, const uint64_
     return store->methods->floors(store, semaphore_ids, count, ret_floors);
 }
 
-/* Moves served time on if the last tick is a second old; one of several permitd wins, which is no error. */
-static inline enum permit_status store_tick(struct store *store)
+/* Moves served time on if the last tick is a second old; of several permitd one wins, and is told so. */
+static inline enum permit_status store_tick(struct store *store, bool *ret_won)
 {
-    return store->methods->tick(store);
+    return store->methods->tick(store, ret_won);
+}
+
+/* A page of held requests by deadline; reads `limit` rows of an index and locks nothing. */
+static inline enum permit_status store_due(struct store *store, struct due_page *page, struct arena *arena)
+{
+    return store->methods->due(store, page, arena);
+}
+
+/*
+ * Raises the epoch by compare-and-set against `seen` (for EPOCH_SERVER: if the identity differs), so that of several
+ * permitd one does; nothing is granted for hold_ms afterwards. A database that was never served is only given the
+ * identity. No transaction is open.
+ */
+static inline enum permit_status store_raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen,
+                                                   int64_t hold_ms)
+{
+    return store->methods->raise_epoch(store, cause, seen, hold_ms);
 }
 
 /* Keeps an idle session open. */

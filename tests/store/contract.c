@@ -389,13 +389,14 @@ Test(contract, locks_are_taken_along_the_primary_key)
                       (uint64_t)number_of(eye, "SELECT MAX(id) FROM semaphore")};
     int64_t wanted[] = {1, 1};
     struct bytes keys[] = {BYTES("a"), BYTES("b")};
-    struct lock_set set = {ids, wanted, 2, keys, 2, {NULL, 0}};
+    struct lock_set set = {
+        .semaphore_ids = ids, .slots_wanted = wanted, .semaphore_count = 2, .keys = keys, .key_count = 2};
     buf_init(&sql, 1 << 16);
-    batch_lock_sql(&set, &sql);
+    batch_lock_sql(&set, "''", &sql);
     explains(buf_text(&sql), "SELECT s.id", "PRIMARY");
     buf_clear(&sql);
     set.semaphore_count = 1;
-    batch_lock_sql(&set, &sql);
+    batch_lock_sql(&set, "''", &sql);
     explains(buf_text(&sql), "SELECT s.id", "PRIMARY");
     explains(buf_text(&sql), "SELECT number", "PRIMARY");
     buf_release(&sql);
@@ -404,11 +405,14 @@ Test(contract, locks_are_taken_along_the_primary_key)
 Test(contract, a_tick_moves_the_clock_once_a_second)
 {
     must_run(eye, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, offset_us = 0");
-    cr_assert_eq(store_tick(one.store), PERMIT_OK);
+    bool won = false;
+    cr_assert_eq(store_tick(one.store, &won), PERMIT_OK);
+    cr_assert(won);
     int64_t offset_us = number_of(eye, "SELECT offset_us FROM cluster");
     cr_assert_gt(offset_us, (3600LL - 6) * US_PER_SECOND, "served time has moved by five seconds and not by an hour");
     cr_assert_lt(offset_us, 3600LL * US_PER_SECOND);
     cr_assert_eq(number_of(eye, "SELECT TIMESTAMPDIFF(SECOND, tick_at, UTC_TIMESTAMP(6)) < 5 FROM cluster"), 1);
-    cr_assert_eq(store_tick(two.store), PERMIT_OK);
+    cr_assert_eq(store_tick(two.store, &won), PERMIT_OK);
+    cr_assert_not(won);
     cr_assert_eq(number_of(eye, "SELECT offset_us FROM cluster"), offset_us);
 }

@@ -17,7 +17,8 @@ Test(plan_memory, an_answer_points_into_no_other_operation)
                                   .retired_at = NEVER,
                                   .next_due_at = NEVER};
     struct free_slots none = {0};
-    struct view view = {.semaphores = &semaphore, .free_slots = &none, .semaphore_count = 1};
+    utc_us next_due = NEVER;
+    struct view view = {.semaphores = &semaphore, .free_slots = &none, .next_due = &next_due, .semaphore_count = 1};
     struct want want = {.semaphore = BYTES("a"), .semaphore_id = 1, .count = 1};
     char keys[2][4] = {"key", "key"};
     char owners[2][4] = {"own", "own"};

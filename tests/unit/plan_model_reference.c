@@ -373,6 +373,11 @@ void model_do(struct model *model, const struct step *step, const struct moment 
     case OP_RENEW: renew(model, step, moment, ret_verdict); break;
     case OP_SEMAPHORE_PUT: put(model, step, ret_verdict); break;
     case OP_SEMAPHORE_RETIRE: retire(model, step, ret_verdict); break;
+    case OP_CONFIRM:
+    case OP_EXPIRE:
+    case OP_FORCE_RELEASE:
+    case OP_SEMAPHORE_PAUSE:
+    case OP_SEMAPHORE_RESUME:
     case OP_KIND_COUNT: break;
     }
 }

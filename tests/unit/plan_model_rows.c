@@ -128,11 +128,13 @@ static bool view_semaphores(const struct rows *rows, const struct rows_read *rea
     qsort(locked, view->semaphore_count, sizeof locked[0], compare_semaphores);
     view->semaphores = arena_array(arena, view->semaphore_count + 1, sizeof *view->semaphores);
     view->free_slots = arena_array(arena, view->semaphore_count + 1, sizeof *view->free_slots);
-    if (!view->semaphores || !view->free_slots)
+    view->next_due = arena_array(arena, view->semaphore_count + 1, sizeof *view->next_due);
+    if (!view->semaphores || !view->free_slots || !view->next_due)
         return false;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         unsigned index = (unsigned)(locked[i] - rows->semaphores);
         view->semaphores[i] = *locked[i];
+        view->next_due[i] = locked[i]->next_due_at;
         if (locked[i]->kind == KIND_SLOTTED && read->slots_wanted[index] > 0 &&
             !read_slots(rows, index, read->slots_wanted[index], arena, &view->free_slots[i]))
             return false;

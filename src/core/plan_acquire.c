@@ -1,32 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides acquire, release and renew. */
+/* Decides acquires: the replay of a key, room (also at the expense of due holders), the grant. */
 #include "core/planner.h"
-
-/* --- release ------------------------------------------------------------------------------------------------- */
-
-static void end_request(struct planner *planner, struct key *key, enum end_reason reason)
-{
-    struct request *request = key->request;
-    for (size_t i = 0; i < request->permit_count; i++) {
-        struct permit *permit = &request->permits[i];
-        struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
-        image->semaphore->in_use -= permit->count;
-        image_touch(image);
-        if (image->semaphore->kind == KIND_SLOTTED)
-            planner_free_slots(planner, image, permit);
-    }
-    request->state = REQUEST_RELEASED;
-    request->end_reason = reason;
-    request->ended_at = planner->now;
-    request->due_at = planner->now + planner->settings->retention_us;
-    key->changed = key->ends = true;
-}
 
 /*
  * The row of a key that has none yet. Its strings are copies: a later operation of the batch may answer with this row
  * when whoever asked first has its answer and is gone.
  */
-static struct request *new_request(struct planner *planner, const struct operation *operation)
+struct request *request_new(struct planner *planner, const struct operation *operation)
 {
     struct request *request = arena_alloc(planner->arena, sizeof *request);
     if (!request)
@@ -43,129 +23,7 @@ static struct request *new_request(struct planner *planner, const struct operati
     return request->external_id.data && request->owner.data && request->principal.data ? request : NULL;
 }
 
-/*
- * P6: a release may overtake its acquire. The row it leaves, a tombstone, makes sure that the acquire still on its way
- * leaves no permit behind.
- */
-static enum permit_status plan_tombstone(struct planner *planner, struct outcome *outcome, struct key *key,
-                                         const struct operation *operation)
-{
-    struct request *request = new_request(planner, operation);
-    if (!request)
-        return PERMIT_NO_MEMORY;
-    request->state = REQUEST_RELEASED;
-    request->end_reason = END_NEVER_HELD;
-    request->ttl_ms = TTL_NONE;
-    request->ended_at = planner->now;
-    request->due_at = planner->now + planner->settings->tombstone_us;
-    key->request = request;
-    key->insert = true;
-    return outcome_assert(planner, outcome, request);
-}
-
-enum permit_status plan_release(struct planner *planner, struct outcome *outcome, struct key *key,
-                                const struct operation *operation)
-{
-    if (!key->request)
-        return plan_tombstone(planner, outcome, key, operation);
-    if (!planner_holds_all(planner, key->request))
-        return outcome_put_back(planner, outcome, key, operation);
-    if (key->request->state == REQUEST_RELEASED) {
-        outcome->already_released = true;
-        return outcome_assert_again(planner, outcome, key);
-    }
-    end_request(planner, key, END_RELEASED);
-    return outcome_assert(planner, outcome, key->request);
-}
-
-/* --- how long ------------------------------------------------------------------------------------------------ */
-
-/* What the semaphores of one request say together: the smallest ttls and max_hold, the largest grace. */
-struct hold_limits {
-    int64_t default_ttl_ms;
-    int64_t max_ttl_ms; /* -1: none */
-    int64_t max_hold_ms;
-    int64_t grace_ms;
-};
-
-static const struct hold_limits no_limits = {INT64_MAX, -1, INT64_MAX, 0};
-
-static void limits_add(struct hold_limits *limits, const struct semaphore *semaphore)
-{
-    limits->default_ttl_ms = min_i64(limits->default_ttl_ms, semaphore->default_ttl_ms);
-    limits->max_hold_ms = min_i64(limits->max_hold_ms, semaphore->max_hold_ms);
-    limits->grace_ms = max_i64(limits->grace_ms, semaphore->grace_ms);
-    if (semaphore->max_ttl_ms >= 0 && (limits->max_ttl_ms < 0 || semaphore->max_ttl_ms < limits->max_ttl_ms))
-        limits->max_ttl_ms = semaphore->max_ttl_ms;
-}
-
-/* "A ttl longer than max_ttl is refused", never cut. */
-static const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits)
-{
-    if (limits->max_ttl_ms < 0)
-        return NULL;
-    if (ttl.kind == TTL_UNLIMITED)
-        return "ttl \"none\" is not allowed: a semaphore has a max_ttl";
-    if (ttl.kind == TTL_DURATION && ttl.ms > limits->max_ttl_ms)
-        return "ttl is longer than the max_ttl of a semaphore";
-    return NULL;
-}
-
-/* Without a ttl a request is stale after max_hold. */
-static utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms)
-{
-    return now + US_PER_MS * (ttl_ms == TTL_NONE ? max_hold_ms : ttl_ms + grace_ms);
-}
-
-static struct hold_limits limits_of_request(struct planner *planner, const struct request *request)
-{
-    struct hold_limits limits = no_limits;
-    for (size_t i = 0; i < request->permit_count; i++)
-        limits_add(&limits, planner_image(planner, request->permits[i].semaphore_id)->semaphore);
-    return limits;
-}
-
-/* --- renew --------------------------------------------------------------------------------------------------- */
-
-/* Extends, never shortens; a confirmed request stays permanent. */
-static void extend(struct planner *planner, struct request *request, struct ttl ttl, const struct hold_limits *limits)
-{
-    request->renewals++;
-    if (request->confirmed_at != NEVER)
-        return;
-    if (ttl.kind != TTL_ABSENT)
-        request->ttl_ms = ttl.kind == TTL_UNLIMITED ? TTL_NONE : ttl.ms;
-    utc_us due_at = due_from(planner->now, request->ttl_ms, request->grace_ms, limits->max_hold_ms);
-    request->due_at = max_i64(request->due_at, due_at);
-}
-
-enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, struct key *key,
-                              const struct operation *operation)
-{
-    if (!key->request) {
-        outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
-        return PERMIT_OK;
-    }
-    if (!planner_holds_all(planner, key->request))
-        return outcome_put_back(planner, outcome, key, operation);
-    if (key->request->state == REQUEST_RELEASED) {
-        outcome_refuse(outcome, PERMIT_ENDED, NULL);
-        return outcome_assert_again(planner, outcome, key);
-    }
-    struct hold_limits limits = limits_of_request(planner, key->request);
-    const char *refusal = ttl_refusal(operation->ttl, &limits);
-    if (refusal) {
-        outcome_refuse(outcome, PERMIT_INVALID, refusal);
-        return PERMIT_OK;
-    }
-    extend(planner, key->request, operation->ttl, &limits);
-    key->changed = true;
-    return outcome_assert(planner, outcome, key->request);
-}
-
-/* --- acquire ------------------------------------------------------------------------------------------------- */
-
-/* The key has a row: the same request again, another request under its key, or one that has ended. */
+/* The key has a row: the same request again, another one under its key, one that has ended, or one that is due. */
 static enum permit_status plan_replay(struct planner *planner, struct outcome *outcome, struct key *key,
                                       const struct operation *operation)
 {
@@ -175,7 +33,12 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
         return PERMIT_OK;
     }
     if (!planner_holds_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation);
+        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    if (request_is_due(planner, request)) {
+        end_request(planner, key, due_reason(request));
+        outcome_refuse(outcome, PERMIT_ENDED, NULL);
+        return outcome_assert(planner, outcome, request);
+    }
     if (request->state == REQUEST_RELEASED)
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
     else
@@ -203,6 +66,14 @@ static enum permit_status want_refusal(const struct want *want, const struct sem
     return PERMIT_OK;
 }
 
+static bool owner_is_alive(const struct planner *planner, struct bytes owner)
+{
+    for (size_t i = 0; i < planner->view->owner_count; i++)
+        if (bytes_equal(planner->view->owners[i].name, owner))
+            return planner->view->owners[i].alive;
+    return false;
+}
+
 /* Whether the request may be granted at all; collects what its semaphores say about time. */
 static enum permit_status check_wants(struct planner *planner, const struct operation *operation,
                                       struct hold_limits *limits, const char **ret_detail)
@@ -223,9 +94,71 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
     return paused ? PERMIT_PAUSED : PERMIT_OK;
 }
 
-static bool want_fits(const struct want *want, const struct semaphore *semaphore)
+/* --- room ---------------------------------------------------------------------------------------------------- */
+
+/* How many units of it are missing; 0 or less: it fits. */
+static int64_t want_missing(struct planner *planner, const struct want *want)
 {
-    return want->count <= semaphore->capacity - semaphore->in_use;
+    const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
+    return want->count - (semaphore->capacity - semaphore->in_use);
+}
+
+/* Takes what the end of this request would give back off `missing`; true if that helps. */
+static bool holder_helps(const struct request *request, const struct operation *operation, int64_t *missing)
+{
+    bool helps = false;
+    for (size_t i = 0; i < request->permit_count; i++)
+        for (size_t j = 0; j < operation->want_count; j++)
+            if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id && missing[j] > 0) {
+                missing[j] -= request->permits[i].count;
+                helps = true;
+            }
+    return helps;
+}
+
+static bool any_missing(const int64_t *missing, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (missing[i] > 0)
+            return true;
+    return false;
+}
+
+/*
+ * The due holders, the longest due first, whose end would make room for the whole operation; none if it would not fit
+ * all the same: then ending them is left to the sweeper.
+ */
+static size_t choose_due(struct planner *planner, const struct operation *operation, struct key **ret_chosen)
+{
+    int64_t missing[REQUEST_MAX_SEMAPHORES];
+    size_t count = 0;
+    for (size_t i = 0; i < operation->want_count; i++)
+        missing[i] = want_missing(planner, &operation->wants[i]);
+    for (size_t i = 0; i < planner->due_count && any_missing(missing, operation->want_count); i++) {
+        struct key *key = planner->due[i];
+        if (request_is_due(planner, key->request) && holder_helps(key->request, operation, missing))
+            ret_chosen[count++] = key;
+    }
+    return any_missing(missing, operation->want_count) ? 0 : count;
+}
+
+/*
+ * Makes room at the expense of due holders. If one of them holds other semaphores too, which are not locked, the
+ * operation is put back with the wider set.
+ */
+static enum permit_status reclaim(struct planner *planner, struct outcome *outcome, struct key *key,
+                                  const struct operation *operation)
+{
+    struct key **chosen = arena_array(planner->arena, planner->due_count, sizeof *chosen);
+    if (!chosen)
+        return PERMIT_NO_MEMORY;
+    size_t count = choose_due(planner, operation, chosen);
+    for (size_t i = 0; i < count; i++)
+        if (!planner_holds_all(planner, chosen[i]->request))
+            return outcome_put_back(planner, outcome, key, operation, chosen, count);
+    for (size_t i = 0; i < count; i++)
+        end_request(planner, chosen[i], due_reason(chosen[i]->request));
+    return PERMIT_OK;
 }
 
 /* PERMIT_NO_CAPACITY with each semaphore that lacks room, or PERMIT_OK if everything fits. */
@@ -234,8 +167,7 @@ static enum permit_status check_room(struct planner *planner, const struct opera
 {
     size_t short_count = 0;
     for (size_t i = 0; i < operation->want_count; i++) {
-        const struct want *want = &operation->wants[i];
-        short_count += !want_fits(want, planner_image(planner, want->semaphore_id)->semaphore);
+        short_count += want_missing(planner, &operation->wants[i]) > 0;
     }
     if (short_count == 0)
         return PERMIT_OK;
@@ -247,7 +179,7 @@ static enum permit_status check_room(struct planner *planner, const struct opera
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
         const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
-        if (!want_fits(want, semaphore))
+        if (want_missing(planner, want) > 0)
             *shortages++ = (struct shortage){.semaphore_id = semaphore->id,
                                              .semaphore = semaphore->name,
                                              .capacity = semaphore->capacity,
@@ -268,6 +200,8 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
     }
     return true;
 }
+
+/* --- the grant ----------------------------------------------------------------------------------------------- */
 
 /* Section 8: a grant's token is at least epoch << 10, above all that a lost tail may have handed out. */
 static uint64_t next_token(const struct planner *planner, struct semaphore *semaphore)
@@ -297,7 +231,7 @@ static bool grant_permit(struct planner *planner, const struct want *want, utc_u
 static enum permit_status grant(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation, const struct hold_limits *limits)
 {
-    struct request *request = new_request(planner, operation);
+    struct request *request = request_new(planner, operation);
     struct permit *permits = arena_array(planner->arena, operation->want_count, sizeof *permits);
     if (!request || !permits)
         return PERMIT_NO_MEMORY;
@@ -310,6 +244,7 @@ static enum permit_status grant(struct planner *planner, struct outcome *outcome
     case TTL_ABSENT: request->ttl_ms = limits->default_ttl_ms; break;
     case TTL_DURATION: request->ttl_ms = operation->ttl.ms; break;
     case TTL_UNLIMITED: request->ttl_ms = TTL_NONE; break;
+    case TTL_OWNER: request->ttl_ms = TTL_BY_OWNER; break;
     }
     request->due_at = due_from(planner->now, request->ttl_ms, limits->grace_ms, limits->max_hold_ms);
     request->permits = permits;
@@ -323,14 +258,36 @@ static enum permit_status grant(struct planner *planner, struct outcome *outcome
     return outcome_assert(planner, outcome, request);
 }
 
+/* A reason other than want of room why a new request is not granted. */
+static enum permit_status check_newcomer(struct planner *planner, const struct operation *operation,
+                                         struct hold_limits *limits, const char **ret_detail)
+{
+    enum permit_status status = check_wants(planner, operation, limits, ret_detail);
+    if (status != PERMIT_OK)
+        return status;
+    if (operation->ttl.kind == TTL_OWNER && !owner_is_alive(planner, operation->owner)) {
+        *ret_detail = "ttl \"owner\" needs a heartbeat: PUT /v1/owners/{owner} first";
+        return PERMIT_UNKNOWN_OWNER;
+    }
+    if (planner->now < planner->view->grants_from) {
+        *ret_detail = "the database is another one since a moment ago; nothing is granted for some seconds";
+        return PERMIT_BUSY;
+    }
+    return PERMIT_OK;
+}
+
 enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation)
 {
     if (key->request)
         return plan_replay(planner, outcome, key, operation);
-    struct hold_limits limits = no_limits;
+    struct hold_limits limits = NO_HOLD_LIMITS;
     const char *detail;
-    enum permit_status status = check_wants(planner, operation, &limits, &detail);
+    enum permit_status status = check_newcomer(planner, operation, &limits, &detail);
+    if (status == PERMIT_OK && planner->due_count)
+        status = reclaim(planner, outcome, key, operation);
+    if (outcome->put_back)
+        return PERMIT_OK;
     if (status == PERMIT_OK)
         status = check_room(planner, operation, outcome);
     if (status == PERMIT_NO_MEMORY)

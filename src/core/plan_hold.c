@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/* Decides what happens to a request that is held (renew, confirm) and how it ends (release, expire, force-release). */
+#include "core/planner.h"
+
+/* --- how long ------------------------------------------------------------------------------------------------ */
+
+void limits_add(struct hold_limits *limits, const struct semaphore *semaphore)
+{
+    limits->default_ttl_ms = min_i64(limits->default_ttl_ms, semaphore->default_ttl_ms);
+    limits->max_hold_ms = min_i64(limits->max_hold_ms, semaphore->max_hold_ms);
+    limits->grace_ms = max_i64(limits->grace_ms, semaphore->grace_ms);
+    if (semaphore->max_ttl_ms >= 0 && (limits->max_ttl_ms < 0 || semaphore->max_ttl_ms < limits->max_ttl_ms))
+        limits->max_ttl_ms = semaphore->max_ttl_ms;
+}
+
+/* "A ttl longer than max_ttl is refused", never cut. A heartbeat has a limit of its own. */
+const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits)
+{
+    if (limits->max_ttl_ms < 0)
+        return NULL;
+    if (ttl.kind == TTL_UNLIMITED)
+        return "ttl \"none\" is not allowed: a semaphore has a max_ttl";
+    if (ttl.kind == TTL_DURATION && ttl.ms > limits->max_ttl_ms)
+        return "ttl is longer than the max_ttl of a semaphore";
+    return NULL;
+}
+
+/* Without a ttl a request is stale after max_hold; with its owner's it ends with the owner. */
+utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms)
+{
+    if (ttl_ms == TTL_BY_OWNER)
+        return NEVER;
+    return now + US_PER_MS * (ttl_ms == TTL_NONE ? max_hold_ms : ttl_ms + grace_ms);
+}
+
+static struct hold_limits limits_of_request(struct planner *planner, const struct request *request)
+{
+    struct hold_limits limits = NO_HOLD_LIMITS;
+    for (size_t i = 0; i < request->permit_count; i++)
+        limits_add(&limits, planner_image(planner, request->permits[i].semaphore_id)->semaphore);
+    return limits;
+}
+
+/* "State alone decides": a due request is held until somebody has written RELEASED. */
+bool request_is_due(const struct planner *planner, const struct request *request)
+{
+    return request->state == REQUEST_ACQUIRED && request->due_at <= planner->now;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------- */
+
+void end_request(struct planner *planner, struct key *key, enum end_reason reason)
+{
+    struct request *request = key->request;
+    for (size_t i = 0; i < request->permit_count; i++) {
+        struct permit *permit = &request->permits[i];
+        struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
+        image->semaphore->in_use -= permit->count;
+        image_touch(image);
+        if (image->semaphore->kind == KIND_SLOTTED)
+            planner_free_slots(planner, image, permit);
+    }
+    request->state = REQUEST_RELEASED;
+    request->end_reason = reason;
+    request->ended_at = planner->now;
+    request->due_at = planner->now + planner->settings->retention_us;
+    key->changed = key->ends = true;
+    planner->ended[reason]++;
+}
+
+enum end_reason due_reason(const struct request *request)
+{
+    return request->ttl_ms == TTL_NONE ? END_STALE : END_EXPIRED;
+}
+
+/*
+ * P6: a release may overtake its acquire. The row it leaves, a tombstone, makes sure that the acquire still on its way
+ * leaves no permit behind.
+ */
+static enum permit_status plan_tombstone(struct planner *planner, struct outcome *outcome, struct key *key,
+                                         const struct operation *operation)
+{
+    struct request *request = request_new(planner, operation);
+    if (!request)
+        return PERMIT_NO_MEMORY;
+    request->state = REQUEST_RELEASED;
+    request->end_reason = END_NEVER_HELD;
+    request->ttl_ms = TTL_NONE;
+    request->ended_at = planner->now;
+    request->due_at = planner->now + planner->settings->tombstone_us;
+    key->request = request;
+    key->insert = true;
+    planner->ended[END_NEVER_HELD]++;
+    return outcome_assert(planner, outcome, request);
+}
+
+enum permit_status plan_release(struct planner *planner, struct outcome *outcome, struct key *key,
+                                const struct operation *operation)
+{
+    if (!key->request)
+        return plan_tombstone(planner, outcome, key, operation);
+    if (!planner_holds_all(planner, key->request))
+        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    if (key->request->state == REQUEST_RELEASED) {
+        outcome->already_released = true;
+        return outcome_assert_again(planner, outcome, key);
+    }
+    if (key->request->confirmed_at != NEVER && !operation->of_confirmed) {
+        outcome_refuse(outcome, PERMIT_CONFIRMED, "it was confirmed; ?confirmed=true releases it all the same");
+        return outcome_assert_again(planner, outcome, key);
+    }
+    end_request(planner, key, END_RELEASED);
+    return outcome_assert(planner, outcome, key->request);
+}
+
+enum permit_status plan_force_release(struct planner *planner, struct outcome *outcome, struct key *key,
+                                      const struct operation *operation)
+{
+    const struct request *request = key->request;
+    if (!request) {
+        outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
+        return PERMIT_OK;
+    }
+    if (!planner_holds_all(planner, request))
+        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    if (request->state == REQUEST_RELEASED) {
+        outcome->already_released = true;
+        return outcome_assert_again(planner, outcome, key);
+    }
+    end_request(planner, key, END_FORCED);
+    for (size_t i = 0; i < request->permit_count; i++)
+        record_event(
+            planner, planner_image(planner, request->permits[i].semaphore_id),
+            (struct event){
+                .who = operation->principal, .what = "forced", .from = request->external_id, .why = operation->why});
+    return outcome_assert(planner, outcome, request);
+}
+
+/* Asserts nothing if there is nothing to end: it was renewed, or has ended, since somebody looked. */
+enum permit_status plan_expire(struct planner *planner, struct outcome *outcome, struct key *key,
+                               const struct operation *operation)
+{
+    const struct request *request = key->request;
+    if (!request || request->state == REQUEST_RELEASED)
+        return PERMIT_OK;
+    bool owner_dead = operation->expire_as == END_OWNER_DEAD && request->confirmed_at == NEVER;
+    if (!owner_dead && !request_is_due(planner, request))
+        return PERMIT_OK;
+    if (!planner_holds_all(planner, request))
+        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    end_request(planner, key, owner_dead ? END_OWNER_DEAD : due_reason(request));
+    return outcome_assert(planner, outcome, request);
+}
+
+/* --- renew and confirm --------------------------------------------------------------------------------------- */
+
+/*
+ * What renew and confirm share: 404, put back, and "afterwards 410 with the end reason". True: it is held, and locked.
+ */
+static bool is_held(struct planner *planner, struct outcome *outcome, struct key *key,
+                    const struct operation *operation, enum permit_status *ret_status)
+{
+    *ret_status = PERMIT_OK;
+    if (!key->request) {
+        outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
+        return false;
+    }
+    if (!planner_holds_all(planner, key->request)) {
+        *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return false;
+    }
+    if (key->request->state == REQUEST_RELEASED) {
+        outcome_refuse(outcome, PERMIT_ENDED, NULL);
+        *ret_status = outcome_assert_again(planner, outcome, key);
+        return false;
+    }
+    return true;
+}
+
+static const char *renew_refusal(const struct request *request, struct ttl ttl, const struct hold_limits *limits)
+{
+    bool by_owner = request->ttl_ms == TTL_BY_OWNER;
+    if (by_owner && ttl.kind != TTL_ABSENT && ttl.kind != TTL_OWNER)
+        return "it lives as long as its owner's heartbeat; renew it without a ttl";
+    if (!by_owner && ttl.kind == TTL_OWNER)
+        return "ttl \"owner\" is for the acquire; this request has a ttl of its own";
+    return ttl_refusal(ttl, limits);
+}
+
+/* Extends, never shortens; a confirmed request stays permanent. */
+static void extend(struct planner *planner, struct request *request, struct ttl ttl, const struct hold_limits *limits)
+{
+    request->renewals++;
+    if (request->confirmed_at != NEVER)
+        return;
+    if (ttl.kind == TTL_DURATION || ttl.kind == TTL_UNLIMITED)
+        request->ttl_ms = ttl.kind == TTL_UNLIMITED ? TTL_NONE : ttl.ms;
+    utc_us due_at = due_from(planner->now, request->ttl_ms, request->grace_ms, limits->max_hold_ms);
+    request->due_at = max_i64(request->due_at, due_at);
+}
+
+enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, struct key *key,
+                              const struct operation *operation)
+{
+    enum permit_status status;
+    if (!is_held(planner, outcome, key, operation, &status))
+        return status;
+    struct hold_limits limits = limits_of_request(planner, key->request);
+    const char *refusal = renew_refusal(key->request, operation->ttl, &limits);
+    if (refusal) {
+        outcome_refuse(outcome, PERMIT_INVALID, refusal);
+        return PERMIT_OK;
+    }
+    extend(planner, key->request, operation->ttl, &limits);
+    key->changed = true;
+    return outcome_assert(planner, outcome, key->request);
+}
+
+/* "Makes a hold permanent (a sale)", also if it was due already: a payment that was taken is kept. */
+enum permit_status plan_confirm(struct planner *planner, struct outcome *outcome, struct key *key,
+                                const struct operation *operation)
+{
+    enum permit_status status;
+    if (!is_held(planner, outcome, key, operation, &status))
+        return status;
+    if (key->request->confirmed_at != NEVER)
+        return outcome_assert_again(planner, outcome, key);
+    key->request->confirmed_at = planner->now;
+    key->request->due_at = NEVER;
+    key->changed = true;
+    return outcome_assert(planner, outcome, key->request);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/epoch.h"
+
+#include "base/clock.h"
+#include "core/served_time.h"
+#include "store/rows.h"
+
+enum { SQL_MAX = 64 * 1024, ROW_MAX = 8 * 1024 };
+
+/* 2026-01-01 00:00:00 UTC: epochs count milliseconds from here, so that token = epoch << 10 is below 2^53 until 2304.
+ */
+#define EPOCH_ORIGIN_US (1767225600LL * US_PER_SECOND)
+
+static enum permit_status send(struct session *session, const struct buf *sql)
+{
+    return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
+}
+
+static enum permit_status finish(struct session *session, enum permit_status status)
+{
+    enum permit_status finished = session_finish(session);
+    return status == PERMIT_OK ? finished : status;
+}
+
+/* --- identity ------------------------------------------------------------------------------------------------- */
+
+/* What a server may say of itself. Two servers on one host can share server_uid: the rest tells them apart. */
+struct identity_facts {
+    bool server_uuid; /* MySQL: enough by itself */
+    bool server_uid;  /* MariaDB from 10.10 on */
+};
+
+static enum permit_status read_facts(struct session *session, struct identity_facts *ret_facts, struct buf *cluster)
+{
+    static const char variables[] =
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid','server_uid','group_replication_group_name');"
+        "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
+    struct session_row row;
+    enum permit_status status = session_send(session, BYTES(variables));
+    while (status == PERMIT_OK && session_row(session, &row)) {
+        ret_facts->server_uuid |= bytes_equal(row.columns[0], BYTES("server_uuid"));
+        ret_facts->server_uid |= bytes_equal(row.columns[0], BYTES("server_uid"));
+        if (bytes_equal(row.columns[0], BYTES("group_replication_group_name")))
+            buf_append(cluster, row.columns[1].data, row.columns[1].length);
+    }
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    if (status == PERMIT_OK && session_row(session, &row))
+        buf_append(cluster, row.columns[1].data, row.columns[1].length);
+    return finish(session, status);
+}
+
+enum permit_status epoch_identity_sql(struct session *session, struct buf *out)
+{
+    struct identity_facts facts = {0};
+    struct buf cluster;
+    buf_init(&cluster, ROW_MAX);
+    enum permit_status status = read_facts(session, &facts, &cluster);
+    if (status == PERMIT_OK && cluster.length)
+        sql_bytes(out, (struct bytes){cluster.data, cluster.length});
+    else if (facts.server_uuid)
+        buf_append_text(out, "@@server_uuid");
+    else
+        buf_printf(out, "CONCAT_WS('|',%s@@server_id,@@hostname,@@port,@@datadir)",
+                   facts.server_uid ? "@@server_uid," : "");
+    buf_release(&cluster);
+    return status == PERMIT_OK && out->broken ? PERMIT_NO_MEMORY : status;
+}
+
+/* --- raising -------------------------------------------------------------------------------------------------- */
+
+/* The `cluster` row, locked, and what bounds the ids that may be in use. */
+struct cluster_row {
+    uint64_t epoch;
+    bool fresh; /* never served */
+    bool same_server;
+    struct served_clock clock;
+    utc_us now;
+    uint64_t last_id;
+};
+
+static enum permit_status lock_cluster(struct session *session, const char *identity, struct buf *sql,
+                                       struct cluster_row *ret_row)
+{
+    buf_printf(sql,
+               "BEGIN;SELECT c.epoch,c.identity='',c.identity=%s,c.tick_at,c.offset_us,SYSDATE(6),"
+               "(SELECT MAX(r.id) FROM permit_request r),(SELECT MAX(s.id) FROM semaphore s)"
+               " FROM cluster c WHERE c.id=1 FOR UPDATE",
+               identity);
+    enum permit_status status = send(session, sql);
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    struct row_reader reader = {.at = 0};
+    bool found = status == PERMIT_OK && row_step(&reader, session);
+    if (found) {
+        ret_row->epoch = row_u64(&reader);
+        ret_row->fresh = row_u64(&reader);
+        ret_row->same_server = row_u64(&reader);
+        ret_row->clock.tick_at = row_time(&reader);
+        ret_row->clock.offset_us = row_i64(&reader);
+        ret_row->now = row_time(&reader);
+        uint64_t request_id = row_u64(&reader);
+        uint64_t semaphore_id = row_u64(&reader);
+        ret_row->last_id = request_id > semaphore_id ? request_id : semaphore_id;
+    }
+    status = finish(session, status);
+    return status == PERMIT_OK && !found ? PERMIT_INTERNAL : status;
+}
+
+static bool is_called_for(const struct cluster_row *row, enum epoch_cause cause, uint64_t seen)
+{
+    switch (cause) {
+    case EPOCH_SERVER: return !row->same_server;
+    case EPOCH_TOKENS: return row->epoch == seen;
+    case EPOCH_OPERATOR: break;
+    }
+    return true;
+}
+
+/* "epoch := max(epoch + 1, milliseconds since 2026-01-01 by the later of the two clocks)". */
+static uint64_t next_epoch(const struct cluster_row *row)
+{
+    utc_us now = max_i64(row->now, clock_wall());
+    uint64_t by_clock = (uint64_t)max_i64(0, (now - EPOCH_ORIGIN_US) / US_PER_MS);
+    return by_clock > row->epoch ? by_clock : row->epoch + 1;
+}
+
+/*
+ * Ids too may have gone back with an older copy: no block is handed out that begins below what is in use. What was
+ * never served before is only given its identity: nobody can hold a token of it.
+ */
+static void raise_sql(const struct cluster_row *row, const char *identity, uint64_t epoch, int64_t hold_ms,
+                      struct bytes why, struct buf *sql)
+{
+    bool raises = epoch != row->epoch;
+    buf_printf(sql, "UPDATE cluster SET identity=%s,epoch=%llu", identity, (unsigned long long)epoch);
+    if (raises) {
+        buf_append_text(sql, ",grants_from=");
+        sql_time(sql, served_time(&row->clock, row->now) + hold_ms * US_PER_MS);
+    }
+    buf_printf(sql, " WHERE id=1;UPDATE id_block SET next_id=GREATEST(next_id,%llu) WHERE id=1;",
+               (unsigned long long)row->last_id + 1);
+    if (raises) {
+        buf_printf(sql,
+                   "INSERT INTO semaphore_event SET semaphore_id=0,what='epoch',from_value='%llu',to_value='%llu',"
+                   "next_permit_id=%llu,at=",
+                   (unsigned long long)row->epoch, (unsigned long long)epoch, (unsigned long long)epoch << 10);
+        sql_time(sql, row->now);
+        buf_append_text(sql, ",why=");
+        sql_text_or_null(sql, why);
+        buf_append_char(sql, ';');
+    }
+    buf_append_text(sql, "COMMIT");
+}
+
+static enum permit_status raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
+                                struct bytes why, struct buf *identity, struct buf *sql, uint64_t *ret_epoch)
+{
+    struct cluster_row row = {0};
+    enum permit_status status = epoch_identity_sql(session, identity);
+    if (status == PERMIT_OK)
+        status = lock_cluster(session, buf_text(identity), sql, &row);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_epoch = row.epoch;
+    if (!is_called_for(&row, cause, seen))
+        return session_run(session, "ROLLBACK");
+    uint64_t epoch = row.fresh && cause == EPOCH_SERVER ? row.epoch : next_epoch(&row);
+    buf_clear(sql);
+    raise_sql(&row, buf_text(identity), epoch, hold_ms, why, sql);
+    status = finish(session, send(session, sql));
+    if (status == PERMIT_OK)
+        *ret_epoch = epoch;
+    return status;
+}
+
+enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
+                               struct bytes why, uint64_t *ret_epoch)
+{
+    struct buf identity;
+    struct buf sql;
+    uint64_t epoch = 0;
+    buf_init(&identity, ROW_MAX);
+    buf_init(&sql, SQL_MAX);
+    enum permit_status status = raise(session, cause, seen, hold_ms, why, &identity, &sql, &epoch);
+    if (status != PERMIT_OK && session_is_connected(session) && session_run(session, "ROLLBACK") != PERMIT_OK)
+        session_drop(session);
+    buf_release(&identity);
+    buf_release(&sql);
+    if (status == PERMIT_OK && ret_epoch)
+        *ret_epoch = epoch;
+    return status;
+}

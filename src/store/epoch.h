@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The epoch (docs/design.md, "Fencing"): tokens are at least epoch << 10. It rises when the server is another one than
+ * before, when a semaphore's tokens went back, or when an operator says so, so that what is granted afterwards is above
+ * all that a lost tail may have handed out.
+ */
+#ifndef STORE_EPOCH_H
+#define STORE_EPOCH_H
+
+#include "base/buf.h"
+#include "store/session.h"
+#include "store/store.h"
+
+/*
+ * Appends an SQL expression whose value is the identity of the server that answers: with Galera or Group Replication
+ * that of the cluster, so that a change of node is no failover.
+ */
+enum permit_status epoch_identity_sql(struct session *session, struct buf *out) MUST_CHECK;
+
+/*
+ * store_raise_epoch on a session. `why` goes into the record (`semaphore_event` of semaphore 0). *ret_epoch, which may
+ * be NULL: the epoch as it is then, raised or not. EPOCH_OPERATOR raises it whatever `seen` is.
+ */
+enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
+                               struct bytes why, uint64_t *ret_epoch) MUST_CHECK;
+#endif
