@@ -23,6 +23,7 @@
 #include "http/wire.h"
 #include "store/doctor.h"
 #include "store/embedded.h"
+#include "store/epoch.h"
 #include "store/mysql_store.h"
 #include "store/schema.h"
 
@@ -365,6 +366,16 @@ static enum permit_status examine_database(struct permitd *permitd, struct sessi
     return PERMIT_DATABASE_UNAVAILABLE;
 }
 
+/* A failover, or an older copy, while no permitd ran is found before the first grant. */
+static enum permit_status know_server(struct permitd *permitd, struct session *session)
+{
+    enum permit_status status = epoch_raise(session, EPOCH_SERVER, 0, permitd->settings.failover_hold_ms,
+                                            BYTES("the server is another one"), NULL);
+    if (status != PERMIT_OK)
+        buf_printf(&permitd->message, "the database does not tell who it is: %s", session_message(session));
+    return status;
+}
+
 static enum permit_status prepare_session(struct permitd *permitd, struct session *session)
 {
     enum permit_status status = session_connect(session);
@@ -375,6 +386,8 @@ static enum permit_status prepare_session(struct permitd *permitd, struct sessio
         return status;
     }
     status = schema_apply(session, permitd->address->database, &permitd->message);
+    if (status == PERMIT_OK && permitd->line.action == ACTION_SERVE)
+        status = know_server(permitd, session);
     return status == PERMIT_OK ? examine_database(permitd, session) : status;
 }
 

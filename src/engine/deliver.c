@@ -7,6 +7,22 @@
 
 enum { MAX_PUT_BACKS = 3 }; /* of an acquire that does not wait */
 
+/* The tokens that are out, and the deadlines. Engine's mutex held. */
+static void remember_grants(struct engine *engine, const struct plan *plan)
+{
+    for (size_t i = 0; i < plan->changes.semaphore_count; i++) {
+        const struct semaphore *semaphore = plan->changes.semaphores[i].semaphore;
+        struct gate *gate = gates_find(&engine->queue.gates, semaphore->id);
+        if (gate && semaphore->next_permit_id > gate->tokens_seen)
+            gate->tokens_seen = semaphore->next_permit_id;
+    }
+    utc_us earliest = NEVER;
+    for (size_t i = 0; i < plan->changes.request_count && plan->changes.requests[i].insert; i++)
+        if (plan->changes.requests[i].request->state == REQUEST_ACQUIRED)
+            earliest = min_i64(earliest, plan->changes.requests[i].request->due_at);
+    sweeper_notice(engine, earliest);
+}
+
 /* What one outcome changes of what this process remembers. Engine's mutex held. */
 static void remember(struct engine *engine, const struct op *op, const struct outcome *outcome)
 {
@@ -187,6 +203,7 @@ void deliver(struct worker *worker, struct run *run, bool open_gates)
     pthread_mutex_lock(&engine->mutex);
     uint64_t *floors = copy_floors(worker, &run->view);
     bool whole = done && back && floors;
+    remember_grants(engine, &run->plan);
     for (size_t i = 0; whole && i < run->count; i++) {
         const struct outcome *outcome = &run->plan.outcomes[i];
         if (outcome->put_back)

@@ -5,7 +5,10 @@
 #include "base/clock.h"
 #include "engine/state.h"
 
-enum { READERS = 1, KEEPERS = 1, MAX_LOOKS = 10000 };
+enum { READERS = 1, MAX_LOOKS = 10000 };
+
+/* One each, beside the readers and the workers. */
+static void *(*const servants[])(void *) = {keeper_thread, sweeper_thread};
 
 void op_init(struct op *op, const struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision))
@@ -31,8 +34,8 @@ static bool start_threads(struct engine *engine)
     bool started = true;
     for (unsigned i = 0; started && i < READERS; i++)
         started = start_thread(engine, reader_thread);
-    for (unsigned i = 0; started && i < KEEPERS; i++)
-        started = start_thread(engine, keeper_thread);
+    for (size_t i = 0; started && i < ARRAY_LENGTH(servants); i++)
+        started = start_thread(engine, servants[i]);
     for (unsigned i = 0; started && i < engine->settings.workers; i++)
         started = start_thread(engine, worker_thread);
     return started;
@@ -46,13 +49,14 @@ static void init_locks(struct engine *engine)
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->work, &monotonic);
     pthread_cond_init(&engine->looks, &monotonic);
+    pthread_cond_init(&engine->sweep, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
 
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message)
 {
     struct engine *engine = calloc(1, sizeof *engine);
-    size_t threads = READERS + KEEPERS + settings->workers;
+    size_t threads = READERS + ARRAY_LENGTH(servants) + settings->workers;
     if (engine)
         engine->threads = calloc(threads, sizeof *engine->threads);
     if (!engine || !engine->threads) {
@@ -81,6 +85,7 @@ static void wake_all(struct engine *engine)
     pthread_mutex_lock(&engine->mutex);
     pthread_cond_broadcast(&engine->work);
     pthread_cond_broadcast(&engine->looks);
+    pthread_cond_broadcast(&engine->sweep);
     pthread_mutex_unlock(&engine->mutex);
 }
 
@@ -117,6 +122,7 @@ void engine_free(struct engine *engine)
     if (!engine)
         return;
     queue_release(&engine->queue);
+    pthread_cond_destroy(&engine->sweep);
     pthread_cond_destroy(&engine->looks);
     pthread_cond_destroy(&engine->work);
     pthread_mutex_destroy(&engine->mutex);

@@ -33,6 +33,7 @@ struct gate {
     const void *batch;        /* the batch that runs on it; NULL: none */
     unsigned waiting;         /* pending ops that need it */
     uint64_t reserved;        /* the pass of the queue in which an earlier op reserved it */
+    uint64_t tokens_seen;     /* all tokens below this may have been handed out */
     uint64_t floor;           /* at most 1 s old; a lower bound is always safe */
     bool floor_stale;         /* something was granted or ended since it was read */
     struct holders *holders;  /* NULL: never read */

@@ -75,12 +75,18 @@ static void expire_ops(struct engine *engine)
         decide_status(engine, LIST_ENTRY(node, struct op, node), up ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE, NULL);
 }
 
-static void keep_database(struct engine *engine, struct store *store)
+static void keep_database(struct engine *engine, struct store *store, unsigned *servers_seen)
 {
     bool won = false;
+    unsigned servers = atomic_load(&engine->servers);
+    if (servers != *servers_seen)
+        store_disconnect(store);
+    *servers_seen = servers;
     enum permit_status status = store_reconnect(store);
     if (status == PERMIT_OK)
         status = store_tick(store, &won);
+    if (won)
+        atomic_store(&engine->tick_won_at, clock_mono());
     if (status == PERMIT_OK)
         refresh_floors(engine, store);
     bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
@@ -90,13 +96,14 @@ static void keep_database(struct engine *engine, struct store *store)
 void *keeper_thread(void *context)
 {
     struct engine *engine = context;
+    unsigned servers = 0;
     session_thread_begin();
     struct store *store = engine->settings.open_store(engine->settings.open_context);
     if (!store)
         log_write(LOG_ERROR, "the keeper cannot start: out of memory", NULL);
     while (!atomic_load(&engine->stopping)) {
         if (store)
-            keep_database(engine, store);
+            keep_database(engine, store, &servers);
         expire_ops(engine);
         sleep_round(engine);
     }

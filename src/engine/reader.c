@@ -14,12 +14,17 @@ enum { ARENA_CHUNK = 16 * 1024, ARENA_LIMIT = 1024 * 1024 };
 struct reader {
     struct engine *engine;
     struct session *session;
+    unsigned servers; /* of engine->servers: the session is of that time */
     struct arena arena;
 };
 
 /* A session that answers: the server may have been restarted since it was used, and a look is not run again. */
 static enum permit_status ready_session(struct reader *reader)
 {
+    unsigned servers = atomic_load(&reader->engine->servers);
+    if (servers != reader->servers)
+        session_drop(reader->session);
+    reader->servers = servers;
     enum permit_status status = session_connect(reader->session);
     if (status == PERMIT_OK && session_ping(reader->session) != PERMIT_OK)
         status = session_connect(reader->session);

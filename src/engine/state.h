@@ -14,17 +14,22 @@ struct engine {
     struct engine_settings settings;
     struct metrics metrics;
     atomic_bool stopping;
-    atomic_bool reader_may_end; /* nobody will ask it for anything any more */
+    atomic_uint servers;         /* rises when the server turns out to be another one: all sessions are dropped */
+    _Atomic mono_us tick_won_at; /* when this process last moved served time on */
+    atomic_bool reader_may_end;  /* nobody will ask it for anything any more */
 
     pthread_mutex_t mutex;
     pthread_cond_t work;  /* an operation may be taken */
     pthread_cond_t looks; /* a look-up or a refusal waits */
+    pthread_cond_t sweep; /* the sweeper has a reason to look */
     struct queue queue;
     struct list look_list;    /* struct look */
     size_t look_count;        /* of look_list */
     struct list refusal_list; /* struct refusal: a no_capacity that wants to know who holds */
     unsigned idle_workers;
-    bool resolving; /* a worker does step 0: one at a time, so that operations on one key stay in order */
+    utc_us sweep_at;   /* served time: the earliest deadline that the sweeper knows of */
+    unsigned sweeping; /* expire operations of the sweeper that are not decided yet */
+    bool resolving;    /* a worker does step 0: one at a time, so that operations on one key stay in order */
 
     pthread_t *threads;
     size_t thread_count;
@@ -34,6 +39,10 @@ struct engine {
 void *worker_thread(void *engine);
 void *reader_thread(void *engine);
 void *keeper_thread(void *engine);
+void *sweeper_thread(void *engine);
+
+/* Tells the sweeper of a deadline, in served time. Mutex held. */
+void sweeper_notice(struct engine *engine, utc_us due_at);
 
 /* --- deciding ------------------------------------------------------------------------------------------------ */
 

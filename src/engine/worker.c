@@ -230,15 +230,79 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
     return store_apply(worker->store, &run->plan.changes);
 }
 
-static enum permit_status try_run(struct worker *worker, struct run *run)
+/* --- another server ------------------------------------------------------------------------------------------- */
+
+/* True if a semaphore's next token is lower than this process has handed out: the database is an older copy. */
+static bool tokens_went_back(struct worker *worker, const struct view *view)
 {
-    arena_clear(&worker->arena);
+    bool back = false;
+    pthread_mutex_lock(&worker->engine->mutex);
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        const struct gate *gate = gates_find(&worker->engine->queue.gates, view->semaphores[i].id);
+        uint64_t next = view->semaphores[i].next_permit_id;
+        if (next < view->epoch << 10)
+            next = view->epoch << 10;
+        back |= gate && next < gate->tokens_seen;
+    }
+    pthread_mutex_unlock(&worker->engine->mutex);
+    return back;
+}
+
+/* "ROLLBACK, drop all connections, then one compare-and-set." The batch runs again on whoever serves then. */
+static enum permit_status fail_over(struct worker *worker, enum epoch_cause cause, uint64_t seen)
+{
+    struct engine *engine = worker->engine;
+    struct engine_settings settings = settings_now(engine);
+    enum permit_status status = store_rollback(worker->store);
+    if (status == PERMIT_OK)
+        status = store_raise_epoch(worker->store, cause, seen, settings.failover_hold_ms);
+    if (status != PERMIT_OK)
+        return status;
+    log_write(LOG_WARN,
+              cause == EPOCH_SERVER ? "the database is another server: tokens go on above all that it may have lost"
+                                    : "the database is an older copy: tokens go on above all that it has lost",
+              NULL);
+    worker->servers = atomic_fetch_add(&engine->servers, 1) + 1;
+    store_disconnect(worker->store);
+    return PERMIT_CONFLICT;
+}
+
+/* Whether what was locked may be used. Ids that were reserved before an older copy took over may be in use again. */
+static enum permit_status check_server(struct worker *worker, const struct view *view)
+{
+    if (!view->same_server)
+        return fail_over(worker, EPOCH_SERVER, view->epoch);
+    if (tokens_went_back(worker, view))
+        return fail_over(worker, EPOCH_TOKENS, view->epoch);
+    bool same_epoch = worker->epoch == view->epoch;
+    worker->epoch = view->epoch;
+    if (same_epoch)
+        return PERMIT_OK;
+    worker->ids = (struct id_range){0};
+    return PERMIT_CONFLICT;
+}
+
+/* A session, of the server that serves now, and ids for whatever the batch may insert. */
+static enum permit_status prepare_try(struct worker *worker)
+{
+    unsigned servers = atomic_load(&worker->engine->servers);
+    if (servers != worker->servers)
+        store_disconnect(worker->store);
+    worker->servers = servers;
     enum permit_status status = store_reconnect(worker->store);
     if (status == PERMIT_OK && worker->ids.end - worker->ids.next < BATCH_MAX_OPERATIONS)
         status = store_reserve_ids(worker->store, ID_BLOCK, &worker->ids);
-    if (status != PERMIT_OK)
-        return status;
-    status = lock_rows(worker, run);
+    return status;
+}
+
+static enum permit_status try_run(struct worker *worker, struct run *run)
+{
+    arena_clear(&worker->arena);
+    enum permit_status status = prepare_try(worker);
+    if (status == PERMIT_OK)
+        status = lock_rows(worker, run);
+    if (status == PERMIT_OK)
+        status = check_server(worker, &run->view);
     if (status == PERMIT_OK)
         status = make_plan(worker, run);
     if (status == PERMIT_OK)

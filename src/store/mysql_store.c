@@ -62,6 +62,11 @@ static enum permit_status reconnect(struct store *store)
     return report(mysql, status);
 }
 
+static void disconnect(struct store *store)
+{
+    session_drop(mysql_store_of(store)->session);
+}
+
 /* Sends what is in mysql->sql; the caller reads results and calls session_finish. */
 static enum permit_status send_sql(struct mysql_store *mysql)
 {
@@ -355,6 +360,7 @@ static void mysql_store_free(struct store *store)
 
 static const struct store_methods methods = {
     .reconnect = reconnect,
+    .disconnect = disconnect,
     .resolve = resolve,
     .lock = lock,
     .read_due = read_due,

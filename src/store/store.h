@@ -78,6 +78,7 @@ struct store;
 
 struct store_methods {
     enum permit_status (*reconnect)(struct store *);
+    void (*disconnect)(struct store *);
     enum permit_status (*resolve)(struct store *, struct resolve *, struct arena *);
     enum permit_status (*lock)(struct store *, const struct lock_set *, struct arena *, struct view *);
     enum permit_status (*read_due)(struct store *, const struct shortfall *, size_t, struct arena *, struct view *);
@@ -101,6 +102,12 @@ struct store {
 static inline enum permit_status store_reconnect(struct store *store)
 {
     return store->methods->reconnect(store);
+}
+
+/* Drops the session, so that the next reconnect finds whoever serves then. */
+static inline void store_disconnect(struct store *store)
+{
+    store->methods->disconnect(store);
 }
 
 static inline enum permit_status store_resolve(struct store *store, struct resolve *resolve, struct arena *arena)
