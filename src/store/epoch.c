@@ -61,7 +61,7 @@ enum permit_status epoch_identity_sql(struct session *session, struct buf *out)
     else if (facts.server_uuid)
         buf_append_text(out, "@@server_uuid");
     else
-        buf_printf(out, "CONCAT_WS('|',%s@@server_id,@@hostname,@@port,@@datadir)",
+        buf_printf(out, "CONCAT_WS('|',%s@@global.server_id,@@hostname,@@port,@@datadir)",
                    facts.server_uid ? "@@server_uid," : "");
     buf_release(&cluster);
     return status == PERMIT_OK && out->broken ? PERMIT_NO_MEMORY : status;

@@ -8,125 +8,22 @@
 
 #include "base/clock.h"
 #include "core/plan.h"
+#include "side.h"
 #include "store/batch.h"
-#include "store/mysql_store.h"
 #include "support.h"
-
-enum { IDS = 100, WANTS_MAX = 4 };
-
-static const struct plan_settings settings = {
-    .retention_us = 7LL * 86400 * US_PER_SECOND,
-    .tombstone_us = 3600LL * US_PER_SECOND,
-    .default_ttl_ms = DEFAULT_TTL_MS,
-};
-
-/* A store with what one batch on it needs. */
-struct side {
-    struct store *store;
-    struct arena arena;
-    struct id_range ids;
-    struct view view;
-    struct plan plan;
-};
 
 static const struct database_address *address;
 static struct session *eye; /* sees the rows by plain SQL */
 static struct side one, two;
 
-static void side_open(struct side *side)
-{
-    side->store = mysql_store_new(address);
-    arena_init(&side->arena, 1 << 16, 1 << 26);
-    cr_assert_eq(store_reconnect(side->store), PERMIT_OK, "%s", side->store->message);
-    cr_assert_eq(store_reserve_ids(side->store, IDS, &side->ids), PERMIT_OK);
-}
-
-static void side_close(struct side *side)
-{
-    store_free(side->store);
-    arena_release(&side->arena);
-}
-
-/* The ids of the semaphores that the operations name; fills them into the wants. */
-static struct lock_set lock_set_of(struct side *side, struct operation *operation)
-{
-    static uint64_t ids[WANTS_MAX + 1];
-    static int64_t wanted[WANTS_MAX + 1];
-    static struct resolve_name names[WANTS_MAX];
-    static struct resolve_key key;
-    struct resolve resolve = {.names = names, .name_count = operation->want_count, .keys = &key, .key_count = 1};
-    struct lock_set set = {
-        .semaphore_ids = ids, .slots_wanted = wanted, .keys = &operation->external_id, .key_count = 1};
-    if (operation_is_administrative(operation->kind))
-        return (struct lock_set){.semaphore_name = operation->semaphore, .semaphore_ids = ids, .slots_wanted = wanted};
-    for (size_t i = 0; i < operation->want_count; i++)
-        names[i] = (struct resolve_name){.name = operation->wants[i].semaphore};
-    key = (struct resolve_key){.external_id = operation->external_id};
-    cr_assert_eq(store_resolve(side->store, &resolve, &side->arena), PERMIT_OK, "%s", side->store->message);
-    for (size_t i = 0; i < operation->want_count; i++) {
-        operation->wants[i].semaphore_id = names[i].ret_id;
-        wanted[set.semaphore_count] = operation->wants[i].count;
-        ids[set.semaphore_count++] = names[i].ret_id;
-    }
-    for (size_t i = 0; i < key.ret_count && operation->want_count == 0; i++) {
-        wanted[set.semaphore_count] = 0;
-        ids[set.semaphore_count++] = key.ret_semaphore_ids[i];
-    }
-    return set;
-}
-
-/* Steps 0 to 2: locked and decided, not yet written. */
-static const struct outcome *decide(struct side *side, struct operation *operation)
-{
-    arena_clear(&side->arena);
-    const struct operation *operations[] = {operation};
-    struct lock_set set = lock_set_of(side, operation);
-    cr_assert_eq(store_lock(side->store, &set, &side->arena, &side->view), PERMIT_OK, "%s", side->store->message);
-    cr_assert_eq(plan_batch(&side->view, operations, 1, side->ids, &settings, &side->arena, &side->plan), PERMIT_OK);
-    side->ids.next += side->plan.ids_used;
-    return &side->plan.outcomes[0];
-}
-
-static const struct outcome *run(struct side *side, struct operation *operation)
-{
-    const struct outcome *outcome = decide(side, operation);
-    if (side->plan.changes.empty)
-        cr_assert_eq(store_rollback(side->store), PERMIT_OK);
-    else
-        cr_assert_eq(store_apply(side->store, &side->plan.changes), PERMIT_OK, "%s", side->store->message);
-    return outcome;
-}
-
-static void semaphore_make(const char *name, enum semaphore_kind kind, int64_t capacity)
-{
-    struct operation put = {
-        .kind = OP_SEMAPHORE_PUT,
-        .semaphore = bytes_of(name),
-        .change = {.has_capacity = true, .capacity = capacity, .has_kind = true, .kind = kind},
-    };
-    const struct outcome *outcome = run(&one, &put);
-    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
-}
-
-static struct operation acquire_of(const char *key, struct want *wants, size_t count)
-{
-    return (struct operation){
-        .kind = OP_ACQUIRE,
-        .external_id = bytes_of(key),
-        .owner = BYTES("tester"),
-        .wants = wants,
-        .want_count = count,
-    };
-}
-
 static void contract_begin(void)
 {
     address = fresh_database();
     eye = connected(address, SESSION_READER);
-    side_open(&one);
-    side_open(&two);
-    semaphore_make("alpha", KIND_SLOTTED, 3);
-    semaphore_make("beta", KIND_COUNTED, 10);
+    side_open(&one, address);
+    side_open(&two, address);
+    semaphore_make(&one, "alpha", KIND_SLOTTED, 3);
+    semaphore_make(&one, "beta", KIND_COUNTED, 10);
 }
 
 static void contract_end(void)

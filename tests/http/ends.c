@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* How permits end by themselves, and what clients see of a failover, as conversations. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { PATIENCE_MS = 30000 };
+
+static const char *acquire_body(const char *key, const char *semaphore, const char *ttl)
+{
+    return text("{\"external_id\":\"%s\",\"ttl\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, ttl, semaphore);
+}
+
+/* A conversation that goes on until its last answer has this status. */
+struct until {
+    struct talk *talk;
+    const char *method;
+    const char *path;
+    const char *body;
+    int status;
+};
+
+static bool answers(void *context)
+{
+    struct until *until = context;
+    reply_release(&until->talk->reply);
+    kit_http_call(&until->talk->http, until->method, until->path, NULL, until->body, &until->talk->reply);
+    return until->talk->reply.status == until->status;
+}
+
+static void say_until(struct talk *talk, int status, const char *method, const char *path, const char *body)
+{
+    struct until until = {talk, method, path, body, status};
+    cr_assert(kit_wait_until(answers, &until, PATIENCE_MS), "%s %s: %d %s", method, path, talk->reply.status,
+              talk->reply.body);
+}
+
+static bool has_ended(void *context)
+{
+    struct until *until = context;
+    say(until->talk, 200, "GET", until->path, NULL);
+    return kit_json_has(until->talk->reply.body, "ended_at");
+}
+
+static void ends_as(struct talk *talk, const char *key, const char *reason)
+{
+    struct until until = {.talk = talk, .path = text("/v1/requests/%s", key)};
+    cr_assert(kit_wait_until(has_ended, &until, PATIENCE_MS), "%s", talk->reply.body);
+    text_is(talk, "end_reason", reason);
+}
+
+Test(ends, a_ttl_that_nobody_renews_runs_out, .timeout = 60)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "300ms"));
+    cr_assert_eq(number_of(&talk, "expires_in_ms"), 300);
+    ends_as(&talk, key, "expired");
+    refused(&talk, 410, "ended", "POST", text("/v1/requests/%s/renew", key), NULL);
+    text_is(&talk, "end_reason", "expired");
+    refused(&talk, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, "300ms"));
+    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    cr_assert_eq(number_of(&talk, "in_use"), 0);
+    talk_end(&talk);
+}
+
+Test(ends, grace_is_time_that_the_client_is_not_told_of, .timeout = 60)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"grace\":\"1h\"}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "1ms"));
+    cr_assert_eq(number_of(&talk, "expires_in_ms"), 1);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, "1s"));
+    say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), NULL);
+    say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    talk_end(&talk);
+}
+
+Test(ends, what_has_no_ttl_is_stale_after_max_hold, .timeout = 60)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"max_hold\":\"300ms\"}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "none"));
+    ends_as(&talk, key, "stale");
+    talk_end(&talk);
+}
+
+Test(ends, a_unit_is_free_the_moment_somebody_needs_it, .timeout = 60)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *first = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *second = fresh_semaphore(&talk, "{\"capacity\":1,\"kind\":\"counted\"}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests",
+        text("{\"external_id\":\"%s\",\"ttl\":\"400ms\",\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}]}",
+             key, first, second));
+    say_until(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), first, "1h"));
+    ends_as(&talk, key, "expired");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), second, "1h"));
+    talk_end(&talk);
+}
+
+/* --- another server, an older copy ----------------------------------------------------------------------------- */
+
+/* A permitd on a MariaDB of the test's own, with a semaphore of capacity 100 and a permit of it. */
+struct place {
+    struct kit_database *database;
+    struct kit_permitd *permitd;
+    struct talk talk;
+    int64_t token; /* of the permit "before" */
+};
+
+static struct place place_open(void)
+{
+    static const char *const flags[] = {"--failover-hold", "700ms", NULL};
+    struct place place = {.database = kit_database_start(NULL)};
+    place.permitd = kit_permitd_start(&(struct kit_permitd_options){.database = place.database->url, .flags = flags});
+    place.talk = talk_to(place.permitd->port);
+    say(&place.talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
+    say(&place.talk, 201, "POST", "/v1/requests", acquire_body("before", "s", "1h"));
+    place.token = number_of(&place.talk, "permits.0.token");
+    return place;
+}
+
+static void place_close(struct place *place)
+{
+    talk_end(&place->talk);
+    kit_permitd_stop(place->permitd);
+    kit_database_stop(place->database);
+}
+
+Test(failover, another_server_holds_grants_back_and_lifts_the_tokens, .timeout = 120)
+{
+    struct place place = place_open();
+    struct kit_sql *sql = kit_sql_open(place.database->socket, NULL);
+    kit_sql_run(sql, "SET GLOBAL server_id = 77");
+    kit_sql_close(sql);
+    refused(&place.talk, 503, "busy", "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    cr_assert(kit_json_has(place.talk.reply.body, "retry_after_ms"));
+    say(&place.talk, 200, "POST", "/v1/requests/before/renew", NULL);
+    say(&place.talk, 200, "POST", "/v1/requests", acquire_body("before", "s", "1h"));
+    cr_assert_eq(number_of(&place.talk, "permits.0.token"), place.token, "a replay says what it said");
+    say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    cr_assert_gt(number_of(&place.talk, "permits.0.token"), 28000000000LL << 10);
+    say(&place.talk, 200, "DELETE", "/v1/requests/before", NULL);
+    place_close(&place);
+}
+
+static void shell(const char *command)
+{
+    cr_assert_eq(system(command), 0, "%s", command);
+}
+
+/* Restored under a running permitd: the same server, by its name, with what was granted since then forgotten. */
+Test(failover, tokens_of_an_older_copy_do_not_come_again, .timeout = 180)
+{
+    struct place place = place_open();
+    kit_database_kill(place.database);
+    shell(text("cp -a %s %s.older", place.database->directory, place.database->directory));
+    kit_database_restart(place.database);
+    for (int i = 0; i < 3; i++)
+        say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body(text("lost-%d", i), "s", "1h"));
+    int64_t highest = number_of(&place.talk, "permits.0.token");
+    cr_assert_gt(highest, place.token);
+    kit_database_kill(place.database);
+    shell(text("rm -rf %s && mv %s.older %s", place.database->directory, place.database->directory,
+               place.database->directory));
+    kit_database_restart(place.database);
+    say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("found", "s", "1h"));
+    cr_assert_gt(number_of(&place.talk, "permits.0.token"), highest);
+    cr_assert_gt(number_of(&place.talk, "permits.0.token"), 28000000000LL << 10);
+    refused(&place.talk, 404, "unknown_request", "GET", "/v1/requests/lost-1", NULL);
+    place_close(&place);
+}
