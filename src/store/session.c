@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/uuid.h"
+
 #ifdef LIBMARIADB
 typedef my_bool client_bool;
 #else
@@ -21,28 +23,24 @@ enum {
     CONNECT_TIMEOUT_S = 3, /* one connection attempt */
     TIMEOUT_S = 7,         /* longer than a row lock may take (innodb_lock_wait_timeout, 5 s) */
     ADMIN_TIMEOUT_S = 120, /* a migration */
-    START_TOLERANCE_S = 2, /* Uptime and the clock are read in whole seconds, one after the other */
-    SERVER_NAME_SIZE = 400,
 };
 
-/* Which process answers at the other end; another one has never heard of our old connection. */
-struct server {
-    char name[SERVER_NAME_SIZE]; /* host, port and server_id as it calls itself */
-    int64_t started_at;          /* its clock minus its uptime, in seconds */
-};
+/*
+ * A connection of a worker is known by a named lock that it holds from set-up to its end: nobody else's has that name,
+ * the server lets go of it only after it has ended the connection's transaction, and it does not outlive the server.
+ * (Connection ids begin anew with every start of the server: an old one may be a stranger's now.)
+ */
+#define LOCK_PREFIX "permitd-"
+enum { LOCK_NAME_SIZE = sizeof LOCK_PREFIX - 1 + UUID_TEXT_SIZE };
 
 struct session {
     const struct database_address *address;
     enum session_use use;
-    MYSQL *mysql; /* NULL: not connected */
-    uint64_t connection_id;
-    struct server server;
+    MYSQL *mysql;                /* NULL: not connected */
+    char lock[LOCK_NAME_SIZE];   /* of this connection; "": it is not set up, or leaves nothing behind */
+    char zombie[LOCK_NAME_SIZE]; /* of a connection that was lost and that the server may still be busy with; "" */
     bool mariadb;
     size_t max_packet;
-
-    /* A connection that was lost and that the server may still be busy with. */
-    uint64_t zombie_id; /* 0: none */
-    struct server zombie_server;
 
     /* The packet under way. */
     MYSQL_RES *result;
@@ -229,6 +227,7 @@ static void session_close(struct session *session)
     if (session->mysql)
         mysql_close(session->mysql);
     session->mysql = NULL;
+    session->lock[0] = '\0';
 }
 
 void session_free(struct session *session)
@@ -241,12 +240,9 @@ void session_free(struct session *session)
 
 void session_drop(struct session *session)
 {
-    /* connection_id is 0 until the session is set up: before that it has done nothing that needs a KILL. */
-    if (session->mysql && session->connection_id != 0) {
-        session->zombie_id = session->connection_id;
-        session->zombie_server = session->server;
-    }
-    session->connection_id = 0;
+    /* Without a lock it is not set up: it has done nothing that needs a KILL. */
+    if (session->lock[0])
+        memcpy(session->zombie, session->lock, sizeof session->zombie);
     session_close(session);
 }
 
@@ -401,10 +397,6 @@ int64_t column_i64(struct bytes column)
 #define SET_MARIADB        "SET SESSION in_predicate_conversion_threshold = 0"
 #define SET_MARIADB_WORKER "SET SESSION idle_transaction_timeout = 5"
 
-#define WHO_IS_IT                                                                                                      \
-    "SELECT CONNECTION_ID(), CONCAT(@@hostname, ':', @@port, ' ', @@server_id), UNIX_TIMESTAMP();"                     \
-    "SHOW GLOBAL STATUS LIKE 'Uptime'"
-
 #define READ_BACK                                                                                                      \
     "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone'," \
     " 'autocommit', 'innodb_lock_wait_timeout', 'max_allowed_packet')"
@@ -492,43 +484,63 @@ static enum permit_status session_read_back(struct session *session)
     return status != PERMIT_OK ? status : finished;
 }
 
-static enum permit_status session_read_server(struct session *session, uint64_t *ret_connection_id,
-                                              struct server *ret_server)
+/* One number, for a statement of ours about a lock of that name; 0 if it is NULL. */
+static enum permit_status session_ask_lock(struct session *session, const char *format, const char *name,
+                                           uint64_t *ret_number)
 {
+    char sql[128];
     struct session_row row;
-    enum permit_status status = session_send_text(session, WHO_IS_IT);
-    if (status == PERMIT_OK && session_row(session, &row)) {
-        *ret_connection_id = column_u64(row.columns[0]);
-        snprintf(ret_server->name, sizeof ret_server->name, "%.*s", (int)row.columns[1].length, row.columns[1].data);
-        ret_server->started_at = column_i64(row.columns[2]);
-        status = session_next(session);
-    }
+    uint64_t number = 0;
+    snprintf(sql, sizeof sql, format, name);
+    enum permit_status status = session_send_text(session, sql);
     if (status == PERMIT_OK && session_row(session, &row))
-        ret_server->started_at -= column_i64(row.columns[1]);
-    return session_finish(session);
-}
-
-static bool server_is_same(const struct server *a, const struct server *b)
-{
-    int64_t apart = a->started_at - b->started_at;
-    return strcmp(a->name, b->name) == 0 && apart <= START_TOLERANCE_S && apart >= -START_TOLERANCE_S;
+        number = column_u64(row.columns[0]);
+    enum permit_status finished = session_finish(session);
+    if (status == PERMIT_OK)
+        status = finished;
+    if (status == PERMIT_OK)
+        *ret_number = number;
+    return status;
 }
 
 /*
- * The lost connection may still hold row locks, or sit in a COMMIT. Connection ids begin anew with the server, so it is
- * killed only on the very server that knew it.
+ * The lost connection may still hold row locks, or sit in a COMMIT. Nothing that is promised hangs on its end; without
+ * the KILL others would wait for it until its time-outs.
  */
-static enum permit_status session_kill_zombie(struct session *session, const struct server *server)
+static enum permit_status session_kill_zombie(struct session *session)
 {
-    enum { NO_SUCH_THREAD = 1094, NOT_OURS = 1095 };
-    if (session->zombie_id != 0 && server_is_same(server, &session->zombie_server)) {
+    enum { NO_SUCH_THREAD = 1094, NOT_OURS = 1095 }; /* it has just ended; it logged in as somebody else */
+    uint64_t id = 0;
+    if (!session->zombie[0])
+        return PERMIT_OK;
+    enum permit_status status = session_ask_lock(session, "SELECT IS_USED_LOCK('%s')", session->zombie, &id);
+    if (status == PERMIT_OK && id != 0) {
         char sql[64];
-        snprintf(sql, sizeof sql, "KILL CONNECTION %" PRIu64, session->zombie_id);
-        enum permit_status status = session_run(session, sql);
-        if (status != PERMIT_OK && session->last_errno != NO_SUCH_THREAD && session->last_errno != NOT_OURS)
-            return status;
+        snprintf(sql, sizeof sql, "KILL CONNECTION %" PRIu64, id);
+        status = session_run(session, sql);
+        if (session->last_errno == NO_SUCH_THREAD || session->last_errno == NOT_OURS)
+            status = PERMIT_OK;
     }
-    session->zombie_id = 0;
+    if (status == PERMIT_OK)
+        session->zombie[0] = '\0';
+    return status;
+}
+
+static enum permit_status session_take_lock(struct session *session)
+{
+    char uuid[UUID_TEXT_SIZE];
+    char name[LOCK_NAME_SIZE];
+    uint64_t taken = 0;
+    uuid_make(uuid);
+    snprintf(name, sizeof name, LOCK_PREFIX "%s", uuid);
+    enum permit_status status = session_ask_lock(session, "SELECT GET_LOCK('%s', 0)", name, &taken);
+    if (status != PERMIT_OK)
+        return status;
+    if (taken != 1)
+        return session_refuse(session, PERMIT_DATABASE_UNAVAILABLE,
+                              "the server does not give a named lock (GET_LOCK) of our own; connect to the server "
+                              "itself, not through a proxy that answers for it");
+    memcpy(session->lock, name, sizeof session->lock);
     return PERMIT_OK;
 }
 
@@ -537,8 +549,6 @@ static enum permit_status session_set_up(struct session *session)
     bool worker = session->use == SESSION_WORKER;
     const char *const packets[] = {SET_ALL, worker ? SET_WORKER : NULL, session->mariadb ? SET_MARIADB : NULL,
                                    session->mariadb && worker ? SET_MARIADB_WORKER : NULL};
-    uint64_t connection_id = 0;
-    struct server server = {.started_at = 0};
     enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(packets) && status == PERMIT_OK; i++)
         if (packets[i])
@@ -546,14 +556,10 @@ static enum permit_status session_set_up(struct session *session)
     if (status == PERMIT_OK)
         status = session_read_back(session);
     if (status == PERMIT_OK)
-        status = session_read_server(session, &connection_id, &server);
-    if (status == PERMIT_OK)
-        status = session_kill_zombie(session, &server);
-    if (status != PERMIT_OK)
-        return status;
-    session->connection_id = connection_id;
-    session->server = server;
-    return PERMIT_OK;
+        status = session_kill_zombie(session);
+    if (status == PERMIT_OK && worker) /* the others never leave a transaction behind */
+        status = session_take_lock(session);
+    return status;
 }
 
 static void session_set_options(struct session *session)
@@ -613,7 +619,6 @@ enum permit_status session_connect(struct session *session)
 {
     if (session->mysql)
         return PERMIT_OK;
-    session->connection_id = 0;
     enum permit_status status = session_open(session);
     if (status == PERMIT_OK)
         status = session_set_up(session);

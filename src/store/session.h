@@ -51,7 +51,7 @@ struct session *session_new(const struct database_address *address, enum session
 void session_free(struct session *session);
 /*
  * Connects if there is no connection, sets the session up, and reads it back. If a connection was lost in
- * mid-transaction, first makes sure that the server has ended it (KILL), unless the server was started anew in between.
+ * mid-transaction, first makes sure that the server ends it (KILL), if it is the server that still has it.
  */
 enum permit_status session_connect(struct session *session) MUST_CHECK;
 /* Drops the connection; the next session_connect makes another one. */

@@ -168,6 +168,26 @@ Test(session, what_a_lost_connection_still_does_is_ended_by_the_next)
     session_free(other);
 }
 
+/* By its lock a later connection finds out whether the server still has this one. */
+Test(session, only_a_worker_holds_a_named_lock)
+{
+    static const char locks[] = "SELECT COUNT(*) FROM information_schema.METADATA_LOCK_INFO"
+                                " WHERE TABLE_SCHEMA LIKE 'permitd-%' AND THREAD_ID = ";
+    static const enum session_use uses[] = {SESSION_WORKER, SESSION_READER, SESSION_ADMIN};
+    char sql[200];
+    const struct database_address *address = fresh_database();
+    struct session *looker = connected(address, SESSION_ADMIN);
+    if (session_run(looker, "INSTALL SONAME 'metadata_lock_info'") != PERMIT_OK)
+        cr_skip_test("this server has no plugin that shows locks");
+    for (size_t i = 0; i < ARRAY_LENGTH(uses); i++) {
+        struct session *session = connected(address, uses[i]);
+        snprintf(sql, sizeof sql, "%s%lld", locks, (long long)number_of(session, "SELECT CONNECTION_ID()"));
+        cr_assert_eq(number_of(looker, sql), uses[i] == SESSION_WORKER, "use %d", (int)uses[i]);
+        session_free(session);
+    }
+    session_free(looker);
+}
+
 Test(session, a_row_that_another_holds_is_waited_for_five_seconds)
 {
     const struct database_address *address = fresh_database();

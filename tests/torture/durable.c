@@ -189,9 +189,7 @@ static void crash_often(struct servers *servers, unsigned from, unsigned kills, 
     unsigned looked = from;
     for (unsigned i = 0; i < kills; i++) {
         bool database = i % 2;
-        /* Known gap (docs/reliability.md): permitd tells a restarted server from its start time, which is known to 2 s.
-         */
-        kit_sleep_ms((database ? 3000 : 100) + (int)caller_random(&dice, 600));
+        kit_sleep_ms(100 + (int)caller_random(&dice, 600));
         unsigned next = atomic_load(&servers->run->world.next_key);
         if (database)
             crash_database(servers);
