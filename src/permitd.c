@@ -35,6 +35,7 @@ struct settings {
     char *data_dir;
     char *database;
     char *database_password;
+    bool unsafe_multi_writer;
     int64_t workers;
     int64_t max_connections;
     int64_t max_pending;
@@ -84,6 +85,11 @@ static const struct config_row setting_rows[] = {
      .flags = CONFIG_SECRET,
      .placeholder = "TEXT",
      .help = "The password for database, better from the environment or the file than in the URL."},
+    {.name = "unsafe_multi_writer",
+     .type = CONFIG_BOOL,
+     .offset = AT(unsafe_multi_writer),
+     .default_text = "false",
+     .help = "Serve also if several servers of a cluster take writes, for which nothing is promised."},
     {.name = "workers",
      .type = CONFIG_NUMBER,
      .offset = AT(workers),
@@ -271,6 +277,7 @@ struct permitd {
     struct embedded *embedded;
     struct database_address own_address; /* of `database` */
     const struct database_address *address;
+    struct doctor_options doctor;
     struct engine *engine;
     struct server *server;
     struct service service;
@@ -309,6 +316,7 @@ static void raise_file_limit(struct permitd *permitd)
 static bool take_database(struct permitd *permitd)
 {
     struct settings *settings = &permitd->settings;
+    permitd->doctor.unsafe_multi_writer = settings->unsafe_multi_writer;
     if (!settings->data_dir == !settings->database) {
         buf_append_text(&permitd->message, settings->database
                                                ? "data_dir and database exclude each other: give one of them"
@@ -353,7 +361,7 @@ static void show_report(const struct permitd *permitd, const struct doctor_repor
 static enum permit_status examine_database(struct permitd *permitd, struct session *session)
 {
     struct doctor_report report;
-    enum permit_status status = doctor_examine(session, NULL, &report);
+    enum permit_status status = doctor_examine(session, &permitd->doctor, &report);
     if (status != PERMIT_OK) {
         buf_printf(&permitd->message, "the database cannot be examined: %s", session_message(session));
         return status;
@@ -407,7 +415,7 @@ static bool prepare_database(struct permitd *permitd)
 static struct store *open_store(void *context)
 {
     const struct permitd *permitd = context;
-    return mysql_store_new(permitd->address);
+    return mysql_store_new(permitd->address, &permitd->doctor);
 }
 
 static struct engine_settings engine_settings_of(struct permitd *permitd)
@@ -477,6 +485,7 @@ static bool open_service(struct permitd *permitd)
 {
     permitd->service = (struct service){
         .wire = wire_new(),
+        .doctor = &permitd->doctor,
         .started_at = clock_mono(),
         .retention_ms = permitd->settings.retention_ms,
         .tombstone_ms = TOMBSTONE_MS,

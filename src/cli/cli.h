@@ -93,6 +93,7 @@ enum verb_bit {
     VERB_DELETE = 1 << 8,
     VERB_HOLDERS = 1 << 9,
     VERB_FENCE = 1 << 10,
+    VERB_DOCTOR = 1 << 11,
 };
 #define VERB_ANY (~0U)
 
@@ -126,4 +127,5 @@ int verb_semaphore_list(struct cli *cli);
 int verb_semaphore_delete(struct cli *cli);
 int verb_holders(struct cli *cli);
 int verb_fence_check(struct cli *cli);
+int verb_doctor(struct cli *cli);
 #endif

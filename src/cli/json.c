@@ -98,6 +98,16 @@ void json_print_table(const char *body, const char *member, const struct json_co
     json_object_put(object);
 }
 
+int64_t json_number(const char *body, const char *member)
+{
+    struct json_object *object = json_tokener_parse(body);
+    struct json_object *value = NULL;
+    (void)json_object_object_get_ex(object, member, &value);
+    int64_t number = json_object_get_int64(value);
+    json_object_put(object);
+    return number;
+}
+
 void json_print_problem(enum permit_status status, const char *detail)
 {
     char type[64];

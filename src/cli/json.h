@@ -19,6 +19,8 @@ struct json_column {
 void json_print_lines(const char *body, const struct json_column *columns, size_t count);
 /* A table of the array in `member` of the body, with headings. */
 void json_print_table(const char *body, const char *member, const struct json_column *columns, size_t count);
+/* A number in the body; 0 if it is not there. */
+int64_t json_number(const char *body, const char *member);
 /* A problem of our own, when no server said one. */
 void json_print_problem(enum permit_status status, const char *detail);
 

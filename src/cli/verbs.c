@@ -50,6 +50,8 @@ static const struct verb verbs[] = {
     {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
     {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Says whether a token is live",
      ". Exit status 76 if it is not"},
+    {"doctor", "", VERB_DOCTOR, 0, 0, false, verb_doctor, "Says what is unsafe at the server's database",
+     " and how to mend it.\nExit status 65 if something is, for which permitd refuses to serve"},
 };
 
 const struct verb *verb_table(size_t *ret_count)

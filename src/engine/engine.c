@@ -147,6 +147,8 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
     pthread_mutex_lock(&engine->mutex);
     if (atomic_load(&engine->stopping))
         status = PERMIT_SHUTTING_DOWN;
+    else if (engine->refusal[0])
+        status = PERMIT_DATABASE_UNAVAILABLE;
     else if (!has_room(engine, op))
         status = PERMIT_TOO_MANY;
     else
@@ -163,6 +165,8 @@ enum permit_status engine_look(struct engine *engine, struct look *look)
     pthread_mutex_lock(&engine->mutex);
     if (atomic_load(&engine->stopping)) {
         status = PERMIT_SHUTTING_DOWN;
+    } else if (engine->refusal[0] && !look->always) {
+        status = PERMIT_DATABASE_UNAVAILABLE;
     } else if (engine->look_count >= MAX_LOOKS) {
         status = PERMIT_TOO_MANY;
     } else {
@@ -176,7 +180,15 @@ enum permit_status engine_look(struct engine *engine, struct look *look)
 
 bool engine_database_up(const struct engine *engine)
 {
-    return atomic_load(&engine->metrics.database_up);
+    return atomic_load(&engine->metrics.database_up) && !atomic_load(&engine->refusing);
+}
+
+bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE])
+{
+    pthread_mutex_lock(&engine->mutex);
+    memcpy(ret_sentence, engine->refusal, STORE_MESSAGE_SIZE);
+    pthread_mutex_unlock(&engine->mutex);
+    return ret_sentence[0] != '\0';
 }
 
 void engine_reload(struct engine *engine, const struct engine_settings *settings)
@@ -192,5 +204,5 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
 
 void engine_metrics(struct engine *engine, struct buf *out)
 {
-    metrics_print(&engine->metrics, out);
+    metrics_print(&engine->metrics, engine_database_up(engine), out);
 }

@@ -95,8 +95,8 @@ void op_init(struct op *op, const struct operation *operation, mono_us deadline,
 /* Starts its threads; they connect by themselves. False: no memory or no thread (message). */
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message) MUST_CHECK;
 /*
- * Takes the op, or says at once why not (too_many, shutting_down, no_memory): then `decided` is not called and the op
- * stays the caller's.
+ * Takes the op, or says at once why not (too_many, shutting_down, no_memory, database_unavailable: engine_refusal):
+ * then `decided` is not called and the op stays the caller's.
  */
 enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
 
@@ -104,12 +104,18 @@ enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHEC
  */
 struct look {
     void (*work)(struct look *look, struct session *session, enum permit_status status);
+    bool always; /* also while the database is refused: it asserts no state of a permit */
     struct list node;
 };
 enum permit_status engine_look(struct engine *engine, struct look *look) MUST_CHECK;
 
-/* True while workers have a working session. */
+/* True while workers have a working session, and the database is safe. */
 bool engine_database_up(const struct engine *engine);
+/*
+ * P14: true while the doctor refuses the database; ret_sentence says why and how to mend it ("" otherwise). Until it is
+ * mended, which the engine notices within seconds, operations and looks are answered PERMIT_DATABASE_UNAVAILABLE.
+ */
+bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
 /* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan. */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
 

@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The keeper: one thread that does what has to be done every half second: served time ticks, floors are read again, and
- * operations that waited past their deadline are told so.
+ * operations that waited past their deadline are told so. Every few seconds it has the server examined again (P14).
  */
+#include <stdio.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/state.h"
 
-enum { ROUND_MS = 500, FLOORS_A_ROUND = 500 };
+enum { ROUND_MS = 500, EXAMINE_EVERY_MS = 5000, FLOORS_A_ROUND = 500 };
+
+struct keeper {
+    struct engine *engine;
+    struct store *store;
+    mono_us examined_at;
+    unsigned servers_seen; /* engine->servers when its session was made */
+};
 
 /* Sleeps for a round; returns early when the engine stops. */
 static void sleep_round(struct engine *engine)
@@ -70,25 +78,58 @@ static void expire_ops(struct engine *engine)
     pthread_mutex_lock(&engine->mutex);
     queue_take_expired(&engine->queue, clock_mono(), &expired);
     pthread_mutex_unlock(&engine->mutex);
-    bool up = atomic_load(&engine->metrics.database_up);
+    bool up = engine_database_up(engine);
     list_for_each (node, next, &expired)
         decide_status(engine, LIST_ENTRY(node, struct op, node), up ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE, NULL);
 }
 
-static void keep_database(struct engine *engine, struct store *store, unsigned *servers_seen)
+/* --- is it safe? --------------------------------------------------------------------------------------------- */
+
+/* A new connection is examined by itself; an open one in every tenth round, for a setting can change under it. */
+static enum permit_status examine(struct keeper *keeper)
 {
+    enum permit_status status = store_reconnect(keeper->store);
+    mono_us now = clock_mono();
+    if (status != PERMIT_OK || now - keeper->examined_at < EXAMINE_EVERY_MS * US_PER_MS)
+        return status;
+    keeper->examined_at = now;
+    return store_examine(keeper->store);
+}
+
+/* From here on everybody is told, and it is logged once. Only the keeper writes engine->refusal. */
+static void tell(struct engine *engine, const char *refusal)
+{
+    if (strcmp(engine->refusal, refusal) == 0)
+        return;
+    pthread_mutex_lock(&engine->mutex);
+    snprintf(engine->refusal, sizeof engine->refusal, "%s", refusal);
+    pthread_mutex_unlock(&engine->mutex);
+    atomic_store(&engine->refusing, refusal[0] != '\0');
+    if (refusal[0])
+        log_write(LOG_ERROR, "the database is not safe, nothing is served until it is mended", "finding", refusal,
+                  NULL);
+    else
+        log_write(LOG_INFO, "the database is safe again", NULL);
+}
+
+/* --- the thread ---------------------------------------------------------------------------------------------- */
+
+static void keep_database(struct keeper *keeper)
+{
+    struct engine *engine = keeper->engine;
     bool won = false;
     unsigned servers = atomic_load(&engine->servers);
-    if (servers != *servers_seen)
-        store_disconnect(store);
-    *servers_seen = servers;
-    enum permit_status status = store_reconnect(store);
+    if (servers != keeper->servers_seen)
+        store_disconnect(keeper->store);
+    keeper->servers_seen = servers;
+    enum permit_status status = examine(keeper);
+    tell(engine, keeper->store->refusal);
     if (status == PERMIT_OK)
-        status = store_tick(store, &won);
+        status = store_tick(keeper->store, &won);
     if (won)
         atomic_store(&engine->tick_won_at, clock_mono());
     if (status == PERMIT_OK)
-        refresh_floors(engine, store);
+        refresh_floors(engine, keeper->store);
     bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
     atomic_store(&engine->metrics.database_up, up);
 }
@@ -96,18 +137,17 @@ static void keep_database(struct engine *engine, struct store *store, unsigned *
 void *keeper_thread(void *context)
 {
     struct engine *engine = context;
-    unsigned servers = 0;
     session_thread_begin();
-    struct store *store = engine->settings.open_store(engine->settings.open_context);
-    if (!store)
+    struct keeper keeper = {.engine = engine, .store = engine->settings.open_store(engine->settings.open_context)};
+    if (!keeper.store)
         log_write(LOG_ERROR, "the keeper cannot start: out of memory", NULL);
     while (!atomic_load(&engine->stopping)) {
-        if (store)
-            keep_database(engine, store, &servers);
+        if (keeper.store)
+            keep_database(&keeper);
         expire_ops(engine);
         sleep_round(engine);
     }
-    store_free(store);
+    store_free(keeper.store);
     session_thread_end();
     return NULL;
 }

@@ -96,7 +96,7 @@ static void print_operations(struct metrics *metrics, struct buf *out)
     }
 }
 
-void metrics_print(struct metrics *metrics, struct buf *out)
+void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
 {
     static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
     print_operations(metrics, out);
@@ -113,5 +113,5 @@ void metrics_print(struct metrics *metrics, struct buf *out)
         buf_printf(out, "permitd_ended_total{reason=\"%s\"} %llu\n", end_reason_word((enum end_reason)reason),
                    load(&metrics->ended[reason]));
     print_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
-    buf_printf(out, "permitd_database_up %d\n", atomic_load(&metrics->database_up) ? 1 : 0);
+    buf_printf(out, "permitd_database_up %d\n", database_up ? 1 : 0);
 }

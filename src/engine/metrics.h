@@ -34,7 +34,7 @@ struct metrics {
     atomic_uint_fast64_t put_backs;
     struct histogram operation_seconds[OP_KIND_COUNT];
     struct histogram batch_operations;
-    atomic_bool database_up;
+    atomic_bool database_up; /* it answers; whether it is safe is the engine's to say */
 };
 
 void metrics_init(struct metrics *metrics);
@@ -42,5 +42,5 @@ void metrics_count(atomic_uint_fast64_t *counter);
 void metrics_add(atomic_uint_fast64_t *counter, uint64_t count);
 void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us);
 void metrics_batch(struct metrics *metrics, size_t operations);
-void metrics_print(struct metrics *metrics, struct buf *out);
+void metrics_print(struct metrics *metrics, bool database_up, struct buf *out);
 #endif

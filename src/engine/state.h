@@ -16,12 +16,14 @@ struct engine {
     atomic_bool stopping;
     atomic_uint servers;         /* rises when the server turns out to be another one: all sessions are dropped */
     _Atomic mono_us tick_won_at; /* when this process last moved served time on */
+    atomic_bool refusing;        /* refusal is not "": nothing that asserts a state is answered */
     atomic_bool reader_may_end;  /* nobody will ask it for anything any more */
 
     pthread_mutex_t mutex;
-    pthread_cond_t work;  /* an operation may be taken */
-    pthread_cond_t looks; /* a look-up or a refusal waits */
-    pthread_cond_t sweep; /* the sweeper has a reason to look */
+    pthread_cond_t work;              /* an operation may be taken */
+    pthread_cond_t looks;             /* a look-up or a refusal waits */
+    pthread_cond_t sweep;             /* the sweeper has a reason to look */
+    char refusal[STORE_MESSAGE_SIZE]; /* P14: why the database is not safe, as the keeper found it; "": it is */
     struct queue queue;
     struct list look_list;    /* struct look */
     size_t look_count;        /* of look_list */

@@ -90,12 +90,16 @@ void give_up(struct engine *engine, struct op *op, enum permit_status status, co
 void drop_late(struct worker *worker, struct run *run, enum permit_status status)
 {
     bool stopping = atomic_load(&worker->engine->stopping);
+    char refusal[STORE_MESSAGE_SIZE];
+    bool refusing = atomic_load(&worker->engine->refusing) && engine_refusal(worker->engine, refusal);
     mono_us now = clock_mono();
     size_t kept = 0;
     for (size_t i = 0; i < run->count; i++) {
         struct op *op = run->ops[i];
         if (stopping)
             give_up(worker->engine, op, PERMIT_SHUTTING_DOWN, NULL);
+        else if (refusing)
+            give_up(worker->engine, op, PERMIT_DATABASE_UNAVAILABLE, refusal);
         else if (op->deadline <= now)
             give_up(worker->engine, op, status, NULL);
         else

@@ -12,15 +12,25 @@ struct exchange *look_exchange(struct look *look)
     return CONTAINER_OF(look, struct exchange, look);
 }
 
-bool look_submit(struct exchange *exchange,
-                 void (*work)(struct look *look, struct session *session, enum permit_status status), void *context)
+typedef void look_work(struct look *look, struct session *session, enum permit_status status);
+
+static bool submit(struct exchange *exchange, look_work *work, void *context, bool always)
 {
     exchange->context = context;
     exchange->look.work = work;
+    exchange->look.always = always;
     enum permit_status status = engine_look(exchange->service->engine, &exchange->look);
-    if (status == PERMIT_OK)
-        return false;
-    return problem_answer(exchange, operation_public_status(status), NULL);
+    return status == PERMIT_OK ? false : operation_not_taken(exchange, status);
+}
+
+bool look_submit(struct exchange *exchange, look_work *work, void *context)
+{
+    return submit(exchange, work, context, false);
+}
+
+bool look_submit_always(struct exchange *exchange, look_work *work, void *context)
+{
+    return submit(exchange, work, context, true);
 }
 
 void look_refuse(struct exchange *exchange, enum permit_status status)

@@ -10,6 +10,10 @@ enum { LIST_DEFAULT_LIMIT = 100, LIST_MAX_LIMIT = 1000 };
 /* Gives the exchange to the engine's reader; as a handler returns it. `context` goes into exchange->context. */
 bool look_submit(struct exchange *exchange,
                  void (*work)(struct look *look, struct session *session, enum permit_status status), void *context);
+/* The same for what may be asked while the database is refused too (P14). */
+bool look_submit_always(struct exchange *exchange,
+                        void (*work)(struct look *look, struct session *session, enum permit_status status),
+                        void *context);
 struct exchange *look_exchange(struct look *look);
 /* The look-up ended with this status instead of an answer. */
 void look_refuse(struct exchange *exchange, enum permit_status status);

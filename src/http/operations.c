@@ -278,6 +278,22 @@ void operation_refusal(struct buf *out, const struct part *part, enum permit_sta
     write_refusal(out, part, &decision, operation_public_status(status));
 }
 
+const char *operation_why_not_taken(struct exchange *exchange, enum permit_status status)
+{
+    char sentence[STORE_MESSAGE_SIZE];
+    struct buf *message = &exchange->service->message;
+    if (status != PERMIT_DATABASE_UNAVAILABLE || !engine_refusal(exchange->service->engine, sentence))
+        return NULL;
+    buf_clear(message);
+    buf_append_text(message, sentence);
+    return buf_text(message);
+}
+
+bool operation_not_taken(struct exchange *exchange, enum permit_status status)
+{
+    return problem_answer(exchange, operation_public_status(status), operation_why_not_taken(exchange, status));
+}
+
 static void first_decided(struct op *op, const struct decision *decision)
 {
     struct part *part = CONTAINER_OF(op, struct part, op);
@@ -302,7 +318,5 @@ bool operation_submit(struct exchange *exchange)
     exchange->part_count = 1;
     op_init(&part->op, &part->operation, exchange->deadline, first_decided);
     enum permit_status status = engine_submit(exchange->service->engine, &part->op);
-    if (status == PERMIT_OK)
-        return false;
-    return problem_answer(exchange, operation_public_status(status), NULL);
+    return status == PERMIT_OK ? false : operation_not_taken(exchange, status);
 }

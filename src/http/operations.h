@@ -9,6 +9,10 @@ struct json_object;
 
 /* Gives exchange->first to the engine; false, as a handler returns it, or true with a refusal as the answer. */
 bool operation_submit(struct exchange *exchange);
+/* The engine did not take it: true, with a refusal as the answer that says why. On the loop's thread. */
+bool operation_not_taken(struct exchange *exchange, enum permit_status status);
+/* Why the engine did not take it, where that is known; NULL otherwise. On the loop's thread, until the next call. */
+const char *operation_why_not_taken(struct exchange *exchange, enum permit_status status);
 /* The body of a refusal of `part`'s operation that did not come from a decision. */
 void operation_refusal(struct buf *out, const struct part *part, enum permit_status status, const char *detail);
 /*

@@ -34,19 +34,23 @@ bool ops_health(struct exchange *exchange)
 static void ready_work(struct look *look, struct session *session, enum permit_status status)
 {
     struct exchange *exchange = look_exchange(look);
+    char refusal[STORE_MESSAGE_SIZE];
+    struct query_time time;
     if (status == PERMIT_OK)
-        status = query_ready(session);
-    if (status == PERMIT_OK)
+        status = query_clock(session, &time);
+    if (engine_refusal(exchange->service->engine, refusal))
+        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, refusal);
+    else if (status == PERMIT_OK)
         buf_append_text(&exchange->answer.body, "{\"status\":\"ready\"}");
     else
         problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, session ? session_message(session) : NULL);
     exchange_finish(exchange);
 }
 
-/* Can serve: the database is reachable, writable and safe. */
+/* Can serve: the database is reachable, with our tables, and, as far as the engine has looked, safe (P14). */
 bool ops_ready(struct exchange *exchange)
 {
-    return look_submit(exchange, ready_work, NULL);
+    return look_submit_always(exchange, ready_work, NULL);
 }
 
 /* --- metrics ------------------------------------------------------------------------------------------------------ */
@@ -151,7 +155,7 @@ bool ops_metrics(struct exchange *exchange)
     if (!counts)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
     server_counts(exchange->service->server, counts);
-    return look_submit(exchange, metrics_work, counts);
+    return look_submit_always(exchange, metrics_work, counts);
 }
 
 bool ops_openapi(struct exchange *exchange)

@@ -40,6 +40,7 @@ static const struct route routes[] = {
                                                                 {"prefix", "after", "limit"}},
     {METHOD_PUT,     "/v1/semaphores/{semaphore}",          semaphore_put,     USUAL_BODY,      {NULL}},
     {METHOD_DELETE,  "/v1/semaphores/{semaphore}",          semaphore_retire,  0,               {NULL}},
+    {METHOD_GET,     "/v1/doctor",                          ops_doctor,        0,               {NULL}},
     {METHOD_GET,     "/healthz",                            ops_health,        0,               {NULL}},
     {METHOD_GET,     "/readyz",                             ops_ready,         0,               {NULL}},
     {METHOD_GET,     "/metrics",                            ops_metrics,       0,               {NULL}},

@@ -25,4 +25,5 @@ bool ops_health(struct exchange *exchange); /* ops.c */
 bool ops_ready(struct exchange *exchange);
 bool ops_metrics(struct exchange *exchange);
 bool ops_openapi(struct exchange *exchange);
+bool ops_doctor(struct exchange *exchange); /* doctor.c */
 #endif

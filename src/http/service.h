@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 
+struct doctor_options;
 struct server;
 struct wire;
 
@@ -17,6 +18,7 @@ struct service {
     int64_t retention_ms;
     int64_t tombstone_ms;
     unsigned metrics_semaphores;
+    const struct doctor_options *doctor;
     const char *database; /* "private" or the address without the password; for /healthz */
 };
 #endif

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* A check is a row: the variables it looks at, a function or the values that are good, and the words for what is not.
- */
+/* A check is a row: the fact it looks at, a function or the values that are good, and the words for what is not. */
 #include "store/doctor.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <strings.h>
 
+#include "store/schema.h"
+
 enum { VALUE_SIZE = 512, GOOD_MAX = 5 };
 
-/* The variables of the server that the checks look at. Those it does not have are absent, and judged fine. */
+/* What the checks look at. What the server does not have is absent, and judged fine. */
 enum variable {
     V_VERSION,
     V_FLUSH_AT_COMMIT,
@@ -22,11 +24,13 @@ enum variable {
     V_FLUSH_METHOD,
     V_FORCE_RECOVERY,
     V_WSREP_ON,
+    V_WSREP_SIZE,
     V_SINGLE_PRIMARY,
     V_SQL_MODE,
     V_ISOLATION,
     V_TX_ISOLATION,
     V_MAX_PACKET,
+    V_REDO_LOG,
     V_COUNT
 };
 
@@ -43,19 +47,22 @@ static const char *const variable_names[V_COUNT] = {
     [V_FLUSH_METHOD] = "innodb_flush_method",
     [V_FORCE_RECOVERY] = "innodb_force_recovery",
     [V_WSREP_ON] = "wsrep_on",
+    [V_WSREP_SIZE] = "wsrep_cluster_size", /* this and Innodb_redo_log_enabled are status values */
     [V_SINGLE_PRIMARY] = "group_replication_single_primary_mode",
     [V_SQL_MODE] = "sql_mode",
     [V_ISOLATION] = "transaction_isolation",
     [V_TX_ISOLATION] = "tx_isolation",
     [V_MAX_PACKET] = "max_allowed_packet",
+    [V_REDO_LOG] = "Innodb_redo_log_enabled",
 };
 
 /* What the server says. */
 struct facts {
-    bool mariadb;
     char values[V_COUNT][VALUE_SIZE];
     bool present[V_COUNT];
     char strange_tables[VALUE_SIZE]; /* "permit (MyISAM)", of ours that are not InnoDB */
+    bool has_schema;                 /* there are tables of ours */
+    unsigned schema_version;
 };
 
 struct check {
@@ -83,7 +90,8 @@ static bool version_is_good(const struct facts *facts)
     unsigned major = 0, minor = 0;
     if (sscanf(facts->values[V_VERSION], "%u.%u", &major, &minor) != 2)
         return false;
-    return facts->mariadb ? major > 10 || (major == 10 && minor >= 6) : major >= 8;
+    bool mariadb = strstr(facts->values[V_VERSION], "MariaDB") != NULL;
+    return mariadb ? major > 10 || (major == 10 && minor >= 6) : major >= 8;
 }
 
 static bool binlog_is_synced(const struct facts *facts)
@@ -99,7 +107,14 @@ static bool binlog_format_is_good(const struct facts *facts)
 
 static bool flush_method_is_good(const struct facts *facts)
 {
-    return !value_is(facts, V_FLUSH_METHOD, "nosync");
+    return !value_is(facts, V_FLUSH_METHOD, "nosync") && !value_is(facts, V_FLUSH_METHOD, "littlesync");
+}
+
+/* A node that is alone, or the only one that is left, is the only one that writes. */
+static bool galera_is_one_node(const struct facts *facts)
+{
+    bool clustered = value_is(facts, V_WSREP_ON, "ON") || value_is(facts, V_WSREP_ON, "1");
+    return !clustered || value_is(facts, V_WSREP_SIZE, "1");
 }
 
 static bool sql_mode_is_strict(const struct facts *facts)
@@ -141,10 +156,14 @@ static const struct check checks[] = {
      "nothing is flushed to the disk; start the server with innodb_flush_method = O_DIRECT"},
     {"force_recovery", V_FORCE_RECOVERY, {"0"}, NULL, DOCTOR_REFUSE,
      "the server was started to rescue data, not to serve; start it with innodb_force_recovery = 0"},
-    {"galera", V_WSREP_ON, {"OFF", "0"}, NULL, DOCTOR_REFUSE,
-     "several nodes may write, and for that nothing is promised; use a server that is the only one to take writes"},
+    {"redo_log", V_REDO_LOG, {"ON"}, NULL, DOCTOR_REFUSE,
+     "a crash would ruin the tables; ALTER INSTANCE ENABLE INNODB REDO_LOG"},
+    {"galera", V_WSREP_ON, {0}, galera_is_one_node, DOCTOR_REFUSE,
+     "several nodes may write, and for that nothing is promised; use a server that is the only one to take writes, or "
+     "accept that with unsafe_multi_writer"},
     {"group_replication", V_SINGLE_PRIMARY, {"ON", "1"}, NULL, DOCTOR_REFUSE,
-     "several members may write, and for that nothing is promised; SELECT group_replication_switch_to_single_primary_mode()"},
+     "several members may write, and for that nothing is promised; SELECT "
+     "group_replication_switch_to_single_primary_mode(), or accept that with unsafe_multi_writer"},
     {"global_sql_mode", V_SQL_MODE, {0}, sql_mode_is_strict, DOCTOR_WARN,
      "permitd sets its own; but others who write here by hand get wrong values stored in silence"
      SET_GLOBAL("sql_mode = 'STRICT_TRANS_TABLES'")},
@@ -162,59 +181,81 @@ static enum permit_status finish(struct session *session, enum permit_status sta
     return status != PERMIT_OK ? status : finished;
 }
 
+/* Two statements; a name that is a status value is no variable, and the other way round. */
 static void variables_sql(struct buf *sql)
 {
-    buf_append_text(sql, "SHOW GLOBAL VARIABLES WHERE Variable_name IN (''");
-    for (size_t i = 0; i < V_COUNT; i++)
-        buf_printf(sql, ",'%s'", variable_names[i]);
-    buf_append_char(sql, ')');
+    static const char *const shows[] = {"SHOW GLOBAL VARIABLES", ";SHOW GLOBAL STATUS"};
+    for (size_t i = 0; i < ARRAY_LENGTH(shows); i++) {
+        buf_printf(sql, "%s WHERE Variable_name IN (''", shows[i]);
+        for (size_t v = 0; v < V_COUNT; v++)
+            buf_printf(sql, ",'%s'", variable_names[v]);
+        buf_append_char(sql, ')');
+    }
 }
 
-static void facts_take(struct facts *facts, const struct session_row *row)
+static void facts_take(struct facts *facts, struct bytes name, struct bytes value)
 {
     for (size_t i = 0; i < V_COUNT; i++) {
-        if (!bytes_equal(row->columns[0], bytes_of(variable_names[i])))
+        if (!bytes_equal(name, bytes_of(variable_names[i])))
             continue;
-        snprintf(facts->values[i], VALUE_SIZE, "%.*s", (int)row->columns[1].length,
-                 row->columns[1].data ? row->columns[1].data : "");
+        snprintf(facts->values[i], VALUE_SIZE, "%.*s", (int)value.length, value.data ? value.data : "");
         facts->present[i] = true;
     }
+}
+
+static void facts_take_rows(struct facts *facts, struct session *session)
+{
+    struct session_row row;
+    while (session_row(session, &row))
+        facts_take(facts, row.columns[0], row.columns[1]);
 }
 
 static enum permit_status facts_read_variables(struct session *session, struct facts *facts)
 {
     struct buf sql;
-    struct session_row row;
     buf_init(&sql, 4096);
     variables_sql(&sql);
     enum permit_status status =
         sql.broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql.data, sql.length});
-    while (status == PERMIT_OK && session_row(session, &row))
-        facts_take(facts, &row);
-    if (!facts->present[V_ISOLATION] &&
-        facts->present[V_TX_ISOLATION]) { /* MariaDB before 11.1 has only the old name */
-        facts->present[V_ISOLATION] = true;
-        memcpy(facts->values[V_ISOLATION], facts->values[V_TX_ISOLATION], VALUE_SIZE);
+    if (status == PERMIT_OK) {
+        facts_take_rows(facts, session);
+        status = session_next(session);
     }
+    if (status == PERMIT_OK)
+        facts_take_rows(facts, session);
     buf_release(&sql);
     return finish(session, status);
 }
 
-/* Ours that are not InnoDB; none if the session is in no database, or there are no tables yet. */
+/* None if the session is in no database, or there are no tables yet. */
 static enum permit_status facts_read_tables(struct session *session, struct facts *facts)
 {
     static const char sql[] =
-        "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND ENGINE <> "
-        "'InnoDB'"
+        "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
         " AND TABLE_NAME IN ('semaphore', 'permit_request', 'permit', 'slot', 'semaphore_event', 'owner', 'cluster',"
         " 'id_block', 'schema_version')";
     struct session_row row;
     size_t length = 0;
     enum permit_status status = session_send(session, BYTES(sql));
-    while (status == PERMIT_OK && session_row(session, &row) && length < VALUE_SIZE)
-        length += (size_t)snprintf(facts->strange_tables + length, VALUE_SIZE - length, "%s%.*s (%.*s)",
-                                   length ? ", " : "", (int)row.columns[0].length, row.columns[0].data,
-                                   (int)row.columns[1].length, row.columns[1].data);
+    while (status == PERMIT_OK && session_row(session, &row) && length < VALUE_SIZE) {
+        struct bytes name = row.columns[0], engine = row.columns[1];
+        facts->has_schema |= bytes_equal(name, BYTES("schema_version"));
+        if (!bytes_equal(engine, BYTES("InnoDB")))
+            length += (size_t)snprintf(facts->strange_tables + length, VALUE_SIZE - length, "%s%.*s (%.*s)",
+                                       length ? ", " : "", (int)name.length, name.data, (int)engine.length,
+                                       engine.data ? engine.data : "");
+    }
+    return finish(session, status);
+}
+
+static enum permit_status facts_read_schema(struct session *session, struct facts *facts)
+{
+    struct session_row row;
+    if (!facts->has_schema)
+        return PERMIT_OK;
+    enum permit_status status = session_send(session, BYTES("SELECT MAX(version) FROM schema_version"));
+    if (status == PERMIT_OK && session_row(session, &row))
+        facts->schema_version = (unsigned)column_u64(row.columns[0]);
     return finish(session, status);
 }
 
@@ -230,14 +271,19 @@ static bool check_passes(const struct check *check, const struct facts *facts)
     return false;
 }
 
-static struct doctor_finding *report_add(struct doctor_report *report, const char *check, enum doctor_verdict verdict)
+void doctor_add(struct doctor_report *report, const char *check, enum doctor_verdict verdict, const char *format, ...)
 {
+    if (report->count == DOCTOR_MAX_FINDINGS)
+        return;
     struct doctor_finding *finding = &report->findings[report->count++];
     finding->check = check;
     finding->verdict = verdict;
     report->refusals += verdict == DOCTOR_REFUSE;
     report->warnings += verdict == DOCTOR_WARN;
-    return finding;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(finding->sentence, sizeof finding->sentence, format, arguments);
+    va_end(arguments);
 }
 
 static void check_run(const struct check *check, const struct facts *facts, const struct doctor_options *options,
@@ -249,38 +295,86 @@ static void check_run(const struct check *check, const struct facts *facts, cons
                     (check->variable == V_WSREP_ON || check->variable == V_SINGLE_PRIMARY);
     bool passes = check_passes(check, facts);
     enum doctor_verdict bad = forgiven ? DOCTOR_WARN : check->otherwise;
-    struct doctor_finding *finding = report_add(report, check->name, passes ? DOCTOR_OK : bad);
     const char *value = facts->values[check->variable];
-    snprintf(finding->sentence, sizeof finding->sentence, "%s is %.100s%s%s", variable_names[check->variable],
-             value[0] ? value : "empty", passes ? "" : ": ", passes ? "" : check->mend);
+    doctor_add(report, check->name, passes ? DOCTOR_OK : bad, "%s is %.100s%s%s", variable_names[check->variable],
+               value[0] ? value : "empty", passes ? "" : ": ", passes ? "" : check->mend);
 }
 
 static void check_tables(const struct facts *facts, struct doctor_report *report)
 {
-    bool passes = facts->strange_tables[0] == '\0';
-    struct doctor_finding *finding = report_add(report, "engine", passes ? DOCTOR_OK : DOCTOR_REFUSE);
-    if (passes)
-        snprintf(finding->sentence, sizeof finding->sentence, "permitd's tables are InnoDB");
+    if (!facts->strange_tables[0])
+        doctor_add(report, "engine", DOCTOR_OK, "permitd's tables are InnoDB");
     else
-        snprintf(finding->sentence, sizeof finding->sentence,
-                 "not InnoDB: %.200s: neither locks nor transactions work there; ALTER TABLE ... ENGINE=InnoDB",
-                 facts->strange_tables);
+        doctor_add(report, "engine", DOCTOR_REFUSE,
+                   "not InnoDB: %.200s: neither locks nor transactions work there; ALTER TABLE ... ENGINE=InnoDB",
+                   facts->strange_tables);
+}
+
+static void check_schema(const struct facts *facts, struct doctor_report *report)
+{
+    unsigned newest = schema_newest();
+    if (!facts->has_schema)
+        return;
+    if (facts->schema_version == newest)
+        doctor_add(report, "schema", DOCTOR_OK, "the schema has version %u", newest);
+    else if (facts->schema_version > newest)
+        doctor_add(report, "schema", DOCTOR_REFUSE,
+                   "the schema has version %u, and this permitd knows only up to %u: stop it and run the newer permitd "
+                   "that made it",
+                   facts->schema_version, newest);
+    else
+        doctor_add(report, "schema", DOCTOR_REFUSE,
+                   "the schema has version %u, and this permitd needs %u: start permitd anew, which brings it up to "
+                   "date",
+                   facts->schema_version, newest);
+}
+
+static void judge(struct facts *facts, const struct doctor_options *options, struct doctor_report *report)
+{
+    if (!facts->present[V_ISOLATION] && facts->present[V_TX_ISOLATION]) /* MariaDB before 11.1 */
+        facts_take(facts, bytes_of(variable_names[V_ISOLATION]), bytes_of(facts->values[V_TX_ISOLATION]));
+    for (size_t i = 0; i < ARRAY_LENGTH(checks); i++)
+        check_run(&checks[i], facts, options, report);
+}
+
+void doctor_judge(const struct doctor_fact *facts, size_t count, const struct doctor_options *options,
+                  struct doctor_report *ret_report)
+{
+    struct facts taken = {.has_schema = false};
+    for (size_t i = 0; i < count; i++)
+        facts_take(&taken, bytes_of(facts[i].name), bytes_of(facts[i].value));
+    *ret_report = (struct doctor_report){.count = 0};
+    judge(&taken, options, ret_report);
 }
 
 enum permit_status doctor_examine(struct session *session, const struct doctor_options *options,
                                   struct doctor_report *ret_report)
 {
-    struct facts facts = {.mariadb = session_is_mariadb(session)};
+    struct facts facts = {.has_schema = false};
     enum permit_status status = facts_read_variables(session, &facts);
     if (status == PERMIT_OK)
         status = facts_read_tables(session, &facts);
+    if (status == PERMIT_OK)
+        status = facts_read_schema(session, &facts);
     if (status != PERMIT_OK)
         return status;
     *ret_report = (struct doctor_report){.count = 0};
-    for (size_t i = 0; i < ARRAY_LENGTH(checks); i++)
-        check_run(&checks[i], &facts, options, ret_report);
+    judge(&facts, options, ret_report);
     check_tables(&facts, ret_report);
+    check_schema(&facts, ret_report);
     return PERMIT_OK;
+}
+
+void doctor_say_refusal(const struct doctor_report *report, char *ret_sentence, size_t size)
+{
+    const struct doctor_finding *first = NULL;
+    for (size_t i = 0; i < report->count && !first; i++)
+        if (report->findings[i].verdict == DOCTOR_REFUSE)
+            first = &report->findings[i];
+    if (report->refusals > 1)
+        snprintf(ret_sentence, size, "%s (and %zu more: permitctl doctor)", first->sentence, report->refusals - 1);
+    else
+        snprintf(ret_sentence, size, "%s", first ? first->sentence : "");
 }
 
 const char *doctor_verdict_word(enum doctor_verdict verdict)
@@ -297,4 +391,5 @@ void doctor_print(const struct doctor_report *report, enum doctor_verdict from, 
                        report->findings[i].check, report->findings[i].sentence);
 }
 
-_Static_assert(ARRAY_LENGTH(checks) + 1 <= DOCTOR_MAX_FINDINGS, "every check has room in a report");
+/* Two of ours, some of others. */
+_Static_assert(ARRAY_LENGTH(checks) + 2 + 6 <= DOCTOR_MAX_FINDINGS, "every check has room in a report");

@@ -21,6 +21,7 @@ enum {
 struct mysql_store {
     struct store store;
     struct session *session;
+    const struct doctor_options *options; /* may be NULL */
     struct buf sql;
     struct buf identity;  /* an SQL expression: who the server is; made anew with each connection */
     struct arena scratch; /* of one call */
@@ -45,6 +46,22 @@ static enum permit_status report(struct mysql_store *mysql, enum permit_status s
     return status;
 }
 
+/* P14: permitd does not serve on unsafe settings. */
+static enum permit_status examine(struct store *store)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    struct doctor_report findings;
+    enum permit_status status = doctor_examine(mysql->session, mysql->options, &findings);
+    if (status != PERMIT_OK)
+        return report(mysql, status);
+    doctor_say_refusal(&findings, store->refusal, sizeof store->refusal);
+    if (!findings.refusals)
+        return report(mysql, PERMIT_OK);
+    session_drop(mysql->session);
+    memcpy(store->message, store->refusal, sizeof store->message);
+    return PERMIT_DATABASE_UNAVAILABLE;
+}
+
 static enum permit_status reconnect(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
@@ -56,10 +73,13 @@ static enum permit_status reconnect(struct store *store)
     /* A packet that the server would refuse is not sent: the batch is then split. */
     mysql->sql.max = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session) - 1);
     buf_clear(&mysql->identity);
-    status = epoch_identity_sql(mysql->session, &mysql->identity);
+    status = report(mysql, epoch_identity_sql(mysql->session, &mysql->identity));
+    if (status == PERMIT_OK)
+        status = examine(store);
+    /* Whoever was not examined is not used; what was lost meanwhile was no transaction. */
     if (status != PERMIT_OK)
         session_drop(mysql->session);
-    return report(mysql, status);
+    return status == PERMIT_DATABASE_LOST ? PERMIT_DATABASE_UNAVAILABLE : status;
 }
 
 static void disconnect(struct store *store)
@@ -361,6 +381,7 @@ static void mysql_store_free(struct store *store)
 static const struct store_methods methods = {
     .reconnect = reconnect,
     .disconnect = disconnect,
+    .examine = examine,
     .resolve = resolve,
     .lock = lock,
     .read_due = read_due,
@@ -375,12 +396,13 @@ static const struct store_methods methods = {
     .free = mysql_store_free,
 };
 
-struct store *mysql_store_new(const struct database_address *address)
+struct store *mysql_store_new(const struct database_address *address, const struct doctor_options *options)
 {
     struct mysql_store *mysql = calloc(1, sizeof *mysql);
     if (!mysql)
         return NULL;
     mysql->store.methods = &methods;
+    mysql->options = options;
     buf_init(&mysql->sql, SQL_MAX_BYTES);
     buf_init(&mysql->identity, IDENTITY_MAX_BYTES);
     arena_init(&mysql->scratch, SCRATCH_CHUNK, SCRATCH_LIMIT);

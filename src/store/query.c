@@ -26,13 +26,10 @@ static enum permit_status query_send(struct session *session, struct buf *sql)
     return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
 }
 
-/* The statement after the rows. */
-static enum permit_status query_read_time(struct session *session, struct query_time *ret_time)
+/* What SQL_CLOCK has returned. */
+static enum permit_status query_take_time(struct session *session, struct query_time *ret_time)
 {
     struct row_reader reader = {.at = 0};
-    enum permit_status status = session_next(session);
-    if (status != PERMIT_OK)
-        return status;
     if (!row_step(&reader, session))
         return PERMIT_INTERNAL; /* the row of `cluster` is made with the table */
     struct query_time time;
@@ -41,6 +38,13 @@ static enum permit_status query_read_time(struct session *session, struct query_
     time.clock.offset_us = row_i64(&reader);
     *ret_time = time;
     return PERMIT_OK;
+}
+
+/* The statement after the rows. */
+static enum permit_status query_read_time(struct session *session, struct query_time *ret_time)
+{
+    enum permit_status status = session_next(session);
+    return status == PERMIT_OK ? query_take_time(session, ret_time) : status;
 }
 
 /* Ends the packet and the text; the first failure counts. */
@@ -496,18 +500,13 @@ enum permit_status query_fence(struct session *session, struct bytes semaphore, 
     return query_end(session, &sql, status);
 }
 
-/* --- ready --- */
+/* --- the clock --- */
 
-enum permit_status query_ready(struct session *session)
+enum permit_status query_clock(struct session *session, struct query_time *ret_time)
 {
-    struct session_row row;
-    bool writable = false;
-    enum permit_status status =
-        session_send(session, BYTES("SELECT @@global.read_only,offset_us FROM cluster WHERE id=1"));
-    if (status == PERMIT_OK && session_row(session, &row))
-        writable = bytes_equal(row.columns[0], BYTES("0")) || bytes_equal(row.columns[0], BYTES("OFF"));
-    enum permit_status finished = session_finish(session);
+    enum permit_status status = session_send(session, BYTES(SQL_CLOCK));
     if (status == PERMIT_OK)
-        status = finished;
-    return status == PERMIT_OK && !writable ? PERMIT_DATABASE_UNAVAILABLE : status;
+        status = query_take_time(session, ret_time);
+    enum permit_status finished = session_finish(session);
+    return status != PERMIT_OK ? status : finished;
 }

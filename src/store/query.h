@@ -65,6 +65,6 @@ enum permit_status query_requests(struct session *session, const struct request_
 /* slot 0: the semaphore as a whole. PERMIT_UNKNOWN_SEMAPHORE if there is none. */
 enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
                                struct fence_row *ret_row) MUST_CHECK;
-/* Reachable and writable: what /readyz asks. */
-enum permit_status query_ready(struct session *session) MUST_CHECK;
+/* The clock alone. */
+enum permit_status query_clock(struct session *session, struct query_time *ret_time) MUST_CHECK;
 #endif

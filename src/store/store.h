@@ -78,6 +78,7 @@ struct store;
 
 struct store_methods {
     enum permit_status (*reconnect)(struct store *);
+    enum permit_status (*examine)(struct store *);
     void (*disconnect)(struct store *);
     enum permit_status (*resolve)(struct store *, struct resolve *, struct arena *);
     enum permit_status (*lock)(struct store *, const struct lock_set *, struct arena *, struct view *);
@@ -96,9 +97,15 @@ struct store_methods {
 struct store {
     const struct store_methods *methods;
     char message[STORE_MESSAGE_SIZE];
+    char
+        refusal[STORE_MESSAGE_SIZE]; /* why the server was not safe to serve on when it was last examined; "": it was */
 };
 
-/* Opens the session if it is not open, after killing what is left of the one before. */
+/*
+ * Opens the session if it is not open, after killing what is left of the one before, and examines the server (P14); if
+ * that is not safe the session is dropped, `message` and `refusal` say why and how to mend it, and it is
+ * PERMIT_DATABASE_UNAVAILABLE. Of an open session nothing is asked.
+ */
 static inline enum permit_status store_reconnect(struct store *store)
 {
     return store->methods->reconnect(store);
@@ -108,6 +115,12 @@ static inline enum permit_status store_reconnect(struct store *store)
 static inline void store_disconnect(struct store *store)
 {
     store->methods->disconnect(store);
+}
+
+/* Examines the server once more, over the open session: settings can change under it. As store_reconnect. */
+static inline enum permit_status store_examine(struct store *store)
+{
+    return store->methods->examine(store);
 }
 
 static inline enum permit_status store_resolve(struct store *store, struct resolve *resolve, struct arena *arena)

@@ -215,11 +215,13 @@ Test(query, a_token_is_live_or_says_how_it_ended)
     cr_assert_eq(query_fence(session, BYTES("nobody"), 1, 0, &row), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
-Test(query, ready_means_reachable_and_with_a_schema)
+Test(query, the_clock_is_there_with_the_schema)
 {
-    cr_assert_eq(query_ready(session), PERMIT_OK);
+    struct query_time now = {.now = 0};
+    cr_assert_eq(query_clock(session, &now), PERMIT_OK);
+    cr_assert_gt(now.now, 0);
     must_run(session, "DROP TABLE cluster");
-    cr_assert_neq(query_ready(session), PERMIT_OK);
+    cr_assert_neq(query_clock(session, &now), PERMIT_OK);
 }
 
 /* How many rows the last statements of this session have touched; from the server's own counters. */
@@ -268,7 +270,7 @@ Test(query, strangers_rows_are_not_read)
         case 3: status = query_request(session, BYTES("x7"), &arena, &request, &names, &now); break;
         case 4: status = query_fence(session, BYTES("empty"), 5001, 0, &fence); break;
         case 5: status = query_fence(session, BYTES("slots"), 5, 1, &fence); break;
-        case 6: status = query_ready(session); break;
+        case 6: status = query_clock(session, &now); break;
         default: status = query_requests(session, &filters[step - 7], &arena, &requests, &lists, &count, &now); break;
         }
         cr_assert_eq(status, PERMIT_OK, "step %d: %s", step, session_message(session));

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* GET /v1/doctor: what the doctor says of the server, and what permitd finds out about itself. */
+#include "store/doctor.h"
+#include "http/look.h"
+#include "http/routes.h"
+#include "http/service.h"
+#include "http/write.h"
+
+/* --- our own findings --------------------------------------------------------------------------------------------- */
+
+enum { TICK_LATE_S = 5 };
+
+/* Deadlines are kept in served time (docs/design.md); it stands still while no permitd moves it. */
+static enum permit_status find_served_time(struct session *session, struct doctor_report *report)
+{
+    struct query_time time;
+    enum permit_status status = query_clock(session, &time);
+    if (status != PERMIT_OK)
+        return status;
+    long long offset_ms = time.clock.offset_us / US_PER_MS;
+    long long age_s = (time.now - time.clock.tick_at) / US_PER_SECOND;
+    if (age_s <= TICK_LATE_S)
+        doctor_add(report, "served_time", DOCTOR_OK,
+                   "served time is the database's clock less %lld ms, which it lost to jumps and outages", offset_ms);
+    else
+        doctor_add(report, "served_time", DOCTOR_WARN,
+                   "served time stands still since %lld s, so that no permit ends by its time; it goes on as soon as a "
+                   "permitd serves on this database",
+                   age_s);
+    return PERMIT_OK;
+}
+
+/*
+ * A row is a question about our own tables that adds its findings to the report. Usage that has drifted from the rows
+ * belongs here.
+ */
+static enum permit_status (*const own_findings[])(struct session *session, struct doctor_report *report) = {
+    find_served_time,
+};
+
+/* --- the answer --------------------------------------------------------------------------------------------------- */
+
+static enum permit_status examine(const struct service *service, struct session *session, struct doctor_report *report)
+{
+    enum permit_status status = doctor_examine(session, service->doctor, report);
+    for (size_t i = 0; status == PERMIT_OK && i < ARRAY_LENGTH(own_findings); i++)
+        status = own_findings[i](session, report);
+    return status;
+}
+
+static void write_finding(struct buf *out, const struct doctor_finding *finding)
+{
+    buf_append_text(out, "{\"check\":");
+    write_text(out, bytes_of(finding->check));
+    write_member_text(out, "verdict", bytes_of(doctor_verdict_word(finding->verdict)));
+    write_member_text(out, "sentence", bytes_of(finding->sentence));
+    buf_append_char(out, '}');
+}
+
+static void write_report(struct buf *out, const struct doctor_report *report)
+{
+    buf_append_text(out, "{\"findings\":[");
+    for (size_t i = 0; i < report->count; i++) {
+        if (i > 0)
+            buf_append_char(out, ',');
+        write_finding(out, &report->findings[i]);
+    }
+    buf_append_text(out, "],\"refusals\":");
+    buf_append_u64(out, report->refusals);
+    buf_append_text(out, ",\"warnings\":");
+    buf_append_u64(out, report->warnings);
+    buf_append_char(out, '}');
+}
+
+static void doctor_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    struct doctor_report report;
+    if (status == PERMIT_OK)
+        status = examine(exchange->service, session, &report);
+    if (status == PERMIT_OK)
+        write_report(&exchange->answer.body, &report);
+    else
+        look_refuse(exchange, status);
+    exchange_finish(exchange);
+}
+
+/* Also while the database is refused: then it is needed most. */
+bool ops_doctor(struct exchange *exchange)
+{
+    return look_submit_always(exchange, doctor_work, NULL);
+}
