@@ -96,20 +96,20 @@ static enum permit_status examine(struct keeper *keeper)
     return store_examine(keeper->store);
 }
 
-/* From here on everybody is told, and it is logged once. Only the keeper writes engine->refusal. */
+/* Logged once, and from then on everybody is told. Only the keeper writes engine->refusal. */
 static void tell(struct engine *engine, const char *refusal)
 {
     if (strcmp(engine->refusal, refusal) == 0)
         return;
-    pthread_mutex_lock(&engine->mutex);
-    snprintf(engine->refusal, sizeof engine->refusal, "%s", refusal);
-    pthread_mutex_unlock(&engine->mutex);
-    atomic_store(&engine->refusing, refusal[0] != '\0');
     if (refusal[0])
         log_write(LOG_ERROR, "the database is not safe, nothing is served until it is mended", "finding", refusal,
                   NULL);
     else
         log_write(LOG_INFO, "the database is safe again", NULL);
+    pthread_mutex_lock(&engine->mutex);
+    snprintf(engine->refusal, sizeof engine->refusal, "%s", refusal);
+    atomic_store(&engine->refusing, refusal[0] != '\0');
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 /* --- the thread ---------------------------------------------------------------------------------------------- */

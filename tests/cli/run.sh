@@ -29,7 +29,7 @@ cat "$dir/lines"
 passed=$((passed + $(grep -c '^ok ' "$dir/lines")))
 failed=$((failed + $(grep -c '^not ok ' "$dir/lines")))
 
-for suite in usage verbs command signals terminal lost; do
+for suite in usage verbs doctor command signals terminal lost; do
     echo "# $suite"
     [ "$suite" != verbs ] || start_permitd
     # shellcheck source=/dev/null

@@ -120,6 +120,13 @@ void kit_database_kill(struct kit_database *database)
     database->pid = 0;
 }
 
+void kit_database_await_end(struct kit_database *database)
+{
+    if (kit_wait_pid(database->pid, STOP_MS) == -1)
+        kit_fail("mariadbd does not end");
+    database->pid = 0;
+}
+
 void kit_database_restart(struct kit_database *database)
 {
     database_spawn(database);

@@ -100,6 +100,8 @@ struct kit_database *kit_database_start(const char *const *flags);
 /* SIGKILL and gone; kit_database_restart starts it again on the same files and waits until it answers. */
 void kit_database_kill(struct kit_database *database);
 void kit_database_restart(struct kit_database *database);
+/* It was told to end in some other way: waits until it has; kit_database_restart as above. */
+void kit_database_await_end(struct kit_database *database);
 /* SIGTERM, waits, frees. */
 void kit_database_stop(struct kit_database *database);
 

@@ -217,7 +217,6 @@ Test(query, a_token_is_live_or_says_how_it_ended)
 
 Test(query, the_clock_is_there_with_the_schema)
 {
-    struct query_time now = {.now = 0};
     cr_assert_eq(query_clock(session, &now), PERMIT_OK);
     cr_assert_gt(now.now, 0);
     must_run(session, "DROP TABLE cluster");
