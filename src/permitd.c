@@ -394,9 +394,11 @@ static enum permit_status prepare_session(struct permitd *permitd, struct sessio
         return status;
     }
     status = schema_apply(session, permitd->address->database, &permitd->message);
+    if (status == PERMIT_OK)
+        status = examine_database(permitd, session);
     if (status == PERMIT_OK && permitd->line.action == ACTION_SERVE)
         status = know_server(permitd, session);
-    return status == PERMIT_OK ? examine_database(permitd, session) : status;
+    return status;
 }
 
 /* Connects once, so that a mistake ends the start with a sentence; brings the schema up to date, looks for danger. */
