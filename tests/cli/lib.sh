@@ -28,12 +28,11 @@ call() {
     err=$(cat "$dir/err")
 }
 
-# soon COMMAND...: true as soon as the command is, at the latest after 10 s.
+# soon COMMAND...: true as soon as the command is, at the latest after a minute: time enough for any machine.
 soon() {
-    local tries=200
+    local end=$(($(now_ms) + 60000))
     until "$@" >/dev/null 2>&1; do
-        tries=$((tries - 1))
-        [ "$tries" -gt 0 ] || return 1
+        [ "$(now_ms)" -lt "$end" ] || return 1
         sleep 0.05
     done
 }
@@ -45,19 +44,44 @@ finish() {
 }
 
 contains() { [[ $1 == *"$2"* ]]; }
+not() { ! "$@"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 # A zombie is gone too: its parent has just not looked yet.
 dead() { gone "$1" || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 between() { [ "$1" -ge "$2" ] && [ "$1" -le "$3" ]; }
 in_use() { "$permitctl" --json semaphore get "$1" | jq -e ".in_use == $2" >/dev/null; }
-now_ms() { date +%s%3N; }
+# Since the machine was started: no step of its clock is taken for a wait.
+now_ms() {
+    local up
+    read -r up _ </proc/uptime
+    echo "${up/./}0"
+}
+
+# What a test waits for before it types a key or sends a signal.
+#
+# refusals: how many acquires the server has refused so far for want of capacity. Whoever waits is refused again and again.
+refusals() {
+    local count
+    count=$(curl -s "$PERMITD_URL/metrics" | sed -n 's/^permitd_operations_total{op="acquire",outcome="no_capacity"} //p')
+    echo "${count:-0}"
+}
+more_refusals() { [ "$(refusals)" -ge "$1" ]; }
+# taken SIGNAL PID: the process, which reads its signals from a descriptor, has read this one.
+taken() {
+    local pending
+    for pending in $(sed -n 's/^\(ShdPnd\|SigPnd\):[[:space:]]*//p' "/proc/$2/status"); do
+        [ $((0x$pending >> ($(kill -l "$1") - 1) & 1)) = 0 ] || return 1
+    done
+}
+# until_there FILE: a command for sh that waits for this file, for two minutes.
+until_there() { echo "for i in \$(seq 2400); do test -e $1 && break; sleep 0.05; done"; }
 
 # ---- permitd ----
 
 start_permitd() {
     "$permitd" --data-dir "$dir/server" --listen 127.0.0.1:0 >"$dir/permitd.out" 2>"$dir/permitd.err" &
     permitd_pid=$!
-    soon grep -q '^permitd: listening on ' "$dir/permitd.out" || soon grep -q '^permitd: listening on ' "$dir/permitd.out" ||
+    soon grep -q '^permitd: listening on ' "$dir/permitd.out" ||
         { echo "# permitd does not serve"; tail -n 20 "$dir/permitd.err"; exit 1; }
     PERMITD_URL=$(sed -n 's/^permitd: listening on //p' "$dir/permitd.out")
     export PERMITD_URL

@@ -23,18 +23,22 @@ kill -USR1 "$pid"
 finish "$pid"
 check "the command decides what a signal means" test "$code" = 9
 
-"$permitctl" run -s backups -- sh -c "trap '' TERM; echo > '$dir/stubborn'; sleep 1; exit 3" &
+"$permitctl" run -s backups -- sh -c "trap '' TERM; echo > '$dir/stubborn'; $(until_there "$dir/enough"); exit 3" &
 pid=$!
 soon test -e "$dir/stubborn"
 kill -TERM "$pid"
+soon taken TERM "$pid"
+check "a command that ignores TERM keeps its permit" in_use backups 1
+touch "$dir/enough"
 finish "$pid"
-check "a command that ignores TERM keeps its permit and ends as it likes" test "$code" = 3
+check "and ends as it likes" test "$code" = 3
 
 # Waiting for capacity.
 call "$permitctl" --json acquire -s backups:2 --id full1
+before=$(refusals)
 "$permitctl" run -s backups --id waits -- touch "$dir/ran_not" 2>"$dir/err" &
 pid=$!
-sleep 0.5
+soon more_refusals $((before + 1))
 kill -TERM "$pid"
 finish "$pid"
 check "TERM while it waits: 143" test "$code" = 143
@@ -43,7 +47,7 @@ call "$permitctl" release full1
 check "nothing of it is left behind" soon in_use backups 0
 
 # A permitctl that is killed takes the command along.
-"$permitctl" run -s backups --ttl 3s --id orphan -- sh -c "echo \$\$ > '$dir/orphan'; exec sleep 60" 2>/dev/null &
+"$permitctl" run -s backups --ttl 10s --id orphan -- sh -c "echo \$\$ > '$dir/orphan'; exec sleep 60" 2>/dev/null &
 pid=$!
 soon test -s "$dir/orphan"
 kill -KILL "$pid"
