@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,20 +18,28 @@ static void send_text(int fd, const char *bytes)
     cr_assert_eq(send(fd, bytes, strlen(bytes), MSG_NOSIGNAL), (ssize_t)strlen(bytes), "%s", strerror(errno));
 }
 
-/* True if the server has closed it (or does within ms). */
-static bool closes_within(int fd, int ms)
+/* Time enough for any machine: how long is waited for what has to come. */
+enum { LONG_MS = 60000 };
+
+/* Something comes within ms: bytes, or the end. */
+static bool comes_within(int fd, int ms)
 {
-    char byte;
     struct pollfd look = {.fd = fd, .events = POLLIN};
-    return poll(&look, 1, ms) == 1 && recv(fd, &byte, 1, 0) <= 0;
+    return poll(&look, 1, ms) == 1;
 }
 
-/* How many bytes come before the server closes, or -1 if it does not within 5 s. */
+/* True as soon as the server has closed it. */
+static bool closes(int fd)
+{
+    char byte;
+    return comes_within(fd, LONG_MS) && recv(fd, &byte, 1, 0) <= 0;
+}
+
+/* How many bytes come before the server closes, or -1 if it does not. */
 static long read_all(int fd, char *bytes, size_t size)
 {
     size_t length = 0;
-    struct pollfd look = {.fd = fd, .events = POLLIN};
-    while (length + 1 < size && poll(&look, 1, 5000) == 1) {
+    while (length + 1 < size && comes_within(fd, LONG_MS)) {
         ssize_t got = recv(fd, bytes + length, size - 1 - length, 0);
         if (got <= 0) {
             bytes[length] = '\0';
@@ -51,22 +60,35 @@ static int count_of(const char *bytes, const char *part)
 
 /* --- slow ones --- */
 
+static bool are_counted(struct talk *talk, int connections)
+{
+    reply_release(&talk->reply);
+    return kit_http_get(&talk->http, "/metrics", &talk->reply) &&
+           strstr(talk->reply.body, text("permitd_http_connections %d\n", connections)) != NULL;
+}
+
 enum { SLOW = 200 };
 
-Test(clients, two_hundred_slow_ones_do_not_stop_others_and_are_closed, .timeout = 60)
+/* While they are there: others are served, and each is closed when idle_timeout is over, not before. */
+Test(clients, two_hundred_slow_ones_do_not_stop_others_and_are_closed, .timeout = 300)
 {
-    static const char *const flags[] = {"--idle-timeout", "2s", NULL};
+    enum { IDLE_US = 10000000 };
+    static const char *const flags[] = {"--idle-timeout", "10s", NULL};
     static const char head[] = "POST /v1/requests HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 90\r\n";
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
     int slow[SLOW];
+    int64_t since[SLOW];
     say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":9}");
-    for (int i = 0; i < SLOW; i++)
+    for (int i = 0; i < SLOW; i++) {
+        since[i] = kit_now_us();
         cr_assert_geq(slow[i] = kit_connect(permitd->port), 0);
+    }
     int64_t slowest = 0;
     for (int step = 0; step < 12; step++) { /* a byte of each every 100 ms, for 1.2 s */
         for (int i = 0; i < SLOW; i++)
-            cr_assert_eq(send(slow[i], head + step, 1, MSG_NOSIGNAL), 1);
+            if (send(slow[i], head + step, 1, MSG_NOSIGNAL) != 1)
+                cr_assert_geq(kit_now_us() - since[i], IDLE_US, "slow client %d is closed before its time", i);
         int64_t start = kit_now_us();
         const char *key = fresh_name("k");
         say(&talk, 201, "POST", "/v1/requests",
@@ -74,11 +96,15 @@ Test(clients, two_hundred_slow_ones_do_not_stop_others_and_are_closed, .timeout 
         say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
         int64_t took = kit_now_us() - start;
         slowest = took > slowest ? took : slowest;
+        if (step == 0)
+            cr_assert(are_counted(&talk, SLOW + 1), "not while all of them were there: %s", talk.reply.body);
         kit_sleep_ms(100);
     }
-    cr_assert_lt(slowest, 2000000, "two requests took %lld us", (long long)slowest);
+    /* Whoever is stopped by them goes on when they are closed. */
+    cr_assert_lt(slowest, IDLE_US, "two requests took %lld us", (long long)slowest);
     for (int i = 0; i < SLOW; i++) { /* each byte came in time, but no request did */
-        cr_assert(closes_within(slow[i], 4000), "slow client %d is still served", i);
+        cr_assert(closes(slow[i]), "slow client %d is still served", i);
+        cr_assert_geq(kit_now_us() - since[i], IDLE_US, "slow client %d is closed before its time", i);
         close(slow[i]);
     }
     talk_end(&talk);
@@ -87,18 +113,16 @@ Test(clients, two_hundred_slow_ones_do_not_stop_others_and_are_closed, .timeout 
 
 static bool is_alone(void *context)
 {
-    struct talk *talk = context;
-    reply_release(&talk->reply);
-    return kit_http_get(&talk->http, "/metrics", &talk->reply) &&
-           strstr(talk->reply.body, "permitd_http_connections 1\n") != NULL;
+    return are_counted(context, 1);
 }
 
-Test(clients, who_does_not_read_its_answers_is_closed, .timeout = 60)
+Test(clients, who_does_not_read_its_answers_is_closed, .timeout = 300)
 {
     static const char *const flags[] = {"--idle-timeout", "1s", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
-    int fd = kit_connect(permitd->port);
+    int64_t since = kit_now_us();
+    int fd = kit_connect(permitd->port); /* accepted before the one that looks */
     int small = 4096;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     char requests[4000] = "";
@@ -106,8 +130,8 @@ Test(clients, who_does_not_read_its_answers_is_closed, .timeout = 60)
         strcat(requests, "GET /openapi.json HTTP/1.1\r\n\r\n");
     for (int i = 0; i < 10; i++)
         (void)!send(fd, requests, strlen(requests), MSG_NOSIGNAL | MSG_DONTWAIT);
-    cr_assert_not(is_alone(&talk));
-    cr_assert(kit_wait_until(is_alone, &talk, 10000), "the connection is still open");
+    cr_assert(kit_wait_until(is_alone, &talk, LONG_MS), "the connection is still open");
+    cr_assert_geq(kit_now_us() - since, 1000000, "it was closed before its time");
     close(fd);
     talk_end(&talk);
     kit_permitd_stop(permitd);
@@ -122,7 +146,7 @@ static bool is_held(void *context)
     return kit_http_get(&talk->http, "/v1/requests/vanished", &talk->reply) && talk->reply.status == 200;
 }
 
-Test(clients, one_that_vanishes_in_the_middle_harms_nobody, .timeout = 60)
+Test(clients, one_that_vanishes_in_the_middle_harms_nobody, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2000,\"kind\":\"counted\"}");
@@ -145,7 +169,7 @@ Test(clients, one_that_vanishes_in_the_middle_harms_nobody, .timeout = 60)
     talk_end(&talk);
 }
 
-Test(clients, what_was_asked_before_one_vanished_is_found_by_its_key, .timeout = 60)
+Test(clients, what_was_asked_before_one_vanished_is_found_by_its_key, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -154,13 +178,13 @@ Test(clients, what_was_asked_before_one_vanished_is_found_by_its_key, .timeout =
     send_text(fd, "POST /v1/requests HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n"
                   "{\"external_id\":\"vanished\",\"permits\":[{\"semaphore\":\"s\"}]}    ");
     close(fd);
-    cr_assert(kit_wait_until(is_held, &talk, 5000));
+    cr_assert(kit_wait_until(is_held, &talk, LONG_MS));
     say(&talk, 200, "DELETE", "/v1/requests/vanished", NULL);
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
 
-Test(clients, one_that_closes_its_side_after_the_request_gets_its_answer, .timeout = 60)
+Test(clients, one_that_closes_its_side_after_the_request_gets_its_answer, .timeout = 300)
 {
     int fd = kit_connect(shared_port());
     char bytes[4096];
@@ -173,7 +197,7 @@ Test(clients, one_that_closes_its_side_after_the_request_gets_its_answer, .timeo
 
 /* --- those that hurry --- */
 
-Test(clients, pipelined_requests_are_answered_in_order, .timeout = 60)
+Test(clients, pipelined_requests_are_answered_in_order, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":3}");
@@ -196,7 +220,7 @@ Test(clients, pipelined_requests_are_answered_in_order, .timeout = 60)
     talk_end(&talk);
 }
 
-Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeout = 60)
+Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeout = 300)
 {
     static const char *const methods[] = {"GET", "DELETE", "HEAD", "TRACE", "BREW", "OPTIONS"};
     static char bytes[65536];
@@ -213,22 +237,31 @@ Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeou
 
 /* --- crowds --- */
 
-Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 60)
+static bool are_ten(void *context)
+{
+    return are_counted(context, 10);
+}
+
+Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300)
 {
     static const char *const flags[] = {"--max-connections", "10", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
-    int open[10];
-    for (int i = 0; i < 10; i++)
-        cr_assert_geq(open[i] = kit_connect(permitd->port), 0);
-    kit_sleep_ms(300);
     struct talk talk = talk_to(permitd->port);
-    talk.http.timeout_ms = 500;
-    cr_assert_not(kit_http_get(&talk.http, "/healthz", &talk.reply), "an eleventh connection was served");
-    reply_release(&talk.reply);
-    kit_http_close(&talk.http);
-    for (int i = 0; i < 10; i++)
+    char bytes[4096];
+    int open[9];
+    say(&talk, 200, "GET", "/healthz", NULL);
+    for (int i = 0; i < 9; i++)
+        cr_assert_geq(open[i] = kit_connect(permitd->port), 0);
+    cr_assert(kit_wait_until(are_ten, &talk, LONG_MS));
+    int eleventh = kit_connect(permitd->port);
+    cr_assert_geq(eleventh, 0);
+    send_text(eleventh, "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+    cr_assert_not(comes_within(eleventh, 500), "an eleventh connection was served");
+    for (int i = 0; i < 9; i++)
         close(open[i]);
-    talk = talk_to(permitd->port);
+    cr_assert_gt(read_all(eleventh, bytes, sizeof bytes), 0);
+    cr_assert(strstr(bytes, "200 OK"), "%s", bytes);
+    close(eleventh);
     say(&talk, 200, "GET", "/healthz", NULL);
     talk_end(&talk);
     kit_permitd_stop(permitd);
@@ -239,7 +272,7 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 60)
 struct load {
     unsigned port;
     const char *name;
-    int answered;
+    atomic_int answered;
     int broken; /* an answer that is neither a grant, a release nor shutting_down */
 };
 
@@ -257,7 +290,7 @@ static void *run_load(void *context)
         reply_release(&reply);
         if (!answer || stopping)
             break;
-        load->answered++;
+        atomic_fetch_add(&load->answered, 1);
         load->broken += status != 200 && status != 201;
     }
     kit_http_close(&http);
@@ -266,7 +299,16 @@ static void *run_load(void *context)
 
 enum { LOADS = 16 };
 
-Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 60)
+static bool are_all_answered(void *context)
+{
+    struct load *loads = context;
+    int answered = 0;
+    for (int i = 0; i < LOADS; i++)
+        answered += atomic_load(&loads[i].answered) > 4;
+    return answered == LOADS;
+}
+
+Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -278,17 +320,16 @@ Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 60)
         loads[i] = (struct load){.port = permitd->port, .name = fresh_name("k")};
         cr_assert_eq(pthread_create(&threads[i], NULL, run_load, &loads[i]), 0);
     }
-    kit_sleep_ms(500);
+    cr_assert(kit_wait_until(are_all_answered, loads, LONG_MS));
     int64_t start = kit_now_us();
     kill(permitd->pid, SIGTERM);
     for (int i = 0; i < LOADS; i++) {
         pthread_join(threads[i], NULL);
-        cr_assert_gt(loads[i].answered, 0);
         cr_assert_eq(loads[i].broken, 0);
     }
-    cr_assert_eq(kit_permitd_wait_end(permitd, 10000), 0, "exit status");
-    cr_assert_lt(kit_now_us() - start, 10000000);
-    cr_assert(closes_within(idle, 1000));
+    cr_assert_eq(kit_permitd_wait_end(permitd, LONG_MS), 0, "exit status");
+    cr_assert_lt(kit_now_us() - start, 30000000); /* what runs has 5 s; TimeoutStopSec is 45 s (docs/operating.md) */
+    cr_assert(closes(idle));
     close(idle);
     talk_end(&talk);
     kit_permitd_kill(permitd);
@@ -315,9 +356,9 @@ static bool is_served(void *context)
            talk->reply.status / 100 == 2;
 }
 
-Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 60)
+Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 300)
 {
-    static const char *const flags[] = {"--request-timeout", "1s", NULL};
+    static const char *const flags[] = {"--request-timeout", "2s", NULL};
     struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});
     struct talk talk = talk_to(permitd->port);
     say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":1}");
@@ -331,12 +372,12 @@ Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 60)
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         int64_t start = kit_now_us();
         say(&talk, 503, calls[i][0], calls[i][1], calls[i][2]);
-        cr_assert_lt(kit_now_us() - start, 2000000);
+        cr_assert_lt(kit_now_us() - start, 6000000); /* without the deadline: the 7 s of the database's read time-out */
         cr_assert_gt(number_of(&talk, "retry_after_ms"), 0);
     }
     say(&talk, 200, "GET", "/healthz", NULL);
     kill(database, SIGCONT);
-    cr_assert(kit_wait_until(is_served, &talk, 20000), "%d: %s", talk.reply.status, talk.reply.body);
+    cr_assert(kit_wait_until(is_served, &talk, LONG_MS), "%d: %s", talk.reply.status, talk.reply.body);
     say(&talk, 200, "GET", "/v1/semaphores/s", NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 1);
     talk_end(&talk);
