@@ -58,7 +58,7 @@ echo
 echo "== Starting permitd --data-dir $data"
 "$build/permitd" --data-dir "$data" --listen 127.0.0.1:0 >"$work/permitd.out" 2>"$work/permitd.log" &
 permitd_pid=$!
-for _ in $(seq 600); do
+for _ in $(seq 1800); do
     PERMITD_URL=$(sed -n 's/^permitd: listening on //p' "$work/permitd.out")
     [ -z "$PERMITD_URL" ] || break
     kill -0 "$permitd_pid" 2>/dev/null || break

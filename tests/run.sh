@@ -16,18 +16,18 @@ cd "$(dirname "$0")/.." || exit 1
 #            lines:     the last line "... N passed, N failed"
 #            exit:      one test, passed if it exits 0
 suites='
-docs         lines       60  tests/docs/run.sh
-unit_base    criterion   60  {bin}/unit/unit_base
-unit_core    criterion   60  {bin}/unit/unit_core
-plan_model   criterion  240  {bin}/unit/plan_model
-engine       criterion   60  {bin}/engine/engine
-store        criterion  180  {bin}/store/store
-http         criterion  180  {bin}/http/http
-cli          lines      240  tests/cli/run.sh {build}
-checkers     criterion   60  {bin}/torture/torture_checkers
-right        lines      240  {bin}/torture/right
-durable      lines      300  {bin}/torture/durable
-quickstart   exit       180  examples/quickstart.sh
+docs         lines      240  tests/docs/run.sh
+unit_base    criterion  240  {bin}/unit/unit_base
+unit_core    criterion  240  {bin}/unit/unit_core
+plan_model   criterion  600  {bin}/unit/plan_model
+engine       criterion  240  {bin}/engine/engine
+store        criterion  600  {bin}/store/store
+http         criterion  600  {bin}/http/http
+cli          lines      900  tests/cli/run.sh {build}
+checkers     criterion  240  {bin}/torture/torture_checkers
+right        lines      600  {bin}/torture/right
+durable      lines      900  {bin}/torture/durable
+quickstart   exit       600  examples/quickstart.sh
 '
 
 usage() {

@@ -72,7 +72,7 @@ minute() {
     directory=$(mktemp -d) || return 1
     "$build/permitd" --data-dir "$directory/data" --listen 127.0.0.1:0 >"$directory/out" 2>"$directory/err" &
     permitd=$!
-    for ((tries = 0; tries < 300; tries++)); do
+    for ((tries = 0; tries < 1800; tries++)); do
         url=$(sed -n 's/^permitd: listening on //p' "$directory/out")
         [ -z "$url" ] && kill -0 $permitd 2>/dev/null || break
         sleep 0.1

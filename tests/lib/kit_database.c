@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { INSTALL_MS = 60000, READY_MS = 60000, STOP_MS = 30000, ARGUMENTS_MAX = 48 };
+enum { INSTALL_MS = 180000, READY_MS = 180000, STOP_MS = 120000, ARGUMENTS_MAX = 48 };
 
 struct kit_sql {
     MYSQL *mysql;

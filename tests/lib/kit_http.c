@@ -16,7 +16,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 15000, READ_STEP = 16384 };
+enum { TIMEOUT_MS = 60000, READ_STEP = 16384 };
 
 /* Bytes that came and are not yet used. */
 struct input {

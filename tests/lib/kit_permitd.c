@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SERVE_MS = 60000, STOP_MS = 20000, ARGUMENTS_MAX = 64, LINE_SIZE = 256 };
+enum { SERVE_MS = 180000, STOP_MS = 60000, ARGUMENTS_MAX = 64, LINE_SIZE = 256 };
 
 struct arguments {
     const char *list[ARGUMENTS_MAX + 1];

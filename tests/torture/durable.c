@@ -16,7 +16,7 @@
 
 #include "rows.h"
 
-enum { CLIENTS_MAX = 128, RECOVER_MS = 30000, LOOKS_MAX = 2000 };
+enum { CLIENTS_MAX = 128, RECOVER_MS = 120000, LOOKS_MAX = 2000 };
 
 enum { WIDE, SEATS, PAIR, SEMAPHORES };
 static const struct semaphore_facts semaphores[] = {
