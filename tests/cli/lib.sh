@@ -17,6 +17,7 @@ check() {
         echo "not ok - $sentence"
         echo "#   failed: $*"
         [ ! -s "$dir/err" ] || sed 's/^/#   stderr: /' "$dir/err"
+        [ ! -s "$dir/screen" ] || sed 's/^/#   screen: /' "$dir/screen"
     fi
 }
 

@@ -7,7 +7,7 @@
 
 #include "support.h"
 
-enum { PATIENCE_MS = 30000 };
+enum { PATIENCE_MS = 120000 };
 
 static const char *acquire_body(const char *key, const char *semaphore, const char *ttl)
 {
@@ -52,7 +52,7 @@ static void ends_as(struct talk *talk, const char *key, const char *reason)
     text_is(talk, "end_reason", reason);
 }
 
-Test(ends, a_ttl_that_nobody_renews_runs_out, .timeout = 60)
+Test(ends, a_ttl_that_nobody_renews_runs_out, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -68,7 +68,7 @@ Test(ends, a_ttl_that_nobody_renews_runs_out, .timeout = 60)
     talk_end(&talk);
 }
 
-Test(ends, grace_is_time_that_the_client_is_not_told_of, .timeout = 60)
+Test(ends, grace_is_time_that_the_client_is_not_told_of, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"grace\":\"1h\"}");
@@ -81,7 +81,7 @@ Test(ends, grace_is_time_that_the_client_is_not_told_of, .timeout = 60)
     talk_end(&talk);
 }
 
-Test(ends, what_has_no_ttl_is_stale_after_max_hold, .timeout = 60)
+Test(ends, what_has_no_ttl_is_stale_after_max_hold, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"max_hold\":\"300ms\"}");
@@ -91,7 +91,7 @@ Test(ends, what_has_no_ttl_is_stale_after_max_hold, .timeout = 60)
     talk_end(&talk);
 }
 
-Test(ends, a_unit_is_free_the_moment_somebody_needs_it, .timeout = 60)
+Test(ends, a_unit_is_free_the_moment_somebody_needs_it, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *first = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -118,7 +118,7 @@ struct place {
 
 static struct place place_open(void)
 {
-    static const char *const flags[] = {"--failover-hold", "700ms", NULL};
+    static const char *const flags[] = {"--failover-hold", "5s", NULL}; /* long enough to be seen */
     struct place place = {.database = kit_database_start(NULL)};
     place.permitd = kit_permitd_start(&(struct kit_permitd_options){.database = place.database->url, .flags = flags});
     place.talk = talk_to(place.permitd->port);
@@ -135,7 +135,7 @@ static void place_close(struct place *place)
     kit_database_stop(place->database);
 }
 
-Test(failover, another_server_holds_grants_back_and_lifts_the_tokens, .timeout = 120)
+Test(failover, another_server_holds_grants_back_and_lifts_the_tokens, .timeout = 300)
 {
     struct place place = place_open();
     struct kit_sql *sql = kit_sql_open(place.database->socket, NULL);
@@ -158,7 +158,7 @@ static void shell(const char *command)
 }
 
 /* Restored under a running permitd: the same server, by its name, with what was granted since then forgotten. */
-Test(failover, tokens_of_an_older_copy_do_not_come_again, .timeout = 180)
+Test(failover, tokens_of_an_older_copy_do_not_come_again, .timeout = 300)
 {
     struct place place = place_open();
     kit_database_kill(place.database);

@@ -31,7 +31,7 @@ static void ends_end(void)
     session_free(eye);
 }
 
-TestSuite(ends, .init = ends_begin, .fini = ends_end, .timeout = 60);
+TestSuite(ends, .init = ends_begin, .fini = ends_end, .timeout = 300);
 
 static const struct outcome *acquire(const char *key, const char *first, const char *second, int64_t ttl_ms)
 {
@@ -163,7 +163,7 @@ Test(ends, who_is_due_is_found_along_an_index)
 static uint64_t raised(enum epoch_cause cause, uint64_t seen)
 {
     uint64_t epoch = 0;
-    cr_assert_eq(epoch_raise(eye, cause, seen, 5000, BYTES("a test"), &epoch), PERMIT_OK, "%s", session_message(eye));
+    cr_assert_eq(epoch_raise(eye, cause, seen, 60000, BYTES("a test"), &epoch), PERMIT_OK, "%s", session_message(eye));
     return epoch;
 }
 
