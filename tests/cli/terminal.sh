@@ -13,7 +13,7 @@ fi
 # on_terminal COMMAND: its output, without carriage returns, goes to $dir/screen. Standard input is typed. Signals are as they
 # are after a login, whoever runs the tests: a shell cannot trap what was ignored when it began.
 on_terminal() {
-    env --default-signal timeout --foreground 200 script -qec "$1" /dev/null >"$dir/raw" 2>/dev/null
+    env --default-signal timeout --foreground 500 script -qec "$1" /dev/null >"$dir/raw" 2>/dev/null
     tr -d '\r' <"$dir/raw" >"$dir/screen"
     rm -f "$dir/raw"
 }
@@ -49,7 +49,7 @@ check "and the command has not run" test ! -e "$dir/ran2"
 
 # In a shell with job control: Ctrl-Z stops both, fg continues both, and the terminal is the shell's in between.
 {
-    shown 'type>'
+    shown '^bash-.*[#$] '
     echo "'$permitctl' run -s backups --ttl 2m -- sh -c 'echo > $dir/at_work3; $(until_there "$dir/continued"); exit 6'"
     soon test -e "$dir/at_work3"
     printf '\032'
@@ -59,7 +59,7 @@ check "and the command has not run" test ! -e "$dir/ran2"
     shown 'status:[0-9]'
     echo exit
     shown '^exit'
-} | TERM=dumb PS1='type> ' on_terminal 'bash --norc --noprofile -i'
+} | TERM=dumb on_terminal 'bash --norc --noprofile -i'
 check "Ctrl-Z stops the job" grep -q 'Stopped.*permitctl' "$dir/screen"
 check "fg continues it to its end" grep -q '^status:6' "$dir/screen"
 check "and the permit is back then" soon in_use backups 0
