@@ -15,25 +15,32 @@ fi
 on_terminal() {
     env --default-signal timeout --foreground 500 script -qec "$1" /dev/null >"$dir/raw" 2>/dev/null
     tr -d '\r' <"$dir/raw" >"$dir/screen"
-    rm -f "$dir/raw"
 }
+
+# Called before somebody types: what was shown to the last one is forgotten. (Not by on_terminal, which may end, and begin,
+# before the one who types has looked.)
+new_terminal() { rm -f "$dir/raw"; }
 
 # shown PATTERN: waits until a line of the terminal has it.
 shown() { soon grep -q "$1" "$dir/raw"; }
 
+new_terminal
 shown '[0-9] *[0-9]' | on_terminal "'$permitctl' run -s backups -- sh -c 'ps -o pgid=,tpgid= -p \$\$'"
 check "the command is in the foreground group" awk '$1 == $2 && $1 > 0 { ok = 1 } END { exit !ok }' "$dir/screen"
 
+new_terminal
 { soon test -e "$dir/at_work0"; echo typed; shown '^got:'; } |
     on_terminal "'$permitctl' run -s backups -- sh -c 'echo > $dir/at_work0; read -r word; echo got:\$word'"
 check "it can read from the terminal" grep -q '^got:typed' "$dir/screen"
 
+new_terminal
 { soon test -e "$dir/at_work"; printf '\003'; shown 'status:'; } |
     on_terminal "'$permitctl' run -s backups -- sh -c 'trap \"echo interrupted; exit 5\" INT; echo > $dir/at_work; while :; do sleep 0.1; done'; echo status:\$?"
 check "Ctrl-C reaches the command" grep -q 'interrupted' "$dir/screen"
 check "once" test "$(grep -c interrupted "$dir/screen")" = 1
 check "and its status comes out" grep -q 'status:5' "$dir/screen"
 
+new_terminal
 { soon test -e "$dir/at_work2"; printf '\003'; shown 'status:'; } |
     on_terminal "'$permitctl' run -s backups -- sh -c 'echo > $dir/at_work2; sleep 180'; echo status:\$?"
 check "a command that Ctrl-C ends: 130" grep -q 'status:130' "$dir/screen"
@@ -41,6 +48,7 @@ check "and the permit is back" soon in_use backups 0
 
 "$permitctl" --json acquire -s backups:2 --id full2 >/dev/null
 before=$(refusals)
+new_terminal
 { soon more_refusals $((before + 1)); printf '\003'; shown 'status:'; } |
     on_terminal "'$permitctl' run -s backups -- touch '$dir/ran2'; echo status:\$?"
 check "Ctrl-C while it waits: 130" grep -q 'status:130' "$dir/screen"
@@ -48,6 +56,7 @@ check "and the command has not run" test ! -e "$dir/ran2"
 "$permitctl" --json release full2 >/dev/null
 
 # In a shell with job control: Ctrl-Z stops both, fg continues both, and the terminal is the shell's in between.
+new_terminal
 {
     shown '^bash-.*[#$] '
     echo "'$permitctl' run -s backups --ttl 2m -- sh -c 'echo > $dir/at_work3; $(until_there "$dir/continued"); exit 6'"
@@ -65,6 +74,7 @@ check "fg continues it to its end" grep -q '^status:6' "$dir/screen"
 check "and the permit is back then" soon in_use backups 0
 
 # In a pipeline the terminal belongs to the pager, say; a command that asks for it gets it.
+new_terminal
 { soon test -e "$dir/at_work4"; echo typed; shown '^got:'; } |
     on_terminal "'$permitctl' run -s backups -- sh -c 'echo > $dir/at_work4; read -r word < /dev/tty; echo got:\$word' | cat"
 check "in a pipeline the command can still ask at the terminal" grep -q '^got:typed' "$dir/screen"
