@@ -49,6 +49,28 @@ static int64_t units_wanted(const struct operation *const *operations, size_t op
     return min_i64(wanted, COUNTED_MAX_CAPACITY);
 }
 
+static bool holds(const struct request *request, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (request->permits[i].semaphore_id == semaphore_id)
+            return true;
+    return false;
+}
+
+/*
+ * Due holders that operations of the batch name. A renew or confirm is decided before the newcomers, so each of these
+ * may be found among the longest due and then give nothing back: one more has to be read in its stead.
+ */
+static int64_t due_by_name(const struct view *view, uint64_t semaphore_id, utc_us now)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < view->request_count; i++) {
+        const struct request *request = &view->requests[i];
+        count += request->state == REQUEST_ACQUIRED && request->due_at <= now && holds(request, semaphore_id);
+    }
+    return count;
+}
+
 size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
                        struct shortfall *ret_shortfalls)
 {
@@ -61,7 +83,7 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
         int64_t wanted = units_wanted(operations, operation_count, semaphore->id);
         int64_t missing = wanted - (semaphore->capacity - semaphore->in_use);
         if (wanted > 0 && missing > 0)
-            ret_shortfalls[count++] = (struct shortfall){i, missing};
+            ret_shortfalls[count++] = (struct shortfall){i, missing + due_by_name(view, semaphore->id, now)};
     }
     return count;
 }

@@ -198,7 +198,7 @@ struct plan {
 /* A locked semaphore that is short of units while some holder may be due. */
 struct shortfall {
     size_t semaphore; /* index into the view's */
-    int64_t units;    /* that are missing: as many due holders are enough */
+    int64_t units;    /* that may be missing: as many due holders are enough */
 };
 
 /*
