@@ -72,7 +72,9 @@ static bool script_holds(struct bench *bench, const struct script *script)
     if (!script_run(&bench->run, script))
         return false;
     script_resplit(&bench->run, bench->seed, &bench->other);
-    return script_run(&bench->resplit, &bench->other) && same_outcomes(bench);
+    if (!script_run(&bench->resplit, &bench->other))
+        return false;
+    return bench->run.cut_short || bench->resplit.cut_short || same_outcomes(bench);
 }
 
 static void drop_step(const struct script *script, unsigned at, struct script *ret_script)
@@ -129,25 +131,40 @@ static void report(struct bench *bench)
 }
 
 struct totals {
-    unsigned long long operations, batches, put_backs, created, statuses[PERMIT_STATUS_COUNT];
+    unsigned long long operations, batches, put_backs, created, reclaims, cut_short;
+    unsigned long long statuses[PERMIT_STATUS_COUNT], ended[END_REASON_COUNT], kinds[OP_KIND_COUNT];
 };
 
 static void count_run(const struct run *run, struct totals *totals)
 {
     totals->operations += run->decided_count;
     totals->batches += run->batches;
+    totals->reclaims += run->reclaims;
+    totals->cut_short += run->cut_short;
+    for (unsigned i = 0; i < END_REASON_COUNT; i++)
+        totals->ended[i] += run->ended[i];
     for (unsigned i = 0; i < run->decided_count; i++) {
         const struct verdict *verdict = &run->verdicts[run->decided[i].step];
         totals->put_backs += run->put_backs[run->decided[i].step];
         totals->created += verdict->created && verdict->has_request;
         totals->statuses[verdict->status]++;
+        totals->kinds[run->script->steps[run->decided[i].step].kind]++;
     }
 }
 
 static void print_totals(const struct totals *totals)
 {
-    fprintf(stderr, "plan_model: %llu operations in %llu batches, %llu put back, %llu granted;", totals->operations,
-            totals->batches, totals->put_backs, totals->created);
+    fprintf(stderr,
+            "plan_model: %llu operations in %llu batches, %llu put back, %llu granted (%llu in place of others), "
+            "%llu sequences cut;",
+            totals->operations, totals->batches, totals->put_backs, totals->created, totals->reclaims,
+            totals->cut_short);
+    for (unsigned i = 0; i < OP_KIND_COUNT; i++)
+        fprintf(stderr, " %s %llu", operation_kind_word((enum operation_kind)i), totals->kinds[i]);
+    fprintf(stderr, "; ended");
+    for (unsigned i = 1; i < END_REASON_COUNT; i++)
+        fprintf(stderr, " %s %llu", end_reason_word((enum end_reason)i), totals->ended[i]);
+    fprintf(stderr, ";");
     for (unsigned i = 0; i < PERMIT_STATUS_COUNT; i++)
         if (totals->statuses[i])
             fprintf(stderr, " %s %llu", permit_status_word((enum permit_status)i), totals->statuses[i]);

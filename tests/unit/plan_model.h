@@ -5,10 +5,13 @@
  * at a time in the order that core/plan.h promises, and says where the two part.
  *
  *     plan_model_reference.c   the model: what docs/design.md and docs/protocol.md say; where they are silent, what
- * plan.c does, and then a comment says so plan_model_rows.c        the tables: what a batch reads, and its changes
- * written the way SQL would plan_model_run.c         batches, put-backs, decision order, comparison plan_model_text.c
- * operations and outcomes as text, both ways plan_model_generate.c    seeded scripts plan_model.c             the
- * generated test; plan_model_table.c: transcripts written by hand
+ *                              plan.c does, and then a comment says so
+ *     plan_model_rows.c        the tables: what a batch reads, and its changes written the way SQL would
+ *     plan_model_run.c         batches, put-backs, decision order, comparison
+ *     plan_model_text.c        operations and outcomes as text, both ways
+ *     plan_model_generate.c    seeded scripts
+ *     plan_model.c             the generated test
+ *     plan_model_transcript.h  transcripts written by hand, in plan_model_table.c and plan_model_end.c
  */
 #ifndef UNIT_PLAN_MODEL_H
 #define UNIT_PLAN_MODEL_H
@@ -23,18 +26,26 @@ enum {
     MODEL_SLOTS = 12, /* the most that one permit of a script may have */
     MODEL_STEPS = 80,
     MODEL_SLOT_ROWS = 1101,
+    MODEL_OWNERS = 4, /* the first is no name */
+    MODEL_REASONS = 3,
+    MODEL_EVENTS = 6, /* of one operation: the settings that a PUT may change */
+    MODEL_EVENT_TEXT = 24,
 };
 
 /* Names stand for themselves: the index of a semaphore or key is all that the model knows of it. */
 struct bytes semaphore_name(unsigned semaphore);
-struct bytes key_name(unsigned key);     /* "k0" to "k9", "ka" to "kv" */
-struct bytes owner_name(unsigned owner); /* 0: none */
+struct bytes key_name(unsigned key);       /* "k0" to "k9", "ka" to "kv" */
+struct bytes owner_name(unsigned owner);   /* 0: none */
+struct bytes reason_text(unsigned reason); /* why an operator does something; 0: not said */
 
 /* When a batch runs. */
 struct moment {
     utc_us now;
     struct served_clock clock;
     uint64_t epoch;
+    utc_us grants_from;    /* served time: after a failover nothing is granted before */
+    unsigned owners_known; /* a bit per owner: it has sent a heartbeat at some time, */
+    unsigned owners_alive; /* and its last one still counts */
 };
 
 /* Where the clock of all scripts begins. */
@@ -48,7 +59,7 @@ struct model_want {
 /* One operation and how it arrives. */
 struct step {
     enum operation_kind kind;
-    unsigned key;       /* acquire, release, renew */
+    unsigned key;       /* what is not administrative */
     unsigned semaphore; /* administrative */
     unsigned owner;
     struct ttl ttl;
@@ -56,11 +67,17 @@ struct step {
     unsigned want_count;
     unsigned char digest[DIGEST_SIZE];
     struct semaphore_change change;
+    bool of_confirmed;         /* release */
+    enum end_reason expire_as; /* expire */
+    unsigned reason;           /* force-release, pause, resume, retire */
 
     bool new_batch;       /* it does not travel with the step before */
-    bool stale;           /* release, renew: the directory says `stale_locks` instead of what is so */
+    bool stale;           /* not an acquire: the directory says `stale_locks` instead of what is so */
     unsigned stale_locks; /* a bit per semaphore */
+    unsigned more_locks;  /* these as well */
     unsigned extra_slots; /* so many more free slots are read than were asked for */
+    unsigned due_cut;     /* of due holders, no more than this are read for a semaphore; 0: all that may be needed */
+    bool walks_due;       /* they are found by what is due anywhere, which says less about what is due later */
     struct moment moment; /* not before this; never runs back within a script */
 };
 
@@ -90,9 +107,11 @@ struct model_request {
     int64_t ttl_ms;
     utc_us due_at;
     int64_t grace_ms;
+    utc_us confirmed_at;
     uint32_t renewals, replays;
     utc_us acquired_at, ended_at;
     unsigned owner;
+    uint64_t order; /* of grants */
     struct model_permit permits[MODEL_WANTS];
     unsigned permit_count;
 };
@@ -107,11 +126,23 @@ struct model_semaphore {
     uint64_t config_version;
     int64_t default_ttl_ms, max_ttl_ms, grace_ms, max_hold_ms;
     struct bytes note;
+    struct bytes paused_reason; /* data NULL: not paused */
 };
 
 struct model {
     struct model_semaphore semaphores[MODEL_SEMAPHORES];
     struct model_request requests[MODEL_KEYS];
+    uint64_t grants;
+    unsigned ended[END_REASON_COUNT];
+    unsigned unread; /* a bit per key: a due holder that nobody may see, because a read was cut off; as a rule 0 */
+};
+
+/* What an operator did. */
+struct model_event {
+    unsigned semaphore;
+    char what[MODEL_EVENT_TEXT], from[MODEL_EVENT_TEXT], to[MODEL_EVENT_TEXT]; /* "": none */
+    struct bytes why;
+    uint64_t next_token;
 };
 
 struct model_shortage {
@@ -130,11 +161,17 @@ struct verdict {
     int64_t in_use; /* of that semaphore */
     struct model_shortage shortages[MODEL_WANTS];
     unsigned shortage_count;
+    struct model_event events[MODEL_EVENTS]; /* of a forced release in order of the semaphores */
+    unsigned event_count;
 };
 
 extern const struct plan_settings model_settings;
 
+/* T = clamp(now, tick_at, tick_at + 5 s) - offset */
+utc_us model_time(const struct moment *moment);
 int64_t model_in_use(const struct model *model, unsigned semaphore);
+/* A bit per semaphore of every request that the operation would touch now. */
+unsigned model_touches(const struct model *model, const struct step *step, const struct moment *moment);
 /* Does one operation. `step` must outlive the model. */
 void model_do(struct model *model, const struct step *step, const struct moment *moment, struct verdict *ret_verdict);
 
@@ -172,10 +209,16 @@ struct rows_read {
     unsigned locks; /* a bit per semaphore */
     unsigned keys;  /* a bit per key */
     int64_t slots_wanted[MODEL_SEMAPHORES];
+    unsigned owners; /* a bit per owner that an acquire relies on */
+    unsigned due_cut;
+    bool walks_due;
     struct moment moment;
 };
 bool rows_view(const struct rows *rows, const struct rows_read *read, struct arena *arena,
                struct view *ret_view) MUST_CHECK;
+/* The due holders of semaphores that are short, as src/store/batch_due.c reads them. */
+bool rows_read_due(const struct rows *rows, const struct rows_read *read, const struct shortfall *shortfalls,
+                   size_t count, struct arena *arena, struct view *view) MUST_CHECK;
 /* Of everything that the view points to: the same before and after plan_batch. */
 uint64_t view_checksum(const struct view *view);
 /* Writes the changes and checks each as SQL would, then all rows among themselves. False: rows->problem says why. */
@@ -189,6 +232,7 @@ void rows_request(const struct rows *rows, const struct request *request, struct
 struct decided {
     unsigned step;
     int rank;
+    unsigned locks; /* of its batch */
     struct moment moment;
 };
 
@@ -203,26 +247,36 @@ struct run {
     struct decided decided[MODEL_STEPS];
     unsigned decided_count;
     unsigned batches;
+    unsigned ended[END_REASON_COUNT]; /* as the plans counted */
+    unsigned reclaims;                /* newcomers that others were ended for */
+    bool cut_short;                   /* a due holder that might have been needed was not read */
 };
 
 void run_init(struct run *run);
 void run_release(struct run *run);
 /* False: plan and model parted, or a rule was broken; run->rows.problem says which. */
 bool script_run(struct run *run, const struct script *script) MUST_CHECK;
+/* The order of decision within a batch, by kind alone. */
+int step_rank(const struct step *step);
+bool step_is_administrative(const struct step *step);
 /* True if equal; else a line in `problem` says what differs. */
 bool verdict_equal(const struct verdict *expected, const struct verdict *got, struct buf *problem) MUST_CHECK;
 
 /* --- text ------------------------------------------------------------------------------------------------------- */
 
 /*
- * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "put a capacity=2 counted",
- * "retire a". A leading ~ is an empty set of locks from a stale directory. False: not understood.
+ * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "release k1 confirmed",
+ * "expire k1 owner_dead", "force_release k1 why=1", "put a capacity=2 counted", "pause a why=1", "retire a". A leading
+ * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders.
+ * False: not understood.
  */
 bool step_parse(const char *text, struct step *ret_step) MUST_CHECK;
 void step_print(const struct step *step, struct buf *out);
 void script_print(const struct script *script, struct buf *out);
 /* "ok created ACQUIRED a=1[1] ttl=600s due=600s" */
 void verdict_print(const struct verdict *verdict, struct buf *out);
+/* " +a capacity 1>2", " +a forced k1 (night)" */
+void events_print(const struct verdict *verdict, struct buf *out);
 
 /* --- generated scripts ------------------------------------------------------------------------------------------ */
 

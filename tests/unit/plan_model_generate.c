@@ -13,7 +13,12 @@ struct mixture {
     unsigned keys;                                         /* keys in play */
     unsigned weights[OP_KIND_COUNT];                       /* of operations */
     unsigned batch_percent, stale_percent, moment_percent; /* how they arrive */
-    struct step usual[MODEL_KEYS];                         /* what is sent under a key, as a rule */
+    unsigned cut_percent, walk_percent;                    /* how due holders are read */
+    bool hasty;                                            /* everything falls due within seconds */
+    bool crowd;
+    struct step usual[MODEL_KEYS]; /* what is sent under a key, as a rule */
+    unsigned asked[8];             /* keys that acquires came with lately */
+    unsigned asked_count;
 };
 
 static unsigned below(struct mixture *mixture, unsigned bound)
@@ -26,23 +31,28 @@ static bool percent(struct mixture *mixture, unsigned chance)
     return below(mixture, 100) < chance;
 }
 
-/* --- acquire, release, renew ------------------------------------------------------------------------------------ */
+/* --- what names a key ------------------------------------------------------------------------------------------- */
 
 static struct ttl random_ttl(struct mixture *mixture)
 {
     static const int64_t durations[] = {1, 5000, 30000, 60000, 600000, 900000};
-    switch (below(mixture, 5)) {
+    static const int64_t hasty[] = {1, 500, 1000, 1000, 2000, 3000};
+    switch (below(mixture, mixture->crowd ? 40 : 12)) {
     case 0:
-    case 1: return (struct ttl){.kind = TTL_ABSENT};
-    case 2: return (struct ttl){.kind = TTL_UNLIMITED};
-    default: return (struct ttl){TTL_DURATION, durations[below(mixture, ARRAY_LENGTH(durations))]};
+    case 1:
+    case 2:
+    case 3: return (struct ttl){.kind = TTL_ABSENT};
+    case 4:
+    case 5: return (struct ttl){.kind = TTL_UNLIMITED};
+    case 6: return (struct ttl){.kind = TTL_OWNER};
+    default: return (struct ttl){TTL_DURATION, (mixture->hasty ? hasty : durations)[below(mixture, 6)]};
     }
 }
 
 /* As a rule small; sometimes more than any capacity here, or than any slotted permit may have. */
 static int64_t random_count(struct mixture *mixture)
 {
-    unsigned dice = below(mixture, 40);
+    unsigned dice = mixture->crowd ? 10 + below(mixture, 30) : below(mixture, 40);
     if (dice == 0)
         return 1001;
     return dice < 3 ? 4 + below(mixture, 6) : 1 + below(mixture, dice < 25 ? 1 : 3);
@@ -51,30 +61,47 @@ static int64_t random_count(struct mixture *mixture)
 static void random_content(struct mixture *mixture, unsigned key, struct step *step)
 {
     *step = (struct step){.kind = OP_ACQUIRE, .key = key, .owner = below(mixture, 3), .ttl = random_ttl(mixture)};
-    unsigned wanted = 1 + (percent(mixture, 40) ? below(mixture, MODEL_WANTS) : 0);
+    unsigned wanted = 1 + (percent(mixture, mixture->crowd ? 60 : 40) ? below(mixture, MODEL_WANTS) : 0);
     for (unsigned i = 0; i < mixture->semaphores && step->want_count < wanted; i++)
         if (below(mixture, mixture->semaphores - i) < wanted - step->want_count)
             step->wants[step->want_count++] = (struct model_want){i, random_count(mixture)};
     step_finish(step);
 }
 
+/* As a rule one that may be held. */
+static unsigned known_key(struct mixture *mixture)
+{
+    unsigned count = (unsigned)min_i64(mixture->asked_count, ARRAY_LENGTH(mixture->asked));
+    return count && percent(mixture, 75) ? mixture->asked[below(mixture, count)] : below(mixture, mixture->keys);
+}
+
 static void random_acquire(struct mixture *mixture, struct step *step)
 {
-    unsigned key = below(mixture, mixture->keys);
+    unsigned key = percent(mixture, 10) ? known_key(mixture) : below(mixture, mixture->keys);
+    mixture->asked[mixture->asked_count++ % ARRAY_LENGTH(mixture->asked)] = key;
     if (percent(mixture, 90))
         *step = mixture->usual[key];
     else
         random_content(mixture, key, step);
     step->extra_slots = percent(mixture, 20) ? below(mixture, 3) : 0;
+    step->due_cut = percent(mixture, mixture->cut_percent) ? 1 + below(mixture, 2) : 0;
+    step->walks_due = percent(mixture, mixture->walk_percent);
 }
 
 static void random_known(struct mixture *mixture, enum operation_kind kind, struct step *step)
 {
-    *step = (struct step){.kind = kind, .key = below(mixture, mixture->keys)};
+    *step = (struct step){.kind = kind, .key = known_key(mixture)};
     step->stale = percent(mixture, mixture->stale_percent);
     step->stale_locks = step->stale && percent(mixture, 50) ? below(mixture, 1U << mixture->semaphores) : 0;
+    step->more_locks = percent(mixture, 5) ? below(mixture, 1U << mixture->semaphores) : 0;
     if (kind == OP_RENEW)
         step->ttl = random_ttl(mixture);
+    if (kind == OP_RELEASE)
+        step->of_confirmed = percent(mixture, 30);
+    if (kind == OP_EXPIRE)
+        step->expire_as = percent(mixture, 70) ? END_EXPIRED : END_OWNER_DEAD;
+    if (kind == OP_FORCE_RELEASE)
+        step->reason = 1 + below(mixture, MODEL_REASONS - 1);
 }
 
 /* --- administration --------------------------------------------------------------------------------------------- */
@@ -89,14 +116,15 @@ static void random_times(struct mixture *mixture, struct semaphore_change *chang
 {
     static const int64_t max_ttls[] = {-1, 30000, 600000, 700000};
     static const int64_t default_ttls[] = {1000, 30000, 600000, 650000};
+    static const int64_t hasty_ttls[] = {1, 1000, 2000, 3000};
     change->has_max_ttl = percent(mixture, 30);
     change->max_ttl_ms = max_ttls[below(mixture, 4)];
     change->has_default_ttl = percent(mixture, 20);
-    change->default_ttl_ms = default_ttls[below(mixture, 4)];
+    change->default_ttl_ms = (mixture->hasty ? hasty_ttls : default_ttls)[below(mixture, 4)];
     change->has_grace = percent(mixture, 20);
-    change->grace_ms = below(mixture, 4) * 1000;
+    change->grace_ms = below(mixture, 4) * (mixture->hasty ? 300 : 1000);
     change->has_max_hold = percent(mixture, 20);
-    change->max_hold_ms = 60000 * (1 + below(mixture, 20));
+    change->max_hold_ms = (mixture->hasty ? 500 : 60000) * (1 + below(mixture, 20));
 }
 
 static void random_conditions(struct mixture *mixture, struct semaphore_change *change)
@@ -134,20 +162,55 @@ static void first_put(struct mixture *mixture, unsigned semaphore, struct step *
     step->change.kind = KIND_COUNTED;
     if (percent(mixture, 30))
         random_times(mixture, &step->change);
+    if (mixture->hasty && percent(mixture, 90)) {
+        step->change.has_default_ttl = step->change.has_max_hold = true;
+        step->change.has_max_ttl = false;
+        step->change.default_ttl_ms = 1000 * (1 + below(mixture, 4));
+        step->change.max_hold_ms = 1000 * (1 + below(mixture, 6));
+    }
 }
 
 /* --- arrival ---------------------------------------------------------------------------------------------------- */
 
+/* Time that permitd has served: an hour makes tombstones forgotten, eight days everything that has ended. */
+static void serve_long(struct mixture *mixture, struct moment *moment)
+{
+    static const int64_t seconds[] = {60, 600, 3600, 8 * 24 * 3600};
+    moment->now += seconds[below(mixture, ARRAY_LENGTH(seconds))] * US_PER_SECOND;
+    moment->clock.tick_at = moment->now;
+}
+
 /* Time passes; the clock may jump either way, the cluster may tick, the server may become another one. */
 static void random_moment(struct mixture *mixture, struct moment *moment)
 {
+    if (percent(mixture, 3))
+        serve_long(mixture, moment);
     moment->now += (int64_t)random_below(&mixture->random, 3 * US_PER_SECOND);
     if (percent(mixture, 5))
         moment->now += 3600LL * US_PER_SECOND * (percent(mixture, 50) ? 1 : -1);
     if (percent(mixture, 50))
         moment->clock = served_clock_tick(&moment->clock, moment->now);
-    if (percent(mixture, 5))
+    if (percent(mixture, 5)) {
         moment->epoch += 1 + below(mixture, 3);
+        moment->grants_from = model_time(moment) + below(mixture, 4 * US_PER_SECOND);
+    }
+    moment->owners_known |= percent(mixture, 10) ? 2U << below(mixture, MODEL_OWNERS - 1) : 0;
+    moment->owners_alive ^= percent(mixture, 10) ? 2U << below(mixture, MODEL_OWNERS - 1) : 0;
+}
+
+/* All want the same few units, and hardly anybody lets go: they come from those who are due. */
+static void crowd(struct mixture *mixture)
+{
+    mixture->hasty = mixture->crowd = true;
+    mixture->semaphores = 1 + below(mixture, 3);
+    mixture->keys = 8 + below(mixture, MODEL_KEYS - 7);
+    mixture->weights[OP_ACQUIRE] = 12;
+    mixture->weights[OP_RELEASE] = below(mixture, 2);
+    mixture->weights[OP_FORCE_RELEASE] = 0;
+    mixture->weights[OP_SEMAPHORE_PUT] = percent(mixture, 20);
+    mixture->weights[OP_SEMAPHORE_PAUSE] = mixture->weights[OP_SEMAPHORE_RESUME] = 0;
+    mixture->weights[OP_SEMAPHORE_RETIRE] = 0;
+    mixture->moment_percent = 60 + below(mixture, 40);
 }
 
 static void random_mixture(struct mixture *mixture)
@@ -157,8 +220,18 @@ static void random_mixture(struct mixture *mixture)
     mixture->weights[OP_ACQUIRE] = 4 + below(mixture, 8);
     mixture->weights[OP_RELEASE] = 1 + below(mixture, 8);
     mixture->weights[OP_RENEW] = below(mixture, 4);
+    mixture->weights[OP_CONFIRM] = percent(mixture, 60) ? below(mixture, 3) : 0;
+    mixture->weights[OP_EXPIRE] = below(mixture, 3);
+    mixture->weights[OP_FORCE_RELEASE] = percent(mixture, 40);
     mixture->weights[OP_SEMAPHORE_PUT] = below(mixture, 3);
+    mixture->weights[OP_SEMAPHORE_PAUSE] = percent(mixture, 20);
+    mixture->weights[OP_SEMAPHORE_RESUME] = 2 * mixture->weights[OP_SEMAPHORE_PAUSE];
     mixture->weights[OP_SEMAPHORE_RETIRE] = percent(mixture, 30);
+    mixture->hasty = percent(mixture, 70);
+    if (percent(mixture, 45))
+        crowd(mixture);
+    mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
+    mixture->walk_percent = percent(mixture, 30) ? below(mixture, 100) : 0;
     mixture->batch_percent = 5 + below(mixture, percent(mixture, 70) ? 40 : 95);
     mixture->stale_percent = below(mixture, 100);
     mixture->moment_percent = below(mixture, 80);
@@ -184,8 +257,11 @@ static void random_step(struct mixture *mixture, struct step *step)
     switch (kind) {
     case OP_ACQUIRE: random_acquire(mixture, step); break;
     case OP_SEMAPHORE_PUT: random_put(mixture, step); break;
+    case OP_SEMAPHORE_PAUSE:
+    case OP_SEMAPHORE_RESUME:
     case OP_SEMAPHORE_RETIRE:
         *step = (struct step){.kind = kind, .semaphore = below(mixture, mixture->semaphores)};
+        step->reason = 1 + below(mixture, MODEL_REASONS - 1);
         break;
     default: random_known(mixture, kind, step); break;
     }
@@ -195,7 +271,7 @@ static void random_step(struct mixture *mixture, struct step *step)
 void script_generate(uint64_t seed, struct script *ret_script)
 {
     struct mixture mixture = {.random = seed};
-    struct moment moment = {MODEL_START, {MODEL_START, 0}, 0};
+    struct moment moment = {.now = MODEL_START, .clock = {MODEL_START, 0}, .owners_known = 6, .owners_alive = 2};
     random_mixture(&mixture);
     ret_script->count = 0;
     for (unsigned i = mixture.semaphores; i-- > 0;) /* ids in another order than names */
@@ -217,8 +293,7 @@ void script_generate(uint64_t seed, struct script *ret_script)
  */
 static bool may_join(const struct decided *before, const struct decided *after, const struct step *step)
 {
-    int rank = step->kind == OP_RELEASE ? 0 : step->kind == OP_RENEW ? 1 : 2;
-    return rank >= before->rank && memcmp(&before->moment, &after->moment, sizeof after->moment) == 0;
+    return step_rank(step) >= before->rank && memcmp(&before->moment, &after->moment, sizeof after->moment) == 0;
 }
 
 void script_resplit(const struct run *run, uint64_t seed, struct script *ret_script)
@@ -232,7 +307,9 @@ void script_resplit(const struct run *run, uint64_t seed, struct script *ret_scr
         struct decided before = {.rank = last_rank, .moment = i > 0 ? decided[-1].moment : decided->moment};
         step->new_batch = !may_join(&before, decided, step) || random_below(&seed, 4) == 0;
         step->stale = false;
+        step->more_locks = decided->locks;
+        step->due_cut = 0;
         step->moment = decided->moment;
-        last_rank = step->kind == OP_RELEASE ? 0 : step->kind == OP_RENEW ? 1 : 2;
+        last_rank = step_rank(step);
     }
 }

@@ -5,6 +5,7 @@
  * what plan.c does, so it proves nothing about it but that it does not depend on the batches.
  */
 #include <assert.h>
+#include <stdio.h>
 
 #include "plan_model.h"
 
@@ -14,8 +15,7 @@ const struct plan_settings model_settings = {
     .default_ttl_ms = DEFAULT_TTL_MS,
 };
 
-/* T = clamp(now, tick_at, tick_at + 5 s) - offset */
-static utc_us model_time(const struct moment *moment)
+utc_us model_time(const struct moment *moment)
 {
     utc_us now = moment->now;
     if (now < moment->clock.tick_at)
@@ -50,6 +50,39 @@ static bool slot_is_held(const struct model *model, unsigned semaphore, uint32_t
                     return true;
         }
     return false;
+}
+
+/* "T has passed due_at"; until somebody has written RELEASED it is held all the same. */
+static bool is_due(const struct model_request *request, utc_us now)
+{
+    return is_held(request) && request->due_at <= now;
+}
+
+static bool holds(const struct model_request *request, unsigned semaphore)
+{
+    for (unsigned i = 0; i < request->permit_count; i++)
+        if (request->permits[i].semaphore == semaphore)
+            return true;
+    return false;
+}
+
+static unsigned semaphores_of(const struct model_request *request)
+{
+    unsigned semaphores = 0;
+    for (unsigned i = 0; i < request->permit_count; i++)
+        semaphores |= 1U << request->permits[i].semaphore;
+    return semaphores;
+}
+
+/*
+ * "Every answer that asserts a state is in a transaction that changes something (replays + 1 ...)". Open: not that of a
+ * row which may be deleted by now.
+ */
+static void write_again(struct model_request *request, utc_us now)
+{
+    bool forgotten = request->state == REQUEST_RELEASED && request->due_at <= now;
+    if (!forgotten)
+        request->replays++;
 }
 
 static void answer_request(struct verdict *verdict, const struct model_request *request)
@@ -87,12 +120,110 @@ static bool ttl_is_allowed(struct ttl ttl, const struct limits *limits)
     return ttl.kind != TTL_UNLIMITED || limits->max_ttl_ms == INT64_MAX;
 }
 
-/* With a ttl the deadline and the grace. Open: without one max_hold alone, as no client was told of it. */
+/*
+ * With a ttl the deadline and the grace; "requests acquired with ttl owner live exactly as long as the heartbeat".
+ * Open: without a ttl max_hold alone, as no client was told of it.
+ */
 static utc_us due_at(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms)
 {
+    if (ttl_ms == TTL_BY_OWNER)
+        return NEVER;
     if (ttl_ms == TTL_NONE)
         return now + max_hold_ms * 1000;
     return now + (ttl_ms + grace_ms) * 1000;
+}
+
+/* --- the end ---------------------------------------------------------------------------------------------------- */
+
+static void end(struct model *model, struct model_request *request, enum end_reason reason, utc_us now)
+{
+    request->state = REQUEST_RELEASED;
+    request->end_reason = reason;
+    request->ended_at = now;
+    request->due_at = now + model_settings.retention_us;
+    model->ended[reason]++;
+}
+
+/* "stale: no ttl, not confirmed, held longer than max_hold"; all others that fall due have expired. */
+static void end_due(struct model *model, struct model_request *request, utc_us now)
+{
+    end(model, request, request->ttl_ms == TTL_NONE ? END_STALE : END_EXPIRED, now);
+}
+
+static void add_event(const struct model *model, struct verdict *verdict, unsigned semaphore, const char *what,
+                      const char *from, const char *to, struct bytes why)
+{
+    struct model_event *event = &verdict->events[verdict->event_count++];
+    *event =
+        (struct model_event){.semaphore = semaphore, .why = why, .next_token = model->semaphores[semaphore].next_token};
+    snprintf(event->what, sizeof event->what, "%s", what);
+    snprintf(event->from, sizeof event->from, "%s", from);
+    snprintf(event->to, sizeof event->to, "%s", to);
+}
+
+/* --- room ------------------------------------------------------------------------------------------------------- */
+
+/* The units of a want that are missing if these requests (a bit per key) were ended. */
+static int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended)
+{
+    int64_t missing = want->count + model_in_use(model, want->semaphore) - model->semaphores[want->semaphore].capacity;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        for (unsigned i = 0; (ended >> key & 1) && i < model->requests[key].permit_count; i++)
+            if (model->requests[key].permits[i].semaphore == want->semaphore)
+                missing -= model->requests[key].permits[i].count;
+    return missing;
+}
+
+static bool any_is_missing(const struct model *model, const struct step *step, unsigned ended)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (missing_without(model, &step->wants[i], ended) > 0)
+            return true;
+    return false;
+}
+
+static bool would_help(const struct model *model, const struct step *step, unsigned key, unsigned ended)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (holds(&model->requests[key], step->wants[i].semaphore) &&
+            missing_without(model, &step->wants[i], ended) > 0)
+            return true;
+    return false;
+}
+
+/* Open: of two that fell due together the one that was granted first. */
+static bool due_longer(const struct model_request *a, const struct model_request *b)
+{
+    return a->due_at != b->due_at ? a->due_at < b->due_at : a->order < b->order;
+}
+
+/* The longest due holder of something that is missing; MODEL_KEYS: there is none. */
+static unsigned longest_due(const struct model *model, const struct step *step, utc_us now, unsigned ended)
+{
+    unsigned longest = MODEL_KEYS;
+    for (unsigned key = 0; key < MODEL_KEYS; key++) {
+        bool here = is_due(&model->requests[key], now) && !((ended | model->unread) >> key & 1);
+        if (here && would_help(model, step, key, ended) &&
+            (longest == MODEL_KEYS || due_longer(&model->requests[key], &model->requests[longest])))
+            longest = key;
+    }
+    return longest;
+}
+
+/*
+ * "At once when somebody needs the unit": the due holders, a bit per key, whose end makes room. Open: the longest due
+ * first, no more than are needed, and none if the whole request does not fit all the same.
+ */
+static unsigned due_in_the_way(const struct model *model, const struct step *step, utc_us now)
+{
+    unsigned ended = 0;
+    while (any_is_missing(model, step, ended)) {
+        unsigned key = longest_due(model, step, now, ended);
+        if (key == MODEL_KEYS)
+            return 0;
+        ended |= 1U << key;
+    }
+    return ended;
 }
 
 /* --- acquire ---------------------------------------------------------------------------------------------------- */
@@ -108,20 +239,29 @@ static bool same_content(const struct step *a, const struct step *b)
     return same;
 }
 
-/* "The digest is compared before the state; a tombstone has none." Every answer that asserts a state writes. */
-static void acquire_again(struct model_request *request, const struct step *step, struct verdict *verdict)
+/*
+ * "The digest is compared before the state; a tombstone has none." "An acquire replayed on a due request ends it and
+ * answers 410."
+ */
+static void acquire_again(struct model *model, const struct step *step, utc_us now, struct verdict *verdict)
 {
+    struct model_request *request = &model->requests[step->key];
     if (request->content && !same_content(request->content, step)) {
         verdict->status = PERMIT_KEY_REUSED;
         return;
     }
-    request->replays++;
-    verdict->replayed = is_held(request);
-    verdict->status = is_held(request) ? PERMIT_OK : PERMIT_ENDED;
+    if (is_due(request, now)) {
+        end_due(model, request, now);
+        verdict->status = PERMIT_ENDED;
+    } else {
+        write_again(request, now);
+        verdict->replayed = is_held(request);
+        verdict->status = is_held(request) ? PERMIT_OK : PERMIT_ENDED;
+    }
     answer_request(verdict, request);
 }
 
-/* Open: the first want (by name) that cannot be decides; then the ttl; then room. */
+/* One want by itself. */
 static enum permit_status want_possible(const struct model *model, const struct model_want *want)
 {
     const struct model_semaphore *semaphore = &model->semaphores[want->semaphore];
@@ -178,13 +318,16 @@ static void grant(struct model *model, const struct step *step, const struct mom
         .exists = true,
         .content = step,
         .state = REQUEST_ACQUIRED,
-        .ttl_ms = step->ttl.kind == TTL_ABSENT     ? limits->default_ttl_ms
-                  : step->ttl.kind == TTL_DURATION ? step->ttl.ms
-                                                   : TTL_NONE,
+        .ttl_ms = step->ttl.kind == TTL_ABSENT      ? limits->default_ttl_ms
+                  : step->ttl.kind == TTL_DURATION  ? step->ttl.ms
+                  : step->ttl.kind == TTL_UNLIMITED ? TTL_NONE
+                                                    : TTL_BY_OWNER,
         .grace_ms = limits->grace_ms,
+        .confirmed_at = NEVER,
         .acquired_at = model_time(moment),
         .ended_at = NEVER,
         .owner = step->owner,
+        .order = model->grants++,
     };
     request.due_at = due_at(request.acquired_at, request.ttl_ms, request.grace_ms, limits->max_hold_ms);
     for (unsigned i = 0; i < step->want_count; i++)
@@ -194,24 +337,48 @@ static void grant(struct model *model, const struct step *step, const struct mom
     answer_request(verdict, &request);
 }
 
+/*
+ * Why a new request may not be granted, whatever is free. Open: the first want (by name) that cannot be decides; then
+ * the ttl; then a pause; then the owner; then the hold after a failover.
+ */
+static enum permit_status newcomer_possible(const struct model *model, const struct step *step,
+                                            const struct moment *moment, struct limits *ret_limits)
+{
+    unsigned semaphores[MODEL_WANTS];
+    bool paused = false;
+    for (unsigned i = 0; i < step->want_count; i++) {
+        enum permit_status status = want_possible(model, &step->wants[i]);
+        if (status != PERMIT_OK)
+            return status;
+        semaphores[i] = step->wants[i].semaphore;
+        paused = paused || model->semaphores[semaphores[i]].paused_reason.data;
+    }
+    *ret_limits = limits_of(model, semaphores, step->want_count);
+    if (!ttl_is_allowed(step->ttl, ret_limits))
+        return PERMIT_INVALID;
+    if (paused)
+        return PERMIT_PAUSED;
+    bool owner_is_alive = step->owner && (moment->owners_known & moment->owners_alive) >> step->owner & 1;
+    if (step->ttl.kind == TTL_OWNER && !owner_is_alive)
+        return PERMIT_UNKNOWN_OWNER;
+    return model_time(moment) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
+}
+
 static void acquire(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
 {
+    utc_us now = model_time(moment);
     if (model->requests[step->key].exists) {
-        acquire_again(&model->requests[step->key], step, verdict);
+        acquire_again(model, step, now, verdict);
         return;
     }
-    unsigned semaphores[MODEL_WANTS];
-    for (unsigned i = 0; i < step->want_count && verdict->status == PERMIT_OK; i++) {
-        semaphores[i] = step->wants[i].semaphore;
-        verdict->status = want_possible(model, &step->wants[i]);
-    }
+    struct limits limits;
+    verdict->status = newcomer_possible(model, step, moment, &limits);
     if (verdict->status != PERMIT_OK)
         return;
-    struct limits limits = limits_of(model, semaphores, step->want_count);
-    if (!ttl_is_allowed(step->ttl, &limits)) {
-        verdict->status = PERMIT_INVALID;
-        return;
-    }
+    unsigned ended = due_in_the_way(model, step, now);
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (ended >> key & 1)
+            end_due(model, &model->requests[key], now);
     find_shortages(model, step, verdict);
     if (verdict->shortage_count)
         verdict->status = PERMIT_NO_CAPACITY;
@@ -219,8 +386,9 @@ static void acquire(struct model *model, const struct step *step, const struct m
         grant(model, step, moment, &limits, verdict);
 }
 
-/* --- release and renew ------------------------------------------------------------------------------------------ */
+/* --- release and expire ----------------------------------------------------------------------------------------- */
 
+/* "A confirmed request: 409 unless ?confirmed=true. Unknown key: a tombstone is written." */
 static void release(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
@@ -230,51 +398,163 @@ static void release(struct model *model, const struct step *step, const struct m
                                           .state = REQUEST_RELEASED,
                                           .end_reason = END_NEVER_HELD,
                                           .ttl_ms = TTL_NONE,
+                                          .confirmed_at = NEVER,
                                           .acquired_at = NEVER,
                                           .ended_at = now,
                                           .due_at = now + model_settings.tombstone_us};
+        model->ended[END_NEVER_HELD]++;
     } else if (request->state == REQUEST_RELEASED) {
         verdict->already_released = true;
-        request->replays++;
+        write_again(request, now);
+    } else if (request->confirmed_at != NEVER && !step->of_confirmed) {
+        verdict->status = PERMIT_CONFIRMED;
+        write_again(request, now);
     } else {
-        request->state = REQUEST_RELEASED;
-        request->end_reason = END_RELEASED;
-        request->ended_at = now;
-        request->due_at = now + model_settings.retention_us;
+        end(model, request, END_RELEASED, now);
     }
     answer_request(verdict, request);
 }
 
-/* "extends from now, never shortens"; grace is fixed at the grant. Open: max_ttl and max_hold are those of now,
- * and a ttl that is kept (none was said) is not held against a max_ttl that is smaller by now. */
-static void renew(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+/* "An operator, with a reason: recorded", also of a confirmed request. */
+static void force_release(struct model *model, const struct step *step, const struct moment *moment,
+                          struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
+    utc_us now = model_time(moment);
     if (!request->exists) {
         verdict->status = PERMIT_UNKNOWN_REQUEST;
         return;
     }
-    if (request->state == REQUEST_RELEASED) {
-        verdict->status = PERMIT_ENDED;
-        request->replays++;
-        answer_request(verdict, request);
-        return;
+    if (is_held(request)) {
+        end(model, request, END_FORCED, now);
+        for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+            if (holds(request, i))
+                add_event(model, verdict, i, "forced", key_name(step->key).data, "", reason_text(step->reason));
+    } else {
+        verdict->already_released = true;
+        write_again(request, now);
     }
+    answer_request(verdict, request);
+}
+
+/* permitd's own: by its deadline, if that has passed; with its owner, if it is not confirmed. */
+static bool expires(const struct model_request *request, const struct step *step, utc_us now)
+{
+    if (step->expire_as == END_OWNER_DEAD && is_held(request) && request->confirmed_at == NEVER)
+        return true;
+    return is_due(request, now);
+}
+
+static void expire(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+{
+    struct model_request *request = &model->requests[step->key];
+    utc_us now = model_time(moment);
+    if (!expires(request, step, now))
+        return;
+    if (step->expire_as == END_OWNER_DEAD)
+        end(model, request, END_OWNER_DEAD, now);
+    else
+        end_due(model, request, now);
+    answer_request(verdict, request);
+}
+
+/* --- renew and confirm ------------------------------------------------------------------------------------------ */
+
+/* "Succeed until somebody has written RELEASED; afterwards 410 with the end reason." */
+static bool still_held(struct model_request *request, utc_us now, struct verdict *verdict)
+{
+    if (!request->exists) {
+        verdict->status = PERMIT_UNKNOWN_REQUEST;
+    } else if (request->state == REQUEST_RELEASED) {
+        verdict->status = PERMIT_ENDED;
+        write_again(request, now);
+        answer_request(verdict, request);
+    }
+    return is_held(request);
+}
+
+/* Open: who lives by the heartbeat stays so, and nobody else begins to. */
+static bool ttl_fits(const struct model_request *request, struct ttl ttl)
+{
+    if (request->ttl_ms == TTL_BY_OWNER)
+        return ttl.kind == TTL_ABSENT || ttl.kind == TTL_OWNER;
+    return ttl.kind != TTL_OWNER;
+}
+
+/*
+ * "extends from now, never shortens; a confirmed one stays permanent"; grace is fixed at the grant. Open: max_ttl and
+ * max_hold are those of now, and a ttl that is kept (none was said) is not held against a max_ttl that is smaller by
+ * now.
+ */
+static void renew(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+{
+    struct model_request *request = &model->requests[step->key];
+    utc_us now = model_time(moment);
+    if (!still_held(request, now, verdict))
+        return;
     unsigned semaphores[MODEL_WANTS];
     for (unsigned i = 0; i < request->permit_count; i++)
         semaphores[i] = request->permits[i].semaphore;
     struct limits limits = limits_of(model, semaphores, request->permit_count);
-    if (!ttl_is_allowed(step->ttl, &limits)) {
+    if (!ttl_fits(request, step->ttl) || !ttl_is_allowed(step->ttl, &limits)) {
         verdict->status = PERMIT_INVALID;
         return;
     }
-    if (step->ttl.kind != TTL_ABSENT)
-        request->ttl_ms = step->ttl.kind == TTL_DURATION ? step->ttl.ms : TTL_NONE;
-    utc_us later = due_at(model_time(moment), request->ttl_ms, request->grace_ms, limits.max_hold_ms);
-    if (request->due_at < later)
-        request->due_at = later;
+    if (request->confirmed_at == NEVER) {
+        if (step->ttl.kind == TTL_DURATION || step->ttl.kind == TTL_UNLIMITED)
+            request->ttl_ms = step->ttl.kind == TTL_DURATION ? step->ttl.ms : TTL_NONE;
+        utc_us later = due_at(now, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
+        if (request->due_at < later)
+            request->due_at = later;
+    }
     request->renewals++;
     answer_request(verdict, request);
+}
+
+/* "confirm makes a hold permanent (a sale)" */
+static void confirm(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+{
+    struct model_request *request = &model->requests[step->key];
+    utc_us now = model_time(moment);
+    if (!still_held(request, now, verdict))
+        return;
+    if (request->confirmed_at != NEVER) {
+        write_again(request, now);
+    } else {
+        request->confirmed_at = now;
+        request->due_at = NEVER;
+    }
+    answer_request(verdict, request);
+}
+
+/* --- what has to be locked -------------------------------------------------------------------------------------- */
+
+static unsigned acquire_touches(const struct model *model, const struct step *step, const struct moment *moment)
+{
+    const struct model_request *request = &model->requests[step->key];
+    if (request->exists)
+        return request->content && !same_content(request->content, step) ? 0 : semaphores_of(request);
+    struct limits limits;
+    unsigned touched = 0;
+    if (newcomer_possible(model, step, moment, &limits) != PERMIT_OK)
+        return 0;
+    unsigned ended = due_in_the_way(model, step, model_time(moment));
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (ended >> key & 1)
+            touched |= semaphores_of(&model->requests[key]);
+    return touched;
+}
+
+unsigned model_touches(const struct model *model, const struct step *step, const struct moment *moment)
+{
+    const struct model_request *request = &model->requests[step->key];
+    if (step_is_administrative(step))
+        return 0;
+    if (step->kind == OP_ACQUIRE)
+        return acquire_touches(model, step, moment);
+    if (step->kind == OP_EXPIRE && !expires(request, step, model_time(moment)))
+        return 0;
+    return semaphores_of(request);
 }
 
 /* --- semaphores ------------------------------------------------------------------------------------------------- */
@@ -327,6 +607,46 @@ static bool makes_sense(const struct model_semaphore *semaphore, const struct se
     return semaphore->max_ttl_ms == -1 || semaphore->default_ttl_ms <= semaphore->max_ttl_ms;
 }
 
+/* "Who did what, when, from, to, why": a line for each setting that changes. The note is for people. */
+static void print_setting(int64_t number, char text[MODEL_EVENT_TEXT])
+{
+    if (number == -1)
+        snprintf(text, MODEL_EVENT_TEXT, "none");
+    else
+        snprintf(text, MODEL_EVENT_TEXT, "%lld", (long long)number);
+}
+
+static void record_number(const struct model *model, struct verdict *verdict, unsigned semaphore, const char *what,
+                          int64_t from, int64_t to)
+{
+    char before[MODEL_EVENT_TEXT];
+    char after[MODEL_EVENT_TEXT];
+    print_setting(from, before);
+    print_setting(to, after);
+    if (from != to)
+        add_event(model, verdict, semaphore, what, before, after, (struct bytes){0});
+}
+
+static void record_put(const struct model *model, const struct model_semaphore *before, unsigned index,
+                       struct verdict *verdict)
+{
+    const struct model_semaphore *after = &model->semaphores[index];
+    char capacity[MODEL_EVENT_TEXT];
+    print_setting(after->capacity, capacity);
+    if (verdict->created) {
+        add_event(model, verdict, index, before->exists ? "revived" : "created", "", capacity, (struct bytes){0});
+        return;
+    }
+    record_number(model, verdict, index, "capacity", before->capacity, after->capacity);
+    record_number(model, verdict, index, "default_ttl_ms", before->default_ttl_ms, after->default_ttl_ms);
+    record_number(model, verdict, index, "max_ttl_ms", before->max_ttl_ms, after->max_ttl_ms);
+    record_number(model, verdict, index, "grace_ms", before->grace_ms, after->grace_ms);
+    record_number(model, verdict, index, "max_hold_ms", before->max_hold_ms, after->max_hold_ms);
+    if (before->queue != after->queue)
+        add_event(model, verdict, index, "queue", before->queue == QUEUE_FIFO ? "fifo" : "backfill",
+                  after->queue == QUEUE_FIFO ? "fifo" : "backfill", (struct bytes){0});
+}
+
 /* Open: the conditions are looked at before the content. */
 static void put(struct model *model, const struct step *step, struct verdict *verdict)
 {
@@ -344,24 +664,51 @@ static void put(struct model *model, const struct step *step, struct verdict *ve
         verdict->status = PERMIT_INVALID;
         return;
     }
+    struct model_semaphore before = *semaphore;
     changed.config_version++;
     *semaphore = changed;
     verdict->created = !in_service;
+    record_put(model, &before, step->semaphore, verdict);
+    answer_semaphore(model, step->semaphore, verdict);
+}
+
+/* What pause, resume and retire share. */
+static bool in_service(const struct model *model, const struct step *step, struct verdict *verdict)
+{
+    const struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
+    if (!semaphore->exists || semaphore->retired)
+        verdict->status = PERMIT_UNKNOWN_SEMAPHORE;
+    return verdict->status == PERMIT_OK;
+}
+
+/* "Pause or resume twice: 200"; recorded only if it changes something. Open: the config_version rises all the same. */
+static void pause_or_resume(struct model *model, const struct step *step, struct verdict *verdict)
+{
+    struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
+    struct bytes why = reason_text(step->reason);
+    bool pause = step->kind == OP_SEMAPHORE_PAUSE;
+    if (!in_service(model, step, verdict))
+        return;
+    bool paused = semaphore->paused_reason.data;
+    if (pause ? !paused || !bytes_equal(semaphore->paused_reason, why) : paused)
+        add_event(model, verdict, step->semaphore, pause ? "paused" : "resumed", "", "", why);
+    semaphore->paused_reason = pause ? why : (struct bytes){0};
+    semaphore->config_version++;
     answer_semaphore(model, step->semaphore, verdict);
 }
 
 static void retire(struct model *model, const struct step *step, struct verdict *verdict)
 {
-    struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
-    if (!semaphore->exists || semaphore->retired) {
-        verdict->status = PERMIT_UNKNOWN_SEMAPHORE;
-    } else if (model_in_use(model, step->semaphore) > 0) {
+    if (!in_service(model, step, verdict))
+        return;
+    if (model_in_use(model, step->semaphore) > 0) {
         verdict->status = PERMIT_IN_USE;
-    } else {
-        semaphore->retired = true;
-        semaphore->config_version++;
-        answer_semaphore(model, step->semaphore, verdict);
+        return;
     }
+    add_event(model, verdict, step->semaphore, "retired", "", "", reason_text(step->reason));
+    model->semaphores[step->semaphore].retired = true;
+    model->semaphores[step->semaphore].config_version++;
+    answer_semaphore(model, step->semaphore, verdict);
 }
 
 void model_do(struct model *model, const struct step *step, const struct moment *moment, struct verdict *ret_verdict)
@@ -371,13 +718,13 @@ void model_do(struct model *model, const struct step *step, const struct moment 
     case OP_ACQUIRE: acquire(model, step, moment, ret_verdict); break;
     case OP_RELEASE: release(model, step, moment, ret_verdict); break;
     case OP_RENEW: renew(model, step, moment, ret_verdict); break;
+    case OP_CONFIRM: confirm(model, step, moment, ret_verdict); break;
+    case OP_EXPIRE: expire(model, step, moment, ret_verdict); break;
+    case OP_FORCE_RELEASE: force_release(model, step, moment, ret_verdict); break;
     case OP_SEMAPHORE_PUT: put(model, step, ret_verdict); break;
-    case OP_SEMAPHORE_RETIRE: retire(model, step, ret_verdict); break;
-    case OP_CONFIRM:
-    case OP_EXPIRE:
-    case OP_FORCE_RELEASE:
     case OP_SEMAPHORE_PAUSE:
-    case OP_SEMAPHORE_RESUME:
+    case OP_SEMAPHORE_RESUME: pause_or_resume(model, step, ret_verdict); break;
+    case OP_SEMAPHORE_RETIRE: retire(model, step, ret_verdict); break;
     case OP_KIND_COUNT: break;
     }
 }

@@ -23,8 +23,14 @@ struct bytes key_name(unsigned key)
 
 struct bytes owner_name(unsigned owner)
 {
-    static const char *const names[] = {"", "o1", "o2", "o3"};
+    static const char *const names[MODEL_OWNERS] = {"", "o1", "o2", "o3"};
     return bytes_of(names[owner]);
+}
+
+struct bytes reason_text(unsigned reason)
+{
+    static const struct bytes reasons[MODEL_REASONS] = {{NULL, 0}, {"repair", 6}, {"night", 5}};
+    return reasons[reason];
 }
 
 int key_index(struct bytes external_id)
@@ -37,7 +43,7 @@ int key_index(struct bytes external_id)
 
 static int owner_index(struct bytes owner)
 {
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; i < MODEL_OWNERS; i++)
         if (bytes_equal(owner_name(i), owner))
             return (int)i;
     return -1;
@@ -142,14 +148,15 @@ static bool view_semaphores(const struct rows *rows, const struct rows_read *rea
     return true;
 }
 
-/* In ascending order of the keys, each with copies of its permits. */
-static bool view_requests(const struct rows *rows, const struct rows_read *read, struct arena *arena, struct view *view)
+/* In ascending order of the keys, each with copies of its permits. `keys`: a bit per key. */
+static bool view_requests(const struct rows *rows, unsigned keys, struct arena *arena, struct view *view)
 {
     view->requests = arena_array(arena, MODEL_KEYS, sizeof *view->requests);
+    view->request_count = 0;
     if (!view->requests)
         return false;
     for (unsigned key = 0; key < MODEL_KEYS; key++) {
-        if (!(read->keys >> key & 1) || !rows->requests[key].id)
+        if (!(keys >> key & 1) || !rows->requests[key].id)
             continue;
         struct request *request = &view->requests[view->request_count++];
         *request = rows->requests[key];
@@ -162,18 +169,92 @@ static bool view_requests(const struct rows *rows, const struct rows_read *read,
     return true;
 }
 
+static bool view_owners(const struct rows_read *read, struct arena *arena, struct view *view)
+{
+    view->owners = arena_array(arena, MODEL_OWNERS, sizeof *view->owners);
+    for (unsigned i = 0; view->owners && i < MODEL_OWNERS; i++)
+        if ((read->owners & read->moment.owners_known) >> i & 1)
+            view->owners[view->owner_count++] = (struct owner_state){owner_name(i), read->moment.owners_alive >> i & 1};
+    return view->owners != NULL;
+}
+
 bool rows_view(const struct rows *rows, const struct rows_read *read, struct arena *arena, struct view *ret_view)
 {
-    struct view view = {.clock = read->moment.clock, .now = read->moment.now, .epoch = read->moment.epoch};
-    if (!view_semaphores(rows, read, arena, &view) || !view_requests(rows, read, arena, &view))
+    struct view view = {.clock = read->moment.clock,
+                        .now = read->moment.now,
+                        .epoch = read->moment.epoch,
+                        .grants_from = read->moment.grants_from,
+                        .same_server = true};
+    if (!view_semaphores(rows, read, arena, &view) || !view_requests(rows, read->keys, arena, &view) ||
+        !view_owners(read, arena, &view))
         return false;
     *ret_view = view;
     return true;
 }
 
+static bool has_permit(const struct rows *rows, unsigned key, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < rows->requests[key].permit_count; i++)
+        if (rows->permits[key][i].semaphore_id == semaphore_id)
+            return true;
+    return false;
+}
+
+/* The next holder of the semaphore in order of (due_at, id) that is not among `taken`; MODEL_KEYS: none. */
+static unsigned next_holder(const struct rows *rows, uint64_t semaphore_id, unsigned taken)
+{
+    unsigned next = MODEL_KEYS;
+    for (unsigned key = 0; key < MODEL_KEYS; key++) {
+        const struct request *row = &rows->requests[key];
+        if ((taken >> key & 1) || row->state != REQUEST_ACQUIRED || row->due_at == NEVER ||
+            !has_permit(rows, key, semaphore_id))
+            continue;
+        const struct request *best = next < MODEL_KEYS ? &rows->requests[next] : NULL;
+        if (!best || row->due_at < best->due_at || (row->due_at == best->due_at && row->id < best->id))
+            next = key;
+    }
+    return next;
+}
+
+/*
+ * SELECT ... WHERE semaphore_id = ... AND due_at IS NOT NULL [AND due_at <= now] ORDER BY due_at, id LIMIT units + 1:
+ * those that are due; the first one left out is the bound.
+ */
+static unsigned due_holders(const struct rows *rows, const struct rows_read *read, const struct semaphore *semaphore,
+                            int64_t units, utc_us *ret_bound)
+{
+    utc_us now = model_time(&read->moment);
+    unsigned keys = 0;
+    int64_t room = read->due_cut ? min_i64(units, read->due_cut) : units;
+    unsigned key;
+    while ((key = next_holder(rows, semaphore->id, keys)) < MODEL_KEYS && rows->requests[key].due_at <= now &&
+           room-- > 0)
+        keys |= 1U << key;
+    *ret_bound = key == MODEL_KEYS ? NEVER : rows->requests[key].due_at;
+    if (read->walks_due && *ret_bound > now)
+        *ret_bound = now + 1;
+    return keys;
+}
+
+bool rows_read_due(const struct rows *rows, const struct rows_read *read, const struct shortfall *shortfalls,
+                   size_t count, struct arena *arena, struct view *view)
+{
+    unsigned keys = read->keys;
+    for (size_t i = 0; i < count; i++)
+        keys |= due_holders(rows, read, &view->semaphores[shortfalls[i].semaphore], shortfalls[i].units,
+                            &view->next_due[shortfalls[i].semaphore]);
+    return view_requests(rows, keys, arena, view);
+}
+
 static uint64_t mix(uint64_t sum, const void *data, size_t length)
 {
     const unsigned char *bytes = data;
+    for (; length >= sizeof(uint64_t); bytes += sizeof(uint64_t), length -= sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, bytes, sizeof word);
+        sum = (sum ^ word) * 0x9e3779b97f4a7c15;
+        sum ^= sum >> 32;
+    }
     for (size_t i = 0; i < length; i++)
         sum = (sum ^ bytes[i]) * 0x100000001b3;
     return sum;
@@ -183,6 +264,7 @@ uint64_t view_checksum(const struct view *view)
 {
     uint64_t sum = mix(0xcbf29ce484222325, view, sizeof *view);
     sum = mix(sum, view->semaphores, view->semaphore_count * sizeof *view->semaphores);
+    sum = mix(sum, view->next_due, view->semaphore_count * sizeof *view->next_due);
     sum = mix(sum, view->requests, view->request_count * sizeof *view->requests);
     for (size_t i = 0; i < view->semaphore_count; i++)
         sum = mix(sum, view->free_slots[i].numbers, view->free_slots[i].count * sizeof(uint32_t));
@@ -230,6 +312,7 @@ static bool semaphores_equal(const struct semaphore *a, const struct semaphore *
            a->version == b->version && a->config_version == b->config_version && a->next_due_at == b->next_due_at &&
            a->first_free == b->first_free && a->default_ttl_ms == b->default_ttl_ms && a->max_ttl_ms == b->max_ttl_ms &&
            a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms && bytes_equal(a->note, b->note) &&
+           bytes_equal(a->paused_reason, b->paused_reason) && !a->paused_reason.data == !b->paused_reason.data &&
            a->retired_at == b->retired_at;
 }
 
@@ -348,6 +431,16 @@ static void keep_strings(struct request *row)
     row->principal = bytes_equal(row->principal, BYTES("someone")) ? BYTES("someone") : nobody;
 }
 
+/* "Confirmed: neither due nor stale"; an ended one may be deleted some day. */
+static bool check_deadline(struct rows *rows, unsigned key)
+{
+    const struct request *row = &rows->requests[key];
+    bool forever = row->confirmed_at != NEVER || row->ttl_ms == TTL_BY_OWNER;
+    if (row->state == REQUEST_ACQUIRED ? forever != (row->due_at == NEVER) : row->due_at == NEVER)
+        FAIL("%s: due_at %lld does not fit its state", key_name(key).data, (long long)row->due_at);
+    return true;
+}
+
 static bool insert_request(struct rows *rows, const struct request_change *change, unsigned key, uint64_t *seen)
 {
     struct request *row = &rows->requests[key];
@@ -358,7 +451,7 @@ static bool insert_request(struct rows *rows, const struct request_change *chang
             FAIL("request id %llu twice", U(change->request->id));
     *row = *change->request;
     keep_strings(row);
-    return copy_permits(rows, key, change->request) && check_tokens(rows, key, seen);
+    return copy_permits(rows, key, change->request) && check_tokens(rows, key, seen) && check_deadline(rows, key);
 }
 
 /* `before` is the row as it was read: an UPDATE writes only what differs from it. */
@@ -366,7 +459,8 @@ static bool is_as_read(const struct request *row, const struct request *before)
 {
     return before && before->id == row->id && before->state == row->state && before->end_reason == row->end_reason &&
            before->ttl_ms == row->ttl_ms && before->due_at == row->due_at && before->renewals == row->renewals &&
-           before->replays == row->replays && before->ended_at == row->ended_at;
+           before->replays == row->replays && before->confirmed_at == row->confirmed_at &&
+           before->ended_at == row->ended_at;
 }
 
 /* The columns that an UPDATE writes; `state` goes one way. */
@@ -388,7 +482,7 @@ static bool update_request(struct rows *rows, const struct request_change *chang
     row->due_at = image->due_at;
     row->confirmed_at = image->confirmed_at;
     row->ended_at = image->ended_at;
-    return true;
+    return check_deadline(rows, key);
 }
 
 /* "inserts first, ascending by external_id; then updates, ascending by id" */
@@ -560,6 +654,7 @@ void rows_request(const struct rows *rows, const struct request *request, struct
         .ttl_ms = request->ttl_ms,
         .due_at = request->due_at,
         .grace_ms = request->grace_ms,
+        .confirmed_at = request->confirmed_at,
         .renewals = request->renewals,
         .replays = request->replays,
         .acquired_at = request->acquired_at,

@@ -8,7 +8,8 @@
 
 #include "plan_model.h"
 
-enum { MAX_PUT_BACKS = 3 };
+/* Each time with more locks, or behind another one of its key. */
+enum { MAX_PUT_BACKS = 2 * MODEL_SEMAPHORES, LAST_RANK = 4 };
 
 /* An operation in the queue. */
 struct arrival {
@@ -23,6 +24,8 @@ struct batch {
     struct operation operations[MODEL_STEPS];
     struct want wants[MODEL_STEPS][MODEL_WANTS];
     int ranks[MODEL_STEPS];
+    unsigned locked;
+    unsigned searched; /* a bit per semaphore: all its due holders were read */
 };
 
 #define FAIL(run, ...) return buf_printf(&(run)->rows.problem, __VA_ARGS__), false
@@ -45,13 +48,30 @@ static void run_clear(struct run *run, const struct script *script)
     rows_clear(&run->rows);
     memset(&run->model, 0, sizeof run->model);
     memset(run->put_backs, 0, sizeof run->put_backs);
+    memset(run->ended, 0, sizeof run->ended);
     run->script = script;
     run->decided_count = run->batches = 0;
+    run->reclaims = 0;
+    run->cut_short = false;
 }
 
-static bool is_administrative(const struct step *step)
+bool step_is_administrative(const struct step *step)
 {
-    return step->kind == OP_SEMAPHORE_PUT || step->kind == OP_SEMAPHORE_RETIRE;
+    return step->kind == OP_SEMAPHORE_PUT || step->kind == OP_SEMAPHORE_PAUSE || step->kind == OP_SEMAPHORE_RESUME ||
+           step->kind == OP_SEMAPHORE_RETIRE;
+}
+
+/* "releases, renewals, confirms, expiries, then newcomers" */
+int step_rank(const struct step *step)
+{
+    switch (step->kind) {
+    case OP_RELEASE:
+    case OP_FORCE_RELEASE: return 0;
+    case OP_RENEW: return 1;
+    case OP_CONFIRM: return 2;
+    case OP_EXPIRE: return 3;
+    default: return LAST_RANK;
+    }
 }
 
 /* --- the batch as plan_batch gets it ---------------------------------------------------------------------------- */
@@ -59,11 +79,11 @@ static bool is_administrative(const struct step *step)
 /* What is locked for an operation that was not put back: its wants, or what the directory says of its key. */
 static unsigned locks_of_step(const struct run *run, const struct step *step)
 {
-    unsigned locks = 0;
-    if (is_administrative(step))
+    unsigned locks = step->more_locks;
+    if (step_is_administrative(step))
         return 1U << step->semaphore;
     if (step->kind != OP_ACQUIRE)
-        return step->stale ? step->stale_locks : rows_semaphores_of_key(&run->rows, step->key);
+        return locks | (step->stale ? step->stale_locks : rows_semaphores_of_key(&run->rows, step->key));
     for (unsigned i = 0; i < step->want_count; i++)
         locks |= 1U << step->wants[i].semaphore;
     return locks;
@@ -72,15 +92,17 @@ static unsigned locks_of_step(const struct run *run, const struct step *step)
 static void make_operation(const struct run *run, const struct step *step, struct want *wants,
                            struct operation *operation)
 {
-    *operation = (struct operation){.kind = step->kind};
-    if (is_administrative(step)) {
+    *operation = (struct operation){.kind = step->kind, .principal = BYTES("someone")};
+    operation->why = reason_text(step->reason);
+    if (step_is_administrative(step)) {
         operation->semaphore = semaphore_name(step->semaphore);
         operation->change = step->change;
         return;
     }
     operation->external_id = key_name(step->key);
     operation->owner = owner_name(step->owner);
-    operation->principal = BYTES("someone");
+    operation->of_confirmed = step->of_confirmed;
+    operation->expire_as = step->expire_as;
     operation->ttl = step->ttl;
     memcpy(operation->digest, step->digest, DIGEST_SIZE);
     operation->wants = wants;
@@ -91,15 +113,20 @@ static void make_operation(const struct run *run, const struct step *step, struc
     }
 }
 
-/* Locks and keys of all, and as many free slots as the newcomers ask for. */
+/* Locks and keys of all, and as many free slots as the newcomers ask for; of what is due no more than somebody says. */
 static struct rows_read batch_read(const struct run *run, const struct batch *batch)
 {
     struct rows_read read = {.moment = batch->moment};
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script->steps[batch->arrivals[i].step];
         read.locks |= batch->arrivals[i].locks;
-        if (!is_administrative(step))
+        if (!step_is_administrative(step))
             read.keys |= 1U << step->key;
+        if (step->kind == OP_ACQUIRE && step->ttl.kind == TTL_OWNER)
+            read.owners |= 1U << step->owner;
+        if (step->due_cut && (!read.due_cut || step->due_cut < read.due_cut))
+            read.due_cut = step->due_cut;
+        read.walks_due |= step->walks_due;
         for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
             read.slots_wanted[step->wants[j].semaphore] +=
                 min_i64(step->wants[j].count, SLOTS_MAX_COUNT) + step->extra_slots;
@@ -107,13 +134,13 @@ static struct rows_read batch_read(const struct run *run, const struct batch *ba
     return read;
 }
 
-/* "releases, renewals, then newcomers; an operation is never decided before an earlier one on its key" */
+/* "An operation is never decided before an earlier one on its key." */
 static void rank_batch(const struct run *run, struct batch *batch)
 {
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script->steps[batch->arrivals[i].step];
-        batch->ranks[i] = step->kind == OP_RELEASE ? 0 : step->kind == OP_RENEW ? 1 : 2;
-        for (unsigned j = 0; j < i && !is_administrative(step); j++)
+        batch->ranks[i] = step_rank(step);
+        for (unsigned j = 0; j < i && !step_is_administrative(step); j++)
             if (run->script->steps[batch->arrivals[j].step].key == step->key && batch->ranks[j] > batch->ranks[i])
                 batch->ranks[i] = batch->ranks[j];
     }
@@ -157,7 +184,46 @@ static void verdict_add_semaphore(const struct semaphore *semaphore, struct verd
         .grace_ms = semaphore->grace_ms,
         .max_hold_ms = semaphore->max_hold_ms,
         .note = semaphore->note,
+        .paused_reason = semaphore->paused_reason,
     };
+}
+
+static void copy_text(struct bytes text, char ret_text[MODEL_EVENT_TEXT])
+{
+    size_t length = (size_t)min_i64((int64_t)text.length, MODEL_EVENT_TEXT - 1);
+    memset(ret_text, 0, MODEL_EVENT_TEXT);
+    if (length)
+        memcpy(ret_text, text.data, length);
+}
+
+/* Of a semaphore in the plan, which may have no row yet. */
+static unsigned image_index(const struct changes *changes, uint64_t id)
+{
+    unsigned index = MODEL_SEMAPHORES;
+    for (size_t i = 0; i < changes->semaphore_count; i++)
+        for (unsigned j = 0; changes->semaphores[i].semaphore->id == id && j < MODEL_SEMAPHORES; j++)
+            if (bytes_equal(changes->semaphores[i].semaphore->name, semaphore_name(j)))
+                index = j;
+    return index;
+}
+
+/* One more event of the plan; those of one forced release are brought into the order of the semaphores. */
+static bool verdict_add_event(struct run *run, const struct changes *changes, const struct event *event,
+                              struct verdict *verdict)
+{
+    unsigned semaphore = image_index(changes, event->semaphore_id);
+    unsigned at = verdict->event_count++;
+    if (!bytes_equal(event->who, BYTES("someone")))
+        FAIL(run, "the record says %.*s", (int)event->who.length, event->who.data);
+    bool forced = strcmp(event->what, "forced") == 0;
+    for (; forced && at > 0 && verdict->events[at - 1].semaphore > semaphore; at--)
+        verdict->events[at] = verdict->events[at - 1];
+    struct model_event *copy = &verdict->events[at];
+    *copy = (struct model_event){.semaphore = semaphore, .why = event->why, .next_token = event->next_permit_id};
+    copy_text(bytes_of(event->what), copy->what);
+    copy_text(event->from, copy->from);
+    copy_text(event->to, copy->to);
+    return true;
 }
 
 #define DIFFERS(member, format)                                                                                        \
@@ -191,6 +257,7 @@ static bool requests_equal(const struct model_request *expected, const struct mo
     DIFFERS(ttl_ms, "%ld");
     DIFFERS(due_at, "%ld");
     DIFFERS(grace_ms, "%ld");
+    DIFFERS(confirmed_at, "%ld");
     DIFFERS(renewals, "%u");
     DIFFERS(replays, "%u");
     DIFFERS(acquired_at, "%ld");
@@ -218,6 +285,21 @@ static bool settings_equal(const struct model_semaphore *expected, const struct 
     DIFFERS(max_hold_ms, "%ld");
     if (!bytes_equal(expected->note, got->note))
         return buf_append_text(problem, "note differs"), false;
+    if (!expected->paused_reason.data != !got->paused_reason.data ||
+        !bytes_equal(expected->paused_reason, got->paused_reason))
+        return buf_append_text(problem, "paused_reason differs"), false;
+    return true;
+}
+
+static bool events_equal(const struct model_event *expected, const struct model_event *got, struct buf *problem)
+{
+    DIFFERS(semaphore, "%u");
+    DIFFERS(next_token, "%lu");
+    if (strcmp(expected->what, got->what) != 0 || strcmp(expected->from, got->from) != 0 ||
+        strcmp(expected->to, got->to) != 0 || !bytes_equal(expected->why, got->why))
+        return buf_printf(problem, "event: expected %s %s>%s, got %s %s>%s", expected->what, expected->from,
+                          expected->to, got->what, got->from, got->to),
+               false;
     return true;
 }
 
@@ -240,6 +322,10 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
         DIFFERS(shortages[i].in_use, "%ld");
         DIFFERS(shortages[i].requested, "%ld");
     }
+    DIFFERS(event_count, "%u");
+    for (unsigned i = 0; i < expected->event_count; i++)
+        if (!events_equal(&expected->events[i], &got->events[i], problem))
+            return false;
     if (expected->has_request && !requests_equal(&expected->request, &got->request, problem))
         return false;
     return !expected->has_semaphore || settings_equal(&expected->semaphore, &got->semaphore, problem);
@@ -263,36 +349,61 @@ static bool follows_put_back(const struct run *run, const struct batch *batch, c
     return false;
 }
 
-/* "An operation that would touch a request of which some semaphore is not locked is put back", and no other. */
-static bool check_put_back(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index,
-                           unsigned locked, unsigned *ret_locks)
+static unsigned needs_of(const struct run *run, const struct outcome *outcome)
+{
+    unsigned needs = 0;
+    for (size_t i = 0; i < outcome->need_count; i++)
+        needs |= 1U << rows_semaphore(&run->rows, outcome->needs[i]);
+    return needs;
+}
+
+static unsigned semaphores_wanted(const struct run *run, const struct step *step)
+{
+    unsigned wanted = 0;
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (run->rows.semaphores[step->wants[i].semaphore].id)
+            wanted |= 1U << step->wants[i].semaphore;
+    return wanted;
+}
+
+/*
+ * "An operation that would touch a request of which some semaphore is not locked is put back", with all that it needs,
+ * and no other. At the moment of the decision: the model is as far.
+ */
+static bool check_locks(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index)
 {
     const struct outcome *outcome = &plan->outcomes[index];
     const struct step *step = &run->script->steps[batch->arrivals[index].step];
-    unsigned needs = 0;
-    for (size_t i = 0; i < outcome->need_count; i++) {
-        int semaphore = rows_semaphore(&run->rows, outcome->needs[i]);
-        if (i > 0 && outcome->needs[i - 1] >= outcome->needs[i])
-            FAIL(run, "needs are not ascending");
-        if (semaphore < 0)
-            FAIL(run, "needs id %lu, which no semaphore has", outcome->needs[i]);
-        needs |= 1U << semaphore;
-    }
-    unsigned touched = rows_semaphores_of_key(&run->rows, step->key);
-    if ((touched & ~locked) == 0 && !follows_put_back(run, batch, plan, index))
-        FAIL(run, "put back although all was locked");
-    if ((touched & ~needs) != 0)
-        FAIL(run, "put back without all that it needs");
+    unsigned touched = model_touches(&run->model, step, &batch->moment);
+    bool follows = follows_put_back(run, batch, plan, index);
+    bool must = follows || (touched & ~batch->locked) != 0;
+    if (outcome->put_back != must)
+        FAIL(run, "put back: %d; it touches %02x of %02x", outcome->put_back, touched, batch->locked);
+    if (!must)
+        return true;
+    for (size_t i = 0; i < outcome->need_count; i++)
+        if (rows_semaphore(&run->rows, outcome->needs[i]) < 0 || (i > 0 && outcome->needs[i - 1] >= outcome->needs[i]))
+            FAIL(run, "needs are not ids of semaphores, ascending");
+    if (follows)
+        touched = rows_semaphores_of_key(&run->rows, step->key);
+    if (needs_of(run, outcome) != (touched | semaphores_wanted(run, step)))
+        FAIL(run, "put back with %02x for %02x", needs_of(run, outcome), touched | semaphores_wanted(run, step));
     if (++run->put_backs[batch->arrivals[index].step] > MAX_PUT_BACKS)
         FAIL(run, "put back for ever");
-    *ret_locks = batch->arrivals[index].locks | needs;
     return true;
 }
 
-/* An outcome that asserts a state is in a transaction that writes it. */
-static bool check_written(struct run *run, const struct outcome *outcome, const struct changes *changes)
+/* "An ended row past its due_at": it may be deleted. */
+static bool is_forgotten(const struct request *request, const struct moment *moment)
 {
-    if (!outcome->request)
+    return request->state == REQUEST_RELEASED && request->due_at <= model_time(moment);
+}
+
+/* An outcome that asserts a state is in a transaction that writes it. */
+static bool check_written(struct run *run, const struct outcome *outcome, const struct moment *moment,
+                          const struct changes *changes)
+{
+    if (!outcome->request || is_forgotten(outcome->request, moment))
         return true;
     for (size_t i = 0; i < changes->request_count; i++)
         if (bytes_equal(changes->requests[i].request->external_id, outcome->request->external_id))
@@ -306,8 +417,7 @@ static bool check_identity(struct run *run, const struct step *step, const struc
     const struct request *request = outcome->request;
     if (!request)
         return true;
-    if (!bytes_equal(request->external_id, key_name(step->key)) || !bytes_equal(request->principal, BYTES("someone")) ||
-        request->confirmed_at != NEVER)
+    if (!bytes_equal(request->external_id, key_name(step->key)) || !bytes_equal(request->principal, BYTES("someone")))
         FAIL(run, "the request is somebody else's");
     bool tombstone = request->end_reason == END_NEVER_HELD;
     if (request->has_digest == tombstone ||
@@ -316,71 +426,152 @@ static bool check_identity(struct run *run, const struct step *step, const struc
     return true;
 }
 
-static bool compare_outcome(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index)
+/* `*event_at`: the first event of the plan that nobody has claimed; moves behind those of this operation. */
+static bool compare_outcome(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index,
+                            size_t *event_at)
 {
     unsigned at = batch->arrivals[index].step;
     const struct step *step = &run->script->steps[at];
     const struct outcome *outcome = &plan->outcomes[index];
     struct verdict got;
+    unsigned due = run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
     model_do(&run->model, step, &batch->moment, &run->verdicts[at]);
+    run->reclaims += run->verdicts[at].created && due < run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
     verdict_of(run, outcome, &got);
     if (outcome->semaphore)
         verdict_add_semaphore(outcome->semaphore, &got);
+    while (got.event_count < run->verdicts[at].event_count && *event_at < plan->changes.event_count)
+        if (!verdict_add_event(run, &plan->changes, &plan->changes.events[(*event_at)++], &got))
+            return false;
     run->wrote[at] = !plan->changes.empty;
-    run->decided[run->decided_count++] = (struct decided){at, batch->ranks[index], batch->moment};
+    run->decided[run->decided_count++] = (struct decided){at, batch->ranks[index], batch->locked, batch->moment};
     return verdict_equal(&run->verdicts[at], &got, &run->rows.problem) && check_identity(run, step, outcome) &&
-           check_written(run, outcome, &plan->changes);
+           check_written(run, outcome, &batch->moment, &plan->changes);
 }
 
-/* Nothing is written unless an answer asserts it. */
+/* "It is written for its own sake only if it says due and nobody is." */
+static bool only_next_due(const struct run *run, const struct batch *batch, const struct changes *changes)
+{
+    utc_us now = model_time(&batch->moment);
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        const struct semaphore *image = changes->semaphores[i].semaphore;
+        if (!changes->semaphores[i].changed)
+            continue;
+        const struct semaphore *row = &run->rows.semaphores[rows_semaphore(&run->rows, image->id)];
+        if (row->next_due_at > now || image->next_due_at <= now || row->in_use != image->in_use ||
+            row->next_permit_id != image->next_permit_id || row->first_free != image->first_free)
+            return false;
+    }
+    return changes->request_count == 0 && changes->slot_count == 0 && changes->event_count == 0;
+}
+
+/* Nothing is written unless an answer asserts it; but a lower bound that says "due" for nothing may rise. */
 static bool check_needed(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     bool asserts = false;
-    for (unsigned i = 0; i < batch->count; i++)
-        asserts |= !plan->outcomes[i].put_back && (plan->outcomes[i].request || plan->outcomes[i].semaphore);
-    if (plan->changes.empty == asserts)
+    for (unsigned i = 0; i < batch->count; i++) {
+        const struct outcome *outcome = &plan->outcomes[i];
+        bool forgotten = outcome->request && is_forgotten(outcome->request, &batch->moment);
+        asserts |= !outcome->put_back && ((outcome->request && !forgotten) || outcome->semaphore);
+    }
+    if (asserts ? plan->changes.empty : !plan->changes.empty && !only_next_due(run, batch, &plan->changes))
         FAIL(run, "answers that assert a state: %d, changes empty: %d", asserts, plan->changes.empty);
     return true;
 }
 
-/* What was put back goes into `ret_next`, in its order of arrival, and so does all that follows it on its key. */
-static bool collect_put_backs(struct run *run, const struct batch *batch, const struct plan *plan, unsigned locked,
+/* What was put back goes into `ret_next`, in its order of arrival. */
+static void collect_put_backs(const struct run *run, const struct batch *batch, const struct plan *plan,
                               struct batch *ret_next)
 {
-    for (unsigned i = 0; i < batch->count; i++) {
-        struct arrival *again = &ret_next->arrivals[ret_next->count];
-        again->step = batch->arrivals[i].step;
-        bool good = !follows_put_back(run, batch, plan, i);
-        if (plan->outcomes[i].put_back) {
-            good = check_put_back(run, batch, plan, i, locked, &again->locks);
-            ret_next->count++;
-        }
-        if (!good) {
-            buf_append_text(&run->rows.problem, " (put back, or decided before what was put back): ");
-            name_step(run, batch, i);
-            return false;
-        }
-    }
-    return true;
+    for (unsigned i = 0; i < batch->count; i++)
+        if (plan->outcomes[i].put_back)
+            ret_next->arrivals[ret_next->count++] =
+                (struct arrival){batch->arrivals[i].step, batch->arrivals[i].locks | needs_of(run, &plan->outcomes[i])};
 }
 
 /* In the order of decision. */
 static bool compare_outcomes(struct run *run, const struct batch *batch, const struct plan *plan)
 {
-    for (int rank = 0; rank <= 2; rank++)
-        for (unsigned i = 0; i < batch->count; i++)
-            if (batch->ranks[i] == rank && !plan->outcomes[i].put_back && !compare_outcome(run, batch, plan, i)) {
+    size_t event_at = 0;
+    for (int rank = 0; rank <= LAST_RANK; rank++)
+        for (unsigned i = 0; i < batch->count; i++) {
+            if (batch->ranks[i] != rank)
+                continue;
+            if (!check_locks(run, batch, plan, i) ||
+                (!plan->outcomes[i].put_back && !compare_outcome(run, batch, plan, i, &event_at))) {
                 buf_append_text(&run->rows.problem, " at ");
                 name_step(run, batch, i);
                 return false;
             }
+        }
+    if (event_at != plan->changes.event_count)
+        FAIL(run, "%zu events, %zu were expected", plan->changes.event_count, event_at);
+    for (unsigned i = 0; i < END_REASON_COUNT; i++)
+        run->ended[i] += plan->ended[i];
+    if (memcmp(run->ended, run->model.ended, sizeof run->ended) != 0)
+        FAIL(run, "the counters of what ended");
+    return true;
+}
+
+/* Where all due holders were read and none is left, next_due_at says so: else every newcomer would look again. */
+static bool check_searched(struct run *run, const struct batch *batch)
+{
+    utc_us now = model_time(&batch->moment);
+    unsigned due = 0;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (run->rows.requests[key].state == REQUEST_ACQUIRED && run->rows.requests[key].due_at <= now)
+            due |= rows_semaphores_of_key(&run->rows, key);
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if ((batch->searched & ~due) >> i & 1 && run->rows.semaphores[i].next_due_at <= now)
+            FAIL(run, "next_due_at of %c is %ld, and nobody is due", 'a' + (int)i, run->rows.semaphores[i].next_due_at);
+    return true;
+}
+
+/* "Whoever changes a request, its permits or its slots holds the X locks of all its semaphores." */
+static bool check_touched(struct run *run, const struct batch *batch, const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request *request = changes->requests[i].request;
+        for (size_t j = 0; j < request->permit_count; j++)
+            if (!(batch->locked >> rows_semaphore(&run->rows, request->permits[j].semaphore_id) & 1))
+                FAIL(run, "%.*s is written without all its locks", (int)request->external_id.length,
+                     request->external_id.data);
+    }
+    return true;
+}
+
+/*
+ * The rows of a batch. A read of due holders that was cut off may lead to a refusal although others are due: the model
+ * is told whom nobody saw. One that was not has to be enough for the outcome.
+ */
+static bool read_batch(struct run *run, struct batch *batch, const struct operation *const *operations,
+                       struct view *ret_view)
+{
+    struct rows_read read = batch_read(run, batch);
+    struct shortfall shortfalls[MODEL_SEMAPHORES];
+    batch->locked = read.locks;
+    run->model.unread = 0;
+    if (!rows_view(&run->rows, &read, &run->arena, ret_view))
+        FAIL(run, "no memory");
+    size_t count = plan_shortfalls(ret_view, operations, batch->count, shortfalls);
+    if (count && !rows_read_due(&run->rows, &read, shortfalls, count, &run->arena, ret_view))
+        FAIL(run, "no memory");
+    batch->searched = 0;
+    for (size_t i = 0; i < count; i++)
+        if (ret_view->next_due[shortfalls[i].semaphore] > model_time(&batch->moment))
+            batch->searched |= 1U << rows_semaphore(&run->rows, ret_view->semaphores[shortfalls[i].semaphore].id);
+    for (size_t i = 0; i < count && read.due_cut; i++)
+        if (shortfalls[i].units > read.due_cut)
+            run->model.unread = ~0U;
+    for (size_t i = 0; i < ret_view->request_count; i++)
+        run->model.unread &= ~(1U << key_index(ret_view->requests[i].external_id));
+    run->cut_short |= run->model.unread != 0;
     return true;
 }
 
 static bool run_batch(struct run *run, struct batch *batch, struct batch *ret_next)
 {
     const struct operation *operations[MODEL_STEPS];
-    struct rows_read read = batch_read(run, batch);
     struct view view;
     struct plan plan;
     run->batches++;
@@ -390,8 +581,8 @@ static bool run_batch(struct run *run, struct batch *batch, struct batch *ret_ne
         make_operation(run, &run->script->steps[batch->arrivals[i].step], batch->wants[i], &batch->operations[i]);
         operations[i] = &batch->operations[i];
     }
-    if (!rows_view(&run->rows, &read, &run->arena, &view))
-        FAIL(run, "no memory");
+    if (!read_batch(run, batch, operations, &view))
+        return false;
     uint64_t before = view_checksum(&view);
     struct id_range ids = {run->rows.next_id, run->rows.next_id + batch->count};
     enum permit_status status = plan_batch(&view, operations, batch->count, ids, &model_settings, &run->arena, &plan);
@@ -401,8 +592,9 @@ static bool run_batch(struct run *run, struct batch *batch, struct batch *ret_ne
         FAIL(run, "the view was modified");
     if (plan.ids_used > batch->count)
         FAIL(run, "%lu ids used", plan.ids_used);
-    return collect_put_backs(run, batch, &plan, read.locks, ret_next) && compare_outcomes(run, batch, &plan) &&
-           check_needed(run, batch, &plan) && rows_apply(&run->rows, &plan);
+    collect_put_backs(run, batch, &plan, ret_next);
+    return compare_outcomes(run, batch, &plan) && check_needed(run, batch, &plan) &&
+           check_touched(run, batch, &plan.changes) && rows_apply(&run->rows, &plan) && check_searched(run, batch);
 }
 
 /* --- the script ------------------------------------------------------------------------------------------------- */
@@ -420,11 +612,12 @@ static unsigned take_steps(const struct run *run, unsigned at, struct batch *bat
 {
     const struct step *steps = run->script->steps;
     unsigned count = run->script->count;
-    if (batch->count > 0 && (steps[at].new_batch || is_administrative(&steps[at])))
+    if (batch->count > 0 && (steps[at].new_batch || step_is_administrative(&steps[at])))
         return at; /* what was put back runs first */
     do
         take_step(run, at++, batch);
-    while (at < count && !is_administrative(&steps[at - 1]) && !is_administrative(&steps[at]) && !steps[at].new_batch);
+    while (at < count && !step_is_administrative(&steps[at - 1]) && !step_is_administrative(&steps[at]) &&
+           !steps[at].new_batch);
     return at;
 }
 
@@ -449,7 +642,7 @@ bool script_run(struct run *run, const struct script *script)
     unsigned turn = 0;
     run_clear(run, script);
     batches[0].count = 0;
-    batches[0].moment = (struct moment){MODEL_START, {MODEL_START, 0}, 0};
+    batches[0].moment = (struct moment){.now = MODEL_START, .clock = {MODEL_START, 0}};
     while (at < script->count || batches[turn].count > 0) {
         struct batch *batch = &batches[turn];
         struct batch *next = &batches[turn ^ 1];

@@ -1,107 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What plan_batch() decides, as transcripts: a line is a batch, operations in order of arrival, and how each ends.
- * script_run() holds each against the model as well, so this file says in words what the model says in code.
- *
- *     "ok created ACQUIRED a=7[1,2] b=3x5 ttl=30s due=31s replays=1"   token 7 with slots 1 and 2 of a, token 3 with 5
- *                                                   units of the counted b; deadlines count from the first batch
- *     "no_capacity a:1+2>2"                         1 in use, 2 wanted, capacity 2
- *     "put_back ..."                                how it ended after it was put back
- *     "-"                                           at the end: the batch had nothing to write
+ * What plan_batch() decides, as transcripts: the life of a request up to its release, tokens and semaphores.
+ * plan_model_end.c has the other ways in which it ends.
  */
 #include <criterion/criterion.h>
 
-#include "plan_model.h"
+#include "plan_model_transcript.h"
 
-struct line {
-    const char *operations; /* separated by "; " */
-    const char *expected;   /* likewise */
-    int64_t at_s;           /* seconds since the first batch; 0: as before */
-    uint64_t epoch;         /* 0: as before */
-};
-
-static struct run run;
-static struct script script;
-
-static void setup(void)
-{
-    run_init(&run);
-    script.count = 0;
-}
-
-static void teardown(void)
-{
-    run_release(&run);
-}
-
-TestSuite(plan, .init = setup, .fini = teardown);
-
-static void add_line(const struct line *line, struct moment *moment)
-{
-    const char *at = line->operations;
-    if (line->at_s)
-        moment->now = moment->clock.tick_at = MODEL_START + line->at_s * US_PER_SECOND;
-    if (line->epoch)
-        moment->epoch = line->epoch;
-    for (bool first = true; *at; first = false) {
-        char text[200];
-        size_t length = strcspn(at, ";");
-        cr_assert(length < sizeof text && script.count < MODEL_STEPS);
-        struct step *step = &script.steps[script.count++];
-        memcpy(text, at, length);
-        text[length] = '\0';
-        cr_assert(step_parse(text, step), "not understood: %s", text);
-        step->new_batch = first;
-        step->moment = *moment;
-        at += length + (at[length] == ';');
-    }
-}
-
-static void print_line(unsigned from, unsigned to, struct buf *out)
-{
-    buf_clear(out);
-    for (unsigned i = from; i < to; i++) {
-        buf_append_text(out, i > from ? "; " : "");
-        buf_append_text(out, run.put_backs[i] ? "put_back " : "");
-        verdict_print(&run.verdicts[i], out);
-    }
-    buf_append_text(out, run.wrote[to - 1] ? "" : " -");
-}
-
-/* Notes of a PUT point into the text that was parsed, so no transcript has any. */
-static void expect_lines(const struct line *lines, size_t count)
-{
-    struct moment moment = {MODEL_START, {MODEL_START, 0}, 0};
-    unsigned ends[MODEL_STEPS];
-    struct buf got;
-    buf_init(&got, 1 << 16);
-    for (size_t i = 0; i < count; i++) {
-        add_line(&lines[i], &moment);
-        ends[i] = script.count;
-    }
-    cr_expect(script_run(&run, &script), "%s", buf_text(&run.rows.problem));
-    for (size_t i = 0; i < count; i++) {
-        print_line(i ? ends[i - 1] : 0, ends[i], &got);
-        cr_expect_str_eq(buf_text(&got), lines[i].expected, "%s\n   expected %s\n   got      %s", lines[i].operations,
-                         lines[i].expected, buf_text(&got));
-    }
-    buf_release(&got);
-}
-
-#define EXPECT(...)                                                                                                    \
-    do {                                                                                                               \
-        static const struct line lines[] = {__VA_ARGS__};                                                              \
-        expect_lines(lines, ARRAY_LENGTH(lines));                                                                      \
-    } while (0)
-
-#define PUT_A(capacity)                                                                                                \
-    {                                                                                                                  \
-        "put a capacity=" #capacity, "ok created capacity=" #capacity " in_use=0 config=1", 0, 0                       \
-    }
-#define PUT_B(capacity)                                                                                                \
-    {                                                                                                                  \
-        "put b capacity=" #capacity, "ok created capacity=" #capacity " in_use=0 config=1", 0, 0                       \
-    }
+TestSuite(plan, .init = transcript_init, .fini = transcript_release);
 
 /* --- acquire ---------------------------------------------------------------------------------------------------- */
 
@@ -460,19 +366,20 @@ static enum permit_status plan_acquire(struct direct *direct, size_t limit)
     return status;
 }
 
-static void read_a(struct direct *direct, struct arena *arena, int64_t slots_wanted)
+static void read_a(struct direct *direct, struct arena *arena, int64_t slots_wanted, int64_t at_s)
 {
     struct rows_read read = {.locks = 3, .keys = ~0U, .slots_wanted = {slots_wanted}};
-    read.moment = (struct moment){MODEL_START, {MODEL_START, 0}, 0};
-    cr_assert(rows_view(&run.rows, &read, arena, &direct->view));
+    read.moment =
+        (struct moment){.now = MODEL_START + at_s * US_PER_SECOND, .clock = {MODEL_START + at_s * US_PER_SECOND, 0}};
+    cr_assert(rows_view(&transcript.run.rows, &read, arena, &direct->view));
 }
 
 Test(plan, thousand_slots_fit_into_one_permit)
 {
     struct direct direct = {0};
     EXPECT(PUT_A(1100), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0});
-    read_a(&direct, &run.arena, 1000);
-    direct.want = (struct want){BYTES("a"), run.rows.semaphores[0].id, 1000};
+    read_a(&direct, &transcript.run.arena, 1000, 0);
+    direct.want = (struct want){BYTES("a"), transcript.run.rows.semaphores[0].id, 1000};
     cr_assert_eq(plan_acquire(&direct, 1 << 24), PERMIT_OK);
     cr_assert(direct.plan.outcomes[0].created);
     const struct slots *slots = &direct.plan.outcomes[0].request->permits[0].slots;
@@ -487,30 +394,50 @@ Test(plan, remembered_id_of_another_name_is_an_unknown_semaphore)
 {
     struct direct direct = {0};
     EXPECT(PUT_A(1), PUT_B(1));
-    read_a(&direct, &run.arena, 1);
-    direct.want = (struct want){BYTES("a"), run.rows.semaphores[1].id, 1};
+    read_a(&direct, &transcript.run.arena, 1, 0);
+    direct.want = (struct want){BYTES("a"), transcript.run.rows.semaphores[1].id, 1};
     cr_assert_eq(plan_acquire(&direct, 1 << 24), PERMIT_OK);
     cr_expect_eq(direct.plan.outcomes[0].status, PERMIT_UNKNOWN_SEMAPHORE);
     cr_expect(direct.plan.changes.empty);
     arena_release(&direct.arena);
 }
 
+/* Until it is enough. */
+static void plan_with_ever_more_memory(struct direct *direct)
+{
+    uint64_t before = view_checksum(&direct->view);
+    enum permit_status status = PERMIT_NO_MEMORY;
+    for (size_t limit = 0; limit < 1 << 16 && status == PERMIT_NO_MEMORY; limit += 16) {
+        direct->plan = (struct plan){.ids_used = 77};
+        status = plan_acquire(direct, limit);
+        cr_assert_eq(view_checksum(&direct->view), before);
+        cr_assert(status == PERMIT_OK || (status == PERMIT_NO_MEMORY && direct->plan.ids_used == 77), "%zu", limit);
+    }
+    cr_assert_eq(status, PERMIT_OK);
+}
+
 Test(plan, without_memory_there_is_no_plan_and_nothing_has_changed)
 {
     struct direct direct = {0};
     EXPECT(PUT_A(9), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0});
-    read_a(&direct, &run.arena, 3);
-    direct.want = (struct want){BYTES("a"), run.rows.semaphores[0].id, 3};
-    uint64_t before = view_checksum(&direct.view);
-    enum permit_status status = PERMIT_NO_MEMORY;
-    for (size_t limit = 0; limit < 1 << 16 && status == PERMIT_NO_MEMORY; limit += 16) {
-        direct.plan = (struct plan){.ids_used = 77};
-        status = plan_acquire(&direct, limit);
-        cr_assert_eq(view_checksum(&direct.view), before);
-        cr_assert(status == PERMIT_OK || (status == PERMIT_NO_MEMORY && direct.plan.ids_used == 77), "%zu", limit);
-    }
-    cr_assert_eq(status, PERMIT_OK);
+    read_a(&direct, &transcript.run.arena, 3, 0);
+    direct.want = (struct want){BYTES("a"), transcript.run.rows.semaphores[0].id, 3};
+    plan_with_ever_more_memory(&direct);
     cr_expect(direct.plan.outcomes[0].created);
     cr_expect_eq(direct.plan.ids_used, 1);
+    arena_release(&direct.arena);
+}
+
+Test(plan, without_memory_nobody_is_ended_for_a_newcomer)
+{
+    struct direct direct = {0};
+    EXPECT(PUT_A(2), PUT_B(1),
+           {"acquire k1 a b ttl=1s; acquire k2 a ttl=1s",
+            "ok created ACQUIRED a=1[1] b=1[1] ttl=1s due=1s; ok created ACQUIRED a=2[2] ttl=1s due=1s", 0, 0});
+    read_a(&direct, &transcript.run.arena, 2, 10);
+    direct.want = (struct want){BYTES("a"), transcript.run.rows.semaphores[0].id, 2};
+    plan_with_ever_more_memory(&direct);
+    cr_expect(direct.plan.outcomes[0].created);
+    cr_expect_eq(direct.plan.ended[END_EXPIRED], 2);
     arena_release(&direct.arena);
 }

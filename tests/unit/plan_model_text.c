@@ -65,6 +65,8 @@ static bool read_ttl(struct bytes value, struct ttl *ret_ttl)
 {
     if (bytes_equal(value, BYTES("none")))
         *ret_ttl = (struct ttl){.kind = TTL_UNLIMITED};
+    else if (bytes_equal(value, BYTES("owner")))
+        *ret_ttl = (struct ttl){.kind = TTL_OWNER};
     else
         *ret_ttl = (struct ttl){TTL_DURATION, read_ms(value)};
     return true;
@@ -77,8 +79,22 @@ static bool read_word(struct bytes word, struct step *step)
         return read_ttl(value, &step->ttl);
     if (word_has(word, "owner", &value)) {
         step->owner = (unsigned)strtoul(value.data, NULL, 10);
-        return step->owner < 4;
+        return step->owner < MODEL_OWNERS;
     }
+    if (word_has(word, "why", &value)) {
+        step->reason = (unsigned)strtoul(value.data, NULL, 10);
+        return step->reason < MODEL_REASONS;
+    }
+    if (word_has(word, "cut", &value)) {
+        step->due_cut = (unsigned)strtoul(value.data, NULL, 10);
+        return step->due_cut > 0;
+    }
+    if (bytes_equal(word, BYTES("walks")))
+        return step->walks_due = true;
+    if (step->kind == OP_RELEASE && bytes_equal(word, BYTES("confirmed")))
+        return step->of_confirmed = true;
+    if (step->kind == OP_EXPIRE && bytes_equal(word, BYTES("owner_dead")))
+        return step->expire_as = END_OWNER_DEAD, true;
     return step->kind == OP_ACQUIRE && read_want(word, step);
 }
 
@@ -107,7 +123,7 @@ static bool read_number(struct bytes word, struct semaphore_change *change)
     return false;
 }
 
-static bool read_change(struct bytes word, struct semaphore_change *change)
+static bool read_member(struct bytes word, struct semaphore_change *change)
 {
     struct bytes value;
     if (bytes_equal(word, BYTES("counted")) || bytes_equal(word, BYTES("slotted"))) {
@@ -130,19 +146,28 @@ static bool read_change(struct bytes word, struct semaphore_change *change)
     return true;
 }
 
+static bool read_change(struct bytes word, struct step *step)
+{
+    struct bytes value;
+    if (step->kind == OP_SEMAPHORE_PUT)
+        return read_member(word, &step->change);
+    step->reason = word_has(word, "why", &value) ? (unsigned)strtoul(value.data, NULL, 10) : MODEL_REASONS;
+    return step->reason < MODEL_REASONS;
+}
+
+/* "put", and otherwise as operation_kind_word: "renew", "pause". */
+static const char *kind_word(enum operation_kind kind)
+{
+    static const char administrative[] = "semaphore_";
+    const char *word = operation_kind_word(kind);
+    return strncmp(word, administrative, sizeof administrative - 1) == 0 ? word + sizeof administrative - 1 : word;
+}
+
 static bool read_kind(struct bytes word, enum operation_kind *ret_kind)
 {
-    static const struct {
-        const char *word;
-        enum operation_kind kind;
-    } kinds[] = {{"acquire", OP_ACQUIRE},
-                 {"release", OP_RELEASE},
-                 {"renew", OP_RENEW},
-                 {"put", OP_SEMAPHORE_PUT},
-                 {"retire", OP_SEMAPHORE_RETIRE}};
-    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++)
-        if (bytes_equal(word, bytes_of(kinds[i].word))) {
-            *ret_kind = kinds[i].kind;
+    for (unsigned i = 0; i < OP_KIND_COUNT; i++)
+        if (bytes_equal(word, bytes_of(kind_word((enum operation_kind)i)))) {
+            *ret_kind = (enum operation_kind)i;
             return true;
         }
     return false;
@@ -158,14 +183,16 @@ bool step_parse(const char *text, struct step *ret_step)
     }
     if (!read_kind(word, &step.kind))
         return false;
-    bool administrative = step.kind == OP_SEMAPHORE_PUT || step.kind == OP_SEMAPHORE_RETIRE;
+    bool administrative = step_is_administrative(&step);
+    if (step.kind == OP_EXPIRE)
+        step.expire_as = END_EXPIRED;
     word = next_word(&text);
     int key = key_index(word);
     if (administrative ? !read_semaphore(word, &step.semaphore) : key < 0)
         return false;
     step.key = administrative ? 0 : (unsigned)key;
     for (word = next_word(&text); word.length; word = next_word(&text))
-        if (!(administrative ? read_change(word, &step.change) : read_word(word, &step)))
+        if (!(administrative ? read_change(word, &step) : read_word(word, &step)))
             return false;
     step_finish(&step);
     *ret_step = step;
@@ -210,23 +237,43 @@ static void print_change(const struct semaphore_change *change, struct buf *out)
 
 static void print_request_step(const struct step *step, struct buf *out)
 {
-    buf_printf(out, "%s%s %s", step->stale ? "~" : "", operation_kind_word(step->kind), key_name(step->key).data);
+    buf_printf(out, "%s%s %s", step->stale ? "~" : "", kind_word(step->kind), key_name(step->key).data);
     for (unsigned i = 0; i < step->want_count; i++)
         buf_printf(out, " %c:%lld", 'a' + (int)step->wants[i].semaphore, (long long)step->wants[i].count);
-    if (step->ttl.kind != TTL_ABSENT)
+    if (step->ttl.kind == TTL_OWNER)
+        buf_append_text(out, " ttl=owner");
+    else if (step->ttl.kind != TTL_ABSENT)
         print_ms("ttl", step->ttl.kind == TTL_DURATION ? step->ttl.ms : -1, out);
     if (step->owner)
         buf_printf(out, " owner=%u", step->owner);
+    buf_append_text(out, step->of_confirmed ? " confirmed" : "");
+    buf_append_text(out, step->expire_as == END_OWNER_DEAD ? " owner_dead" : "");
+    buf_append_text(out, step->walks_due ? " walks" : "");
+    if (step->due_cut)
+        buf_printf(out, " cut=%u", step->due_cut);
 }
 
 void step_print(const struct step *step, struct buf *out)
 {
-    if (step->kind != OP_SEMAPHORE_PUT && step->kind != OP_SEMAPHORE_RETIRE) {
+    if (!step_is_administrative(step)) {
         print_request_step(step, out);
-        return;
+    } else {
+        buf_printf(out, "%s %c", kind_word(step->kind), 'a' + (int)step->semaphore);
+        print_change(&step->change, out);
     }
-    buf_printf(out, "%s %c", step->kind == OP_SEMAPHORE_PUT ? "put" : "retire", 'a' + (int)step->semaphore);
-    print_change(&step->change, out);
+    if (step->reason)
+        buf_printf(out, " why=%u", step->reason);
+}
+
+static void print_moment(const struct moment *moment, struct buf *out)
+{
+    buf_printf(out, "   (at %lld us, tick %lld, offset %lld", (long long)(moment->now - MODEL_START),
+               (long long)(moment->clock.tick_at - MODEL_START), (long long)moment->clock.offset_us);
+    if (moment->epoch)
+        buf_printf(out, ", epoch %llu", (unsigned long long)moment->epoch);
+    if (moment->grants_from > model_time(moment))
+        buf_printf(out, ", grants in %lld us", (long long)(moment->grants_from - model_time(moment)));
+    buf_printf(out, ", owners %x of %x)", moment->owners_alive, moment->owners_known);
 }
 
 void script_print(const struct script *script, struct buf *out)
@@ -237,11 +284,10 @@ void script_print(const struct script *script, struct buf *out)
         step_print(step, out);
         if (step->stale)
             buf_printf(out, "   (locks %02x)", step->stale_locks);
+        if (step->more_locks)
+            buf_printf(out, "   (more locks %02x)", step->more_locks);
         if (step->moment.now && (i == 0 || memcmp(&step[-1].moment, &step->moment, sizeof step->moment) != 0))
-            buf_printf(out, "   (at %lld us, tick %lld, offset %lld, epoch %llu)",
-                       (long long)(step->moment.now - MODEL_START),
-                       (long long)(step->moment.clock.tick_at - MODEL_START), (long long)step->moment.clock.offset_us,
-                       (unsigned long long)step->moment.epoch);
+            print_moment(&step->moment, out);
         buf_append_char(out, '\n');
     }
 }
@@ -264,13 +310,31 @@ static void print_request(const struct model_request *request, struct buf *out)
     buf_printf(out, " %s", held ? "ACQUIRED" : end_reason_word(request->end_reason));
     for (unsigned i = 0; i < request->permit_count; i++)
         print_permit(&request->permits[i], out);
-    if (held)
+    if (held && request->ttl_ms == TTL_BY_OWNER)
+        buf_append_text(out, " ttl=owner");
+    else if (held)
         print_ms("ttl", request->ttl_ms, out);
-    print_ms("due", (request->due_at - MODEL_START) / US_PER_MS, out);
+    if (request->due_at == NEVER)
+        buf_append_text(out, " due=never");
+    else
+        print_ms("due", (request->due_at - MODEL_START) / US_PER_MS, out);
+    buf_append_text(out, request->confirmed_at != NEVER ? " confirmed" : "");
     if (request->renewals)
         buf_printf(out, " renewals=%u", request->renewals);
     if (request->replays)
         buf_printf(out, " replays=%u", request->replays);
+}
+
+void events_print(const struct verdict *verdict, struct buf *out)
+{
+    for (unsigned i = 0; i < verdict->event_count; i++) {
+        const struct model_event *event = &verdict->events[i];
+        buf_printf(out, " +%c %s", 'a' + (int)event->semaphore, event->what);
+        if (event->from[0] || event->to[0])
+            buf_printf(out, " %s>%s", event->from, event->to);
+        if (event->why.length)
+            buf_printf(out, " (%.*s)", (int)event->why.length, event->why.data);
+    }
 }
 
 void verdict_print(const struct verdict *verdict, struct buf *out)

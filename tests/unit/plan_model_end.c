@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How a permit ends other than by its release, as transcripts: expiry at need, stale holders, dead owners, confirmed
+ * sales, forced releases; and what an operator can do about new grants. plan_model_transcript.h explains the text.
+ */
+#include <criterion/criterion.h>
+
+#include "plan_model_transcript.h"
+
+TestSuite(plan_end, .init = transcript_init, .fini = transcript_release);
+
+#define SECONDS(at) (MODEL_START + (at)*US_PER_SECOND)
+
+static utc_us next_due_of_a(void)
+{
+    return transcript.run.rows.semaphores[0].next_due_at;
+}
+
+/* --- expiry at need --------------------------------------------------------------------------------------------- */
+
+Test(plan_end, newcomer_without_room_ends_who_is_due_and_nobody_before)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=10s", "ok created ACQUIRED a=1[1] ttl=10s due=10s", 0, 0},
+           {"acquire k2 a", "no_capacity a:1+1>1 -", 9, 0},
+           {"acquire k2 a", "ok created ACQUIRED a=2[1] ttl=600s due=610s", 10, 0},
+           {"release k1", "ok already_released expired a=1[1] due=604810s replays=1", 0, 0});
+}
+
+Test(plan_end, grace_is_waited_for)
+{
+    EXPECT({"put a capacity=1 grace=5s", "ok created capacity=1 in_use=0 config=1", 0, 0},
+           {"acquire k1 a ttl=10s", "ok created ACQUIRED a=1[1] ttl=10s due=15s", 0, 0},
+           {"acquire k2 a", "no_capacity a:1+1>1 -", 14, 0},
+           {"acquire k2 a", "ok created ACQUIRED a=2[1] ttl=600s due=620s", 15, 0});
+    struct request *first = &transcript.run.rows.requests[1];
+    first->state = REQUEST_ACQUIRED; /* as it was */
+    first->due_at = SECONDS(15);
+    cr_expect_eq(request_expires_at(first), SECONDS(10), "the client was told ttl alone");
+}
+
+Test(plan_end, longest_due_go_first_and_no_more_than_are_needed)
+{
+    EXPECT(PUT_A(4), {"acquire k1 a ttl=3s", "ok created ACQUIRED a=1[1] ttl=3s due=3s", 0, 0},
+           {"acquire k2 a ttl=1s", "ok created ACQUIRED a=2[2] ttl=1s due=1s", 0, 0},
+           {"acquire k3 a ttl=2s", "ok created ACQUIRED a=3[3] ttl=2s due=2s", 0, 0},
+           {"acquire k4 a:3", "ok created ACQUIRED a=4[2,3,4] ttl=600s due=610s", 10, 0},
+           {"expire k1; expire k2; expire k3", "ok expired a=1[1] due=604810s; ok; ok", 0, 0});
+}
+
+Test(plan_end, of_two_that_fell_due_together_the_first_granted_goes_first)
+{
+    EXPECT(PUT_A(2),
+           {"acquire k2 a ttl=1s; acquire k1 a ttl=1s",
+            "ok created ACQUIRED a=1[1] ttl=1s due=1s; ok created ACQUIRED a=2[2] ttl=1s due=1s", 0, 0},
+           {"acquire k3 a", "ok created ACQUIRED a=3[1] ttl=600s due=601s", 1, 0});
+}
+
+Test(plan_end, nobody_is_ended_for_what_does_not_fit_all_the_same)
+{
+    EXPECT(PUT_A(1), PUT_B(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 b", "ok created ACQUIRED b=1[1] ttl=600s due=600s", 0, 0},
+           {"acquire k3 a b", "no_capacity a:1+1>1 b:1+1>1 -", 5, 0},
+           {"renew k1", "ok ACQUIRED a=1[1] ttl=1s due=6s renewals=1", 0, 0});
+}
+
+Test(plan_end, room_that_was_there_ends_nobody)
+{
+    EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a", "ok created ACQUIRED a=2[2] ttl=600s due=605s", 5, 0},
+           {"renew k1", "ok ACQUIRED a=1[1] ttl=1s due=6s renewals=1", 0, 0});
+}
+
+Test(plan_end, due_holder_of_two_semaphores_is_put_back_with_both)
+{
+    EXPECT(PUT_A(1), PUT_B(1), {"acquire k1 a b ttl=1s", "ok created ACQUIRED a=1[1] b=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a", "put_back ok created ACQUIRED a=2[1] ttl=600s due=605s", 5, 0},
+           {"acquire k3 b", "ok created ACQUIRED b=2[1] ttl=600s due=605s", 0, 0},
+           {"release k1", "ok already_released expired a=1[1] b=1[1] due=604805s replays=1", 0, 0});
+}
+
+Test(plan_end, two_newcomers_want_one_half_each_of_a_due_holder)
+{
+    EXPECT(PUT_A(1), PUT_B(1), {"acquire k1 a b ttl=1s", "ok created ACQUIRED a=1[1] b=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a; acquire k3 b; acquire k4 b",
+            "ok created ACQUIRED a=2[1] ttl=600s due=605s; ok created ACQUIRED b=2[1] ttl=600s due=605s; "
+            "no_capacity b:1+1>1",
+            5, 0});
+}
+
+Test(plan_end, release_makes_room_before_a_due_holder_has_to)
+{
+    EXPECT(PUT_A(2),
+           {"acquire k1 a ttl=1s; acquire k2 a",
+            "ok created ACQUIRED a=1[1] ttl=1s due=1s; ok created ACQUIRED a=2[2] ttl=600s due=600s", 0, 0},
+           {"acquire k3 a; release k2", "ok created ACQUIRED a=3[2] ttl=600s due=605s; ok released a=2[2] due=604805s",
+            5, 0},
+           {"renew k1", "ok ACQUIRED a=1[1] ttl=1s due=6s renewals=1", 0, 0});
+}
+
+/* Found by the generated test, SEED=20264423: the one that was renewed was the only one that had been read. */
+Test(plan_end, due_holder_that_is_renewed_does_not_hide_the_next_one)
+{
+    EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a ttl=2s", "ok created ACQUIRED a=2[2] ttl=2s due=2s", 0, 0},
+           {"renew k1 ttl=60s; acquire k3 a",
+            "ok ACQUIRED a=1[1] ttl=60s due=65s renewals=1; ok created ACQUIRED a=3[2] ttl=600s due=605s", 5, 0});
+}
+
+Test(plan_end, due_holder_that_is_confirmed_does_not_hide_the_next_one)
+{
+    EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a ttl=2s", "ok created ACQUIRED a=2[2] ttl=2s due=2s", 0, 0},
+           {"confirm k1; acquire k3 a",
+            "ok ACQUIRED a=1[1] ttl=1s due=never confirmed; ok created ACQUIRED a=3[2] ttl=600s due=605s", 5, 0});
+}
+
+/* --- at the edge ------------------------------------------------------------------------------------------------ */
+
+Test(plan_end, renew_of_a_due_request_keeps_it_from_the_newcomer)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a; renew k1", "no_capacity a:1+1>1; ok ACQUIRED a=1[1] ttl=1s due=6s renewals=1", 5, 0});
+}
+
+Test(plan_end, renew_at_the_edge_never_revives)
+{
+    EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"expire k1; renew k1; confirm k1",
+            "ok expired a=1[1] due=604801s; ended expired a=1[1] due=604801s replays=1; "
+            "ended expired a=1[1] due=604801s replays=2",
+            1, 0},
+           {"acquire k2 a:2 ttl=1s", "ok created ACQUIRED a=2[1,2] ttl=1s due=2s", 0, 0},
+           {"acquire k3 a", "ok created ACQUIRED a=3[1] ttl=600s due=602s", 2, 0},
+           {"renew k2", "ended expired a=2[1,2] due=604802s replays=1", 0, 0},
+           {"confirm k2", "ended expired a=2[1,2] due=604802s replays=2", 0, 0});
+}
+
+Test(plan_end, confirm_of_a_due_request_keeps_it)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a; confirm k1", "no_capacity a:1+1>1; ok ACQUIRED a=1[1] ttl=1s due=never confirmed", 5, 0},
+           {"expire k1", "ok -", 0, 0}, {"acquire k2 a", "no_capacity a:1+1>1 -", 0, 0});
+}
+
+Test(plan_end, replay_of_a_due_request_ends_it)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k1 a:2", "key_reused -", 5, 0}, {"acquire k1 a ttl=1s", "ended expired a=1[1] due=604805s", 0, 0},
+           {"acquire k1 a ttl=1s", "ended expired a=1[1] due=604805s replays=1", 0, 0});
+}
+
+Test(plan_end, release_of_a_due_request_is_a_release)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"release k1", "ok released a=1[1] due=604805s", 5, 0});
+}
+
+Test(plan_end, expire_of_what_is_not_due_does_nothing)
+{
+    EXPECT(PUT_A(1), PUT_B(1), {"acquire k1 a b ttl=10s", "ok created ACQUIRED a=1[1] b=1[1] ttl=10s due=10s", 0, 0},
+           {"expire k1; expire k2", "ok; ok -", 9, 0}, {"~expire k1", "ok -", 0, 0},
+           {"~expire k1", "put_back ok expired a=1[1] b=1[1] due=604810s", 10, 0}, {"~expire k1", "ok -", 0, 0});
+}
+
+Test(plan_end, answer_about_a_forgotten_request_is_not_written)
+{
+    EXPECT(PUT_A(1),
+           {"acquire k1 a; release k1; release k2",
+            "ok created ACQUIRED a=1[1] ttl=600s due=600s; ok released a=1[1] due=604800s; ok never_held due=3600s", 0,
+            0},
+           {"release k1; renew k2",
+            "ok already_released released a=1[1] due=604800s replays=1; ended never_held due=3600s replays=1", 3599, 0},
+           {"acquire k2 a", "ended never_held due=3600s replays=1 -", 3600, 0},
+           {"release k1; force_release k1",
+            "ok already_released released a=1[1] due=604800s replays=1; "
+            "ok already_released released a=1[1] due=604800s replays=1 -",
+            604800, 0});
+}
+
+/* --- stale ------------------------------------------------------------------------------------------------------ */
+
+Test(plan_end, request_without_ttl_is_stale_after_max_hold)
+{
+    EXPECT({"put a capacity=1 max_hold=100s grace=5s", "ok created capacity=1 in_use=0 config=1", 0, 0},
+           {"acquire k1 a ttl=none", "ok created ACQUIRED a=1[1] ttl=none due=100s", 0, 0},
+           {"acquire k2 a ttl=none", "no_capacity a:1+1>1 -", 99, 0},
+           {"acquire k2 a ttl=none", "ok created ACQUIRED a=2[1] ttl=none due=200s", 100, 0},
+           {"release k1", "ok already_released stale a=1[1] due=604900s replays=1", 0, 0},
+           {"expire k2", "ok stale a=2[1] due=605000s", 200, 0});
+}
+
+Test(plan_end, renew_of_a_request_without_ttl_counts_max_hold_anew)
+{
+    EXPECT({"put a capacity=1 max_hold=100s", "ok created capacity=1 in_use=0 config=1", 0, 0},
+           {"acquire k1 a ttl=none", "ok created ACQUIRED a=1[1] ttl=none due=100s", 0, 0},
+           {"renew k1", "ok ACQUIRED a=1[1] ttl=none due=190s renewals=1", 90, 0},
+           {"acquire k2 a; expire k1", "no_capacity a:1+1>1; ok", 189, 0},
+           {"renew k1 ttl=none", "ok ACQUIRED a=1[1] ttl=none due=290s renewals=2", 190, 0});
+}
+
+/* --- confirmed -------------------------------------------------------------------------------------------------- */
+
+Test(plan_end, confirmed_request_is_neither_due_nor_dead_with_its_owner)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=1s owner=1", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"confirm k1", "ok ACQUIRED a=1[1] ttl=1s due=never confirmed", 5, 0},
+           {"expire k1; expire k1 owner_dead; acquire k2 a", "ok; ok; no_capacity a:1+1>1", 99999, 0},
+           {"acquire k1 a ttl=1s owner=1", "ok replayed ACQUIRED a=1[1] ttl=1s due=never confirmed replays=1", 0, 0});
+}
+
+Test(plan_end, confirm_twice_is_once_and_renew_changes_nothing_of_it)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=9s", "ok created ACQUIRED a=1[1] ttl=9s due=9s", 0, 0},
+           {"confirm k1; confirm k1",
+            "ok ACQUIRED a=1[1] ttl=9s due=never confirmed; ok ACQUIRED a=1[1] ttl=9s due=never confirmed replays=1", 0,
+            0},
+           {"renew k1 ttl=60s", "ok ACQUIRED a=1[1] ttl=9s due=never confirmed renewals=1 replays=1", 0, 0},
+           {"confirm k2", "unknown_request -", 0, 0});
+}
+
+Test(plan_end, confirmed_request_is_released_only_if_that_is_said)
+{
+    EXPECT(PUT_A(1),
+           {"acquire k1 a ttl=9s; confirm k1",
+            "ok created ACQUIRED a=1[1] ttl=9s due=9s; ok ACQUIRED a=1[1] ttl=9s due=never confirmed", 0, 0},
+           {"release k1", "confirmed ACQUIRED a=1[1] ttl=9s due=never confirmed replays=1", 0, 0},
+           {"release k1 confirmed", "ok released a=1[1] due=604800s confirmed replays=1", 0, 0},
+           {"release k1", "ok already_released released a=1[1] due=604800s confirmed replays=2", 0, 0});
+}
+
+/* --- forced ----------------------------------------------------------------------------------------------------- */
+
+Test(plan_end, forced_release_ends_a_confirmed_request_and_is_recorded_for_each_semaphore)
+{
+    transcript.shows_record = true;
+    EXPECT({"put a capacity=1", "ok created capacity=1 in_use=0 config=1 +a created >1", 0, 0},
+           {"put b capacity=1", "ok created capacity=1 in_use=0 config=1 +b created >1", 0, 0},
+           {"acquire k1 a b; confirm k1",
+            "ok created ACQUIRED a=1[1] b=1[1] ttl=600s due=600s; ok ACQUIRED a=1[1] b=1[1] ttl=600s due=never "
+            "confirmed",
+            0, 0},
+           {"~force_release k1 why=1; acquire k2 a",
+            "put_back ok forced a=1[1] b=1[1] due=604800s confirmed +a forced k1> (repair) +b forced k1> (repair); "
+            "no_capacity a:1+1>1 -",
+            0, 0},
+           {"acquire k2 a", "ok created ACQUIRED a=2[1] ttl=600s due=600s", 0, 0});
+}
+
+Test(plan_end, forced_release_twice_is_recorded_once)
+{
+    transcript.shows_record = true;
+    EXPECT({"put a capacity=1", "ok created capacity=1 in_use=0 config=1 +a created >1", 0, 0},
+           {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
+           {"force_release k1 why=2; force_release k1 why=2",
+            "ok forced a=1[1] due=604800s +a forced k1> (night); ok already_released forced a=1[1] due=604800s "
+            "replays=1",
+            0, 0},
+           {"force_release k2 why=2", "unknown_request -", 0, 0});
+}
+
+/* --- owners ----------------------------------------------------------------------------------------------------- */
+
+Test(plan_end, ttl_of_the_owner_needs_a_heartbeat)
+{
+    EXPECT(
+        PUT_A(3), {"acquire k1 a ttl=owner owner=1", "unknown_owner -", 0, 0},
+        {"alive=2; acquire k1 a ttl=owner owner=1; acquire k2 a ttl=owner owner=2",
+         "ok created ACQUIRED a=1[1] ttl=owner due=never; unknown_owner", 0, 0},
+        {"alive=0; acquire k1 a ttl=owner owner=1", "ok replayed ACQUIRED a=1[1] ttl=owner due=never replays=1", 0, 0},
+        {"acquire k3 a ttl=9s owner=1", "ok created ACQUIRED a=2[2] ttl=9s due=9s", 0, 0});
+}
+
+Test(plan_end, request_that_lives_by_the_heartbeat_ends_only_with_its_owner)
+{
+    EXPECT({"put a capacity=1 max_hold=1s", "ok created capacity=1 in_use=0 config=1", 0, 0},
+           {"alive=2; acquire k1 a ttl=owner owner=1", "ok created ACQUIRED a=1[1] ttl=owner due=never", 0, 0},
+           {"expire k1; acquire k2 a", "ok; no_capacity a:1+1>1 -", 99999, 0}, {"renew k1 ttl=9s", "invalid -", 0, 0},
+           {"renew k1 ttl=none", "invalid -", 0, 0},
+           {"renew k1", "ok ACQUIRED a=1[1] ttl=owner due=never renewals=1", 0, 0},
+           {"renew k1 ttl=owner", "ok ACQUIRED a=1[1] ttl=owner due=never renewals=2", 0, 0},
+           {"expire k1 owner_dead; acquire k2 a ttl=9s",
+            "ok owner_dead a=1[1] due=704799s renewals=2; ok created ACQUIRED a=2[1] ttl=9s due=100008s", 0, 0},
+           {"renew k2 ttl=owner", "invalid -", 0, 0});
+}
+
+Test(plan_end, request_with_a_ttl_ends_with_its_owner_before)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=600s owner=1", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
+           {"expire k1 owner_dead; renew k1",
+            "ok owner_dead a=1[1] due=604805s; ended owner_dead a=1[1] due=604805s replays=1", 5, 0});
+}
+
+/* --- no new grants ---------------------------------------------------------------------------------------------- */
+
+Test(plan_end, while_paused_nothing_is_granted_and_everything_else_goes_on)
+{
+    EXPECT(PUT_A(3), PUT_B(1),
+           {"acquire k1 a; acquire k2 a ttl=1s",
+            "ok created ACQUIRED a=1[1] ttl=600s due=600s; ok created ACQUIRED a=2[2] ttl=1s due=1s", 0, 0},
+           {"pause a why=1", "ok capacity=3 in_use=2 config=2", 0, 0}, {"acquire k3 a b", "paused -", 5, 0},
+           {"acquire k1 a", "ok replayed ACQUIRED a=1[1] ttl=600s due=600s replays=1", 0, 0},
+           {"renew k1", "ok ACQUIRED a=1[1] ttl=600s due=605s renewals=1 replays=1", 0, 0},
+           {"confirm k2; release k1",
+            "ok ACQUIRED a=2[2] ttl=1s due=never confirmed; ok released a=1[1] due=604805s renewals=1 replays=1", 0, 0},
+           {"resume a", "ok capacity=3 in_use=1 config=3", 0, 0},
+           {"acquire k3 a b", "ok created ACQUIRED a=3[1] b=1[1] ttl=600s due=605s", 0, 0});
+}
+
+Test(plan_end, pause_twice_is_recorded_once_unless_the_reason_is_another)
+{
+    transcript.shows_record = true;
+    EXPECT({"pause a why=1", "unknown_semaphore -", 0, 0},
+           {"put a capacity=1", "ok created capacity=1 in_use=0 config=1 +a created >1", 0, 0},
+           {"resume a why=2", "ok capacity=1 in_use=0 config=2", 0, 0},
+           {"pause a why=1", "ok capacity=1 in_use=0 config=3 +a paused (repair)", 0, 0},
+           {"pause a why=1", "ok capacity=1 in_use=0 config=4", 0, 0},
+           {"pause a why=2", "ok capacity=1 in_use=0 config=5 +a paused (night)", 0, 0},
+           {"resume a", "ok capacity=1 in_use=0 config=6 +a resumed", 0, 0},
+           {"resume a", "ok capacity=1 in_use=0 config=7", 0, 0},
+           {"retire a why=1", "ok capacity=1 in_use=0 config=8 +a retired (repair)", 0, 0},
+           {"resume a", "unknown_semaphore -", 0, 0});
+}
+
+Test(plan_end, revived_semaphore_is_not_paused)
+{
+    EXPECT(PUT_A(1), {"pause a why=1", "ok capacity=1 in_use=0 config=2", 0, 0},
+           {"retire a", "ok capacity=1 in_use=0 config=3", 0, 0},
+           {"put a capacity=1", "ok created capacity=1 in_use=0 config=4", 0, 0},
+           {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0});
+}
+
+Test(plan_end, each_setting_that_changes_is_recorded)
+{
+    transcript.shows_record = true;
+    EXPECT({"put a capacity=1 default_ttl=9s", "ok created capacity=1 in_use=0 config=1 +a created >1", 0, 0},
+           {"put a capacity=1 default_ttl=9s", "ok capacity=1 in_use=0 config=2", 0, 0},
+           {"put a capacity=2 max_ttl=60s fifo",
+            "ok capacity=2 in_use=0 config=3 +a capacity 1>2 +a max_ttl_ms none>60000 +a queue backfill>fifo", 0, 0},
+           {"put a default_ttl=8s grace=1s max_hold=7s",
+            "ok capacity=2 in_use=0 config=4 +a default_ttl_ms 9000>8000 +a grace_ms 0>1000 "
+            "+a max_hold_ms 86400000>7000",
+            0, 0},
+           {"put a default_ttl=61s", "invalid -", 0, 0}, {"put a if_match=3 capacity=5", "version_mismatch -", 0, 0},
+           {"retire a", "ok capacity=2 in_use=0 config=5 +a retired", 0, 0},
+           {"put a capacity=3", "ok created capacity=3 in_use=0 config=6 +a revived >3", 0, 0});
+}
+
+Test(plan_end, after_a_failover_newcomers_wait_and_holders_go_on)
+{
+    EXPECT(PUT_A(3),
+           {"acquire k1 a; acquire k2 a ttl=1s",
+            "ok created ACQUIRED a=1[1] ttl=600s due=600s; ok created ACQUIRED a=2[2] ttl=1s due=1s", 0, 0},
+           {"grants_from=10s; acquire k3 a", "busy -", 9, 2},
+           {"acquire k1 a; renew k1",
+            "ok replayed ACQUIRED a=1[1] ttl=600s due=600s replays=1; "
+            "ok ACQUIRED a=1[1] ttl=600s due=609s renewals=1 replays=1",
+            0, 0},
+           {"confirm k2; release k1",
+            "ok ACQUIRED a=2[2] ttl=1s due=never confirmed; ok released a=1[1] due=604809s renewals=1 replays=1", 0, 0},
+           {"acquire k3 a", "ok created ACQUIRED a=2048[1] ttl=600s due=610s", 10, 0});
+}
+
+/* --- next_due_at ------------------------------------------------------------------------------------------------ */
+
+Test(plan_end, bound_that_says_due_for_nothing_rises_once)
+{
+    EXPECT(PUT_A(2),
+           {"acquire k1 a ttl=5s; acquire k2 a ttl=100s",
+            "ok created ACQUIRED a=1[1] ttl=5s due=5s; ok created ACQUIRED a=2[2] ttl=100s due=100s", 0, 0},
+           {"release k1", "ok released a=1[1] due=604801s", 1, 0}, {"acquire k3 a:2", "no_capacity a:1+2>2", 10, 0},
+           {"acquire k3 a:2", "no_capacity a:1+2>2 -", 0, 0});
+    cr_expect_eq(next_due_of_a(), SECONDS(100));
+}
+
+Test(plan_end, bound_is_kept_while_nobody_looked)
+{
+    EXPECT(PUT_A(2),
+           {"acquire k1 a ttl=5s; acquire k2 a ttl=100s",
+            "ok created ACQUIRED a=1[1] ttl=5s due=5s; ok created ACQUIRED a=2[2] ttl=100s due=100s", 0, 0},
+           {"renew k1 ttl=60s", "ok ACQUIRED a=1[1] ttl=60s due=61s renewals=1", 1, 0},
+           {"release k2; acquire k4 a ttl=90s",
+            "ok released a=2[2] due=604801s; ok created ACQUIRED a=3[2] ttl=90s due=91s", 0, 0});
+    cr_expect_eq(next_due_of_a(), SECONDS(5));
+}
+
+Test(plan_end, bound_stays_at_the_first_due_holder_that_was_not_read)
+{
+    EXPECT(PUT_A(3), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a ttl=2s", "ok created ACQUIRED a=2[2] ttl=2s due=2s", 0, 0},
+           {"acquire k3 a ttl=30s", "ok created ACQUIRED a=3[3] ttl=30s due=30s", 0, 0},
+           {"acquire k4 a", "ok created ACQUIRED a=4[1] ttl=600s due=610s", 10, 0});
+    cr_expect_eq(next_due_of_a(), SECONDS(2));
+}
+
+Test(plan_end, bound_after_all_due_holders_is_the_next_deadline)
+{
+    EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a ttl=30s", "ok created ACQUIRED a=2[2] ttl=30s due=30s", 0, 0},
+           {"acquire k3 a ttl=9s", "ok created ACQUIRED a=3[1] ttl=9s due=19s", 10, 0});
+    cr_expect_eq(next_due_of_a(), SECONDS(19));
+}
+
+Test(plan_end, walk_of_what_is_due_says_nothing_of_later)
+{
+    EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a ttl=30s", "ok created ACQUIRED a=2[2] ttl=30s due=30s", 0, 0},
+           {"acquire k3 a ttl=9s walks", "ok created ACQUIRED a=3[1] ttl=9s due=19s", 10, 0});
+    cr_expect_eq(next_due_of_a(), SECONDS(10) + 1);
+}
+
+Test(plan_end, read_that_was_cut_off_refuses_and_leaves_the_bound)
+{
+    EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 a ttl=2s", "ok created ACQUIRED a=2[2] ttl=2s due=2s", 0, 0},
+           {"acquire k3 a:2 cut=1", "no_capacity a:2+2>2 -", 10, 0},
+           {"acquire k3 a:2", "ok created ACQUIRED a=3[1,2] ttl=600s due=610s", 0, 0});
+}
