@@ -138,6 +138,10 @@ run_suite() {
     local log=$logs/$name.log started=$SECONDS status=0 note=''
     LC_ALL=C timeout -k 10 "$seconds" "${command[@]}" >"$log" 2>&1 </dev/null || status=$?
     count "$how" "$log" "$status"
+    if grep -aqE 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ' "$log"; then
+        bad=$((bad + 1)) # Criterion passes a test whose process ends with a leak
+        note=', a sanitizer reports'
+    fi
     case "$status" in
     124 | 137) note=", not done after $seconds s" ;;
     126 | 127) note=", could not be run" ;;
