@@ -136,3 +136,44 @@ bool clock_parse_sql(struct bytes text, utc_us *ret_time)
     *ret_time = (days * 86400 + seconds) * US_PER_SECOND + fraction;
     return true;
 }
+
+/* "Z" or "+01:00", in microseconds east of UTC. */
+static bool take_offset(struct bytes text, int64_t *ret_offset)
+{
+    bool ok = true;
+    if (text.length == 1 && (text.data[0] == 'Z' || text.data[0] == 'z')) {
+        *ret_offset = 0;
+        return true;
+    }
+    if (text.length != 6 || (text.data[0] != '+' && text.data[0] != '-') || text.data[3] != ':')
+        return false;
+    int64_t hours = take_digits(text, 1, 2, &ok);
+    int64_t minutes = take_digits(text, 4, 2, &ok);
+    int64_t offset = (hours * 60 + minutes) * 60 * US_PER_SECOND;
+    *ret_offset = text.data[0] == '-' ? -offset : offset;
+    return ok && hours < 24 && minutes < 60;
+}
+
+/* What comes back as it was written is a date and a time of day that exist. */
+bool clock_parse_rfc3339(struct bytes text, utc_us *ret_time)
+{
+    enum { SECONDS_END = 19, LONGEST = 32 };
+    char plain[LONGEST], again[SQL_TIME_SIZE];
+    size_t end = text.length > SECONDS_END ? SECONDS_END : text.length;
+    while (end < text.length && (text.data[end] == '.' || (text.data[end] >= '0' && text.data[end] <= '9')))
+        end++;
+    if (end < SECONDS_END || end > LONGEST || (text.data[10] != 'T' && text.data[10] != 't'))
+        return false;
+    memcpy(plain, text.data, end);
+    plain[10] = ' ';
+    utc_us time;
+    int64_t offset;
+    if (!clock_parse_sql((struct bytes){plain, end}, &time) ||
+        !take_offset((struct bytes){text.data + end, text.length - end}, &offset) || time < 0)
+        return false;
+    clock_format_sql(time, again);
+    if (memcmp(again, plain, SECONDS_END) != 0)
+        return false;
+    *ret_time = time - offset;
+    return true;
+}

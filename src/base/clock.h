@@ -17,4 +17,6 @@ size_t clock_format_rfc3339(utc_us time, char text[RFC3339_SIZE]);
 size_t clock_format_sql(utc_us time, char text[SQL_TIME_SIZE]);
 /* Reads "2026-11-21 09:14:31", with or without a fraction of up to six digits. False: not such a text. */
 bool clock_parse_sql(struct bytes text, utc_us *ret_time) MUST_CHECK;
+/* Reads "2026-11-21T02:14:00Z", a fraction of up to six digits and an offset such as +01:00 allowed. False: not so. */
+bool clock_parse_rfc3339(struct bytes text, utc_us *ret_time) MUST_CHECK;
 #endif
