@@ -126,7 +126,7 @@ struct outcome {
     const struct semaphore *semaphore; /* PUT: as it is now */
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */
     size_t shortage_count;
-    const char *detail;    /* a sentence for a person, constant text; NULL: the status's title */
+    const char *detail;    /* a sentence for a person; NULL: the status's title */
     const uint64_t *needs; /* put_back: ids of semaphores to lock, ascending */
     size_t need_count;
 };

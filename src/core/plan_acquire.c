@@ -23,13 +23,38 @@ struct request *request_new(struct planner *planner, const struct operation *ope
     return request->external_id.data && request->owner.data && request->principal.data ? request : NULL;
 }
 
+/* What the key stands for, for whoever used it again: the semaphores that are locked here are named. */
+static const char *reused_sentence(struct planner *planner, const struct request *request)
+{
+    enum { NAMED_MAX = 3 };
+    const char *text = "the key stands for another request:";
+    size_t named = 0;
+    for (size_t i = 0; text && i < request->permit_count && named < NAMED_MAX; i++) {
+        const struct permit *permit = &request->permits[i];
+        const struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
+        if (!image)
+            continue;
+        struct bytes name = image->semaphore->name;
+        text = planner_sentence(planner, "%s%s %lld of %.*s", text, named++ ? "," : "", (long long)permit->count,
+                                (int)name.length, name.data);
+    }
+    if (text && named < request->permit_count)
+        text = planner_sentence(planner, "%s%s units of %zu other semaphores", text, named ? ", and" : "",
+                                request->permit_count - named);
+    if (text && request->owner.length)
+        text = planner_sentence(planner, "%s, owner %.*s", text, (int)request->owner.length, request->owner.data);
+    if (text && request->ttl_ms > 0)
+        text = planner_sentence(planner, "%s, ttl %lld ms", text, (long long)request->ttl_ms);
+    return text;
+}
+
 /* The key has a row: the same request again, another one under its key, one that has ended, or one that is due. */
 static enum permit_status plan_replay(struct planner *planner, struct outcome *outcome, struct key *key,
                                       const struct operation *operation)
 {
     const struct request *request = key->request;
     if (request->has_digest && memcmp(request->digest, operation->digest, DIGEST_SIZE) != 0) {
-        outcome_refuse(outcome, PERMIT_KEY_REUSED, NULL);
+        outcome_refuse(outcome, PERMIT_KEY_REUSED, reused_sentence(planner, request));
         return PERMIT_OK;
     }
     if (!planner_holds_all(planner, request))
@@ -47,20 +72,23 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
 }
 
 /* A reason why this can never be granted as it is asked, whatever is free. */
-static enum permit_status want_refusal(const struct want *want, const struct semaphore_image *image,
-                                       const char **ret_detail)
+static enum permit_status want_refusal(struct planner *planner, const struct want *want,
+                                       const struct semaphore_image *image, const char **ret_detail)
 {
     *ret_detail = NULL;
     if (!image || !bytes_equal(image->semaphore->name, want->semaphore) || image->semaphore->retired_at != NEVER)
         return PERMIT_UNKNOWN_SEMAPHORE;
     const struct semaphore *semaphore = image->semaphore;
     if (semaphore->kind == KIND_SLOTTED && want->count > SLOTS_MAX_COUNT) {
-        *ret_detail = "count is at most 1000 for a slotted semaphore";
+        *ret_detail = planner_sentence(planner, "%.*s: %lld asked; count is at most %d for a slotted semaphore",
+                                       (int)want->semaphore.length, want->semaphore.data, (long long)want->count,
+                                       SLOTS_MAX_COUNT);
         return PERMIT_INVALID;
     }
     /* Capacity 0 is closed, which may end: no_capacity. */
     if (semaphore->capacity > 0 && want->count > semaphore->capacity) {
-        *ret_detail = "count is more than the capacity";
+        *ret_detail = planner_sentence(planner, "%.*s: %lld asked, its capacity is %lld", (int)want->semaphore.length,
+                                       want->semaphore.data, (long long)want->count, (long long)semaphore->capacity);
         return PERMIT_NEVER_SATISFIABLE;
     }
     return PERMIT_OK;
@@ -78,20 +106,25 @@ static bool owner_is_alive(const struct planner *planner, struct bytes owner)
 static enum permit_status check_wants(struct planner *planner, const struct operation *operation,
                                       struct hold_limits *limits, const char **ret_detail)
 {
-    bool paused = false;
+    const struct semaphore *paused = NULL;
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
         const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-        enum permit_status status = want_refusal(want, image, ret_detail);
+        enum permit_status status = want_refusal(planner, want, image, ret_detail);
         if (status != PERMIT_OK)
             return status;
         limits_add(limits, image->semaphore);
-        paused |= image->semaphore->paused_reason.data != NULL;
+        if (!paused && image->semaphore->paused_reason.data)
+            paused = image->semaphore;
     }
     *ret_detail = ttl_refusal(operation->ttl, limits);
     if (*ret_detail)
         return PERMIT_INVALID;
-    return paused ? PERMIT_PAUSED : PERMIT_OK;
+    if (!paused)
+        return PERMIT_OK;
+    *ret_detail = planner_sentence(planner, "%.*s is paused: %.*s", (int)paused->name.length, paused->name.data,
+                                   (int)paused->paused_reason.length, paused->paused_reason.data);
+    return PERMIT_PAUSED;
 }
 
 /* --- room ---------------------------------------------------------------------------------------------------- */

@@ -2,6 +2,8 @@
 /* Images of locked rows, the pools of free slots, and the ways an outcome ends. */
 #include "core/planner.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* --- locked semaphores --------------------------------------------------------------------------------------- */
@@ -119,6 +121,20 @@ bool planner_take_slots(struct planner *planner, struct semaphore_image *image, 
 }
 
 /* --- outcomes ------------------------------------------------------------------------------------------------ */
+
+const char *planner_sentence(struct planner *planner, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *sentence = length < 0 ? NULL : arena_alloc(planner->arena, (size_t)length + 1);
+    va_start(arguments, format);
+    if (sentence)
+        vsnprintf(sentence, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    return sentence;
+}
 
 void outcome_refuse(struct outcome *outcome, enum permit_status status, const char *detail)
 {

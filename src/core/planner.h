@@ -71,7 +71,9 @@ void planner_free_slots(struct planner *planner, struct semaphore_image *image, 
 /* Gives the lowest free slots to a permit; the caller has seen that there are enough. False: no memory. */
 bool planner_take_slots(struct planner *planner, struct semaphore_image *image, struct permit *permit) MUST_CHECK;
 
-/* `detail` is constant text, or NULL for the status's title. */
+/* A sentence for a refusal, in the arena; NULL, which means the status's title, if there is no memory. */
+const char *planner_sentence(struct planner *planner, const char *format, ...) PRINTF_LIKE(2, 3);
+/* `detail` lives as long as the plan; NULL: the status's title. */
 void outcome_refuse(struct outcome *outcome, enum permit_status status, const char *detail);
 /* The answer asserts this row, as it is now. */
 enum permit_status outcome_assert(struct planner *planner, struct outcome *outcome,
