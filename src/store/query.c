@@ -4,24 +4,17 @@
  * which ones, and then all of them). The index that a statement walks is named in it or is the primary key; tests/store
  * asks EXPLAIN. Values are integers and x'..' literals.
  */
-#include "store/query.h"
-
 #include <stdlib.h>
 
-#include "store/rows.h"
+#include "store/query_packet.h"
 
-enum {
-    SQL_MAX = 1 << 20,
-    PREFIX_MAX = 255, /* bytes of a name */
-};
-
-#define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
+enum { PREFIX_MAX = 255 }; /* bytes of a name */
 
 #define ALL_OF_SEMAPHORE "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR " FROM semaphore s FORCE INDEX (semaphore_name) "
 
 /* --- running and reading --- */
 
-static enum permit_status query_send(struct session *session, struct buf *sql)
+enum permit_status query_packet_send(struct session *session, struct buf *sql)
 {
     return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
 }
@@ -40,23 +33,20 @@ static enum permit_status query_take_time(struct session *session, struct query_
     return PERMIT_OK;
 }
 
-/* The statement after the rows. */
-static enum permit_status query_read_time(struct session *session, struct query_time *ret_time)
+enum permit_status query_packet_time(struct session *session, struct query_time *ret_time)
 {
     enum permit_status status = session_next(session);
     return status == PERMIT_OK ? query_take_time(session, ret_time) : status;
 }
 
-/* Ends the packet and the text; the first failure counts. */
-static enum permit_status query_end(struct session *session, struct buf *sql, enum permit_status status)
+enum permit_status query_packet_end(struct session *session, struct buf *sql, enum permit_status status)
 {
     enum permit_status finished = session_finish(session);
     buf_release(sql);
     return status != PERMIT_OK ? status : finished;
 }
 
-/* How many rows the current statement has returned. */
-static size_t row_count(const struct session *session)
+size_t query_packet_rows(const struct session *session)
 {
     return (size_t)session_affected(session);
 }
@@ -72,7 +62,7 @@ static void read_semaphore_row(struct row_reader *reader, struct semaphore_row *
 static enum permit_status read_semaphore_rows(struct session *session, struct arena *arena,
                                               struct semaphore_row **ret_rows, size_t *ret_count)
 {
-    size_t count = row_count(session);
+    size_t count = query_packet_rows(session);
     struct semaphore_row *rows = arena_array(arena, count, sizeof *rows);
     struct row_reader reader = {.arena = arena, .broken = count && !rows};
     for (size_t i = 0; i < count && row_step(&reader, session); i++)
@@ -88,12 +78,12 @@ static enum permit_status run_semaphores(struct session *session, struct buf *sq
                                          struct semaphore_row **ret_rows, size_t *ret_count,
                                          struct query_time *ret_time)
 {
-    enum permit_status status = query_send(session, sql);
+    enum permit_status status = query_packet_send(session, sql);
     if (status == PERMIT_OK)
         status = read_semaphore_rows(session, arena, ret_rows, ret_count);
     if (status == PERMIT_OK)
-        status = query_read_time(session, ret_time);
-    return query_end(session, sql, status);
+        status = query_packet_time(session, ret_time);
+    return query_packet_end(session, sql, status);
 }
 
 enum permit_status query_semaphore(struct session *session, struct bytes name, struct arena *arena,
@@ -102,7 +92,7 @@ enum permit_status query_semaphore(struct session *session, struct bytes name, s
     struct buf sql;
     struct semaphore_row *rows = NULL;
     size_t count = 0;
-    buf_init(&sql, SQL_MAX);
+    buf_init(&sql, QUERY_SQL_MAX);
     buf_append_text(&sql, ALL_OF_SEMAPHORE "WHERE s.name=");
     sql_bytes(&sql, name);
     buf_append_text(&sql, ";" SQL_CLOCK);
@@ -140,7 +130,7 @@ enum permit_status query_semaphores(struct session *session, struct bytes prefix
                                     struct query_time *ret_time)
 {
     struct buf sql;
-    buf_init(&sql, SQL_MAX);
+    buf_init(&sql, QUERY_SQL_MAX);
     buf_append_text(&sql, ALL_OF_SEMAPHORE "WHERE s.name>");
     sql_bytes(&sql, after);
     sql_prefix(&sql, prefix);
@@ -155,7 +145,7 @@ enum permit_status query_semaphores(struct session *session, struct bytes prefix
 static enum permit_status read_holders(struct session *session, struct arena *arena, struct holder_row **ret_rows,
                                        size_t *ret_count)
 {
-    size_t count = row_count(session);
+    size_t count = query_packet_rows(session);
     struct holder_row *rows = arena_array(arena, count, sizeof *rows);
     struct row_reader reader = {.arena = arena, .broken = count && !rows};
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
@@ -173,6 +163,12 @@ static enum permit_status read_holders(struct session *session, struct arena *ar
 static void sql_semaphore_id(struct buf *sql, struct bytes name)
 {
     buf_append_text(sql, "SELECT id FROM semaphore FORCE INDEX (semaphore_name) WHERE retired_at IS NULL AND name=");
+    sql_bytes(sql, name);
+}
+
+void query_any_semaphore_sql(struct buf *sql, struct bytes name)
+{
+    buf_append_text(sql, "SELECT id FROM semaphore FORCE INDEX (semaphore_name) WHERE name=");
     sql_bytes(sql, name);
 }
 
@@ -197,18 +193,18 @@ enum permit_status query_holders(struct session *session, struct bytes semaphore
     struct buf sql;
     struct holder_row *rows = NULL;
     size_t count = 0;
-    buf_init(&sql, SQL_MAX);
+    buf_init(&sql, QUERY_SQL_MAX);
     holders_sql(&sql, semaphore, after, limit);
-    enum permit_status status = query_send(session, &sql);
-    if (status == PERMIT_OK && row_count(session) == 0)
+    enum permit_status status = query_packet_send(session, &sql);
+    if (status == PERMIT_OK && query_packet_rows(session) == 0)
         status = PERMIT_UNKNOWN_SEMAPHORE;
     if (status == PERMIT_OK)
         status = session_next(session);
     if (status == PERMIT_OK)
         status = read_holders(session, arena, &rows, &count);
     if (status == PERMIT_OK)
-        status = query_read_time(session, ret_time);
-    status = query_end(session, &sql, status);
+        status = query_packet_time(session, ret_time);
+    status = query_packet_end(session, &sql, status);
     if (status != PERMIT_OK)
         return status;
     *ret_rows = rows;
@@ -263,7 +259,7 @@ static void request_list_add_row(struct request_list *list, struct row_reader *r
 static enum permit_status read_requests(struct session *session, struct arena *arena, struct request_list *ret_list)
 {
     struct row_reader reader = {.arena = arena};
-    if (!request_list_init(ret_list, row_count(session), arena))
+    if (!request_list_init(ret_list, query_packet_rows(session), arena))
         return PERMIT_NO_MEMORY;
     while (row_step(&reader, session))
         request_list_add_row(ret_list, &reader);
@@ -273,12 +269,12 @@ static enum permit_status read_requests(struct session *session, struct arena *a
 static enum permit_status run_requests(struct session *session, struct buf *sql, struct arena *arena,
                                        struct request_list *ret_list, struct query_time *ret_time)
 {
-    enum permit_status status = query_send(session, sql);
+    enum permit_status status = query_packet_send(session, sql);
     if (status == PERMIT_OK)
         status = read_requests(session, arena, ret_list);
     if (status == PERMIT_OK)
-        status = query_read_time(session, ret_time);
-    return query_end(session, sql, status);
+        status = query_packet_time(session, ret_time);
+    return query_packet_end(session, sql, status);
 }
 
 enum permit_status query_request(struct session *session, struct bytes external_id, struct arena *arena,
@@ -286,7 +282,7 @@ enum permit_status query_request(struct session *session, struct bytes external_
 {
     struct buf sql;
     struct request_list list;
-    buf_init(&sql, SQL_MAX);
+    buf_init(&sql, QUERY_SQL_MAX);
     buf_printf(&sql, ALL_OF_REQUEST "r.external_id=", "FORCE INDEX (permit_request_external_id)");
     sql_bytes(&sql, external_id);
     buf_append_text(&sql, " ORDER BY s.name;" SQL_CLOCK);
@@ -369,12 +365,12 @@ static enum permit_status query_semaphore_id(struct session *session, struct byt
 {
     struct buf sql;
     struct session_row row;
-    buf_init(&sql, SQL_MAX);
-    sql_semaphore_id(&sql, name);
-    enum permit_status status = query_send(session, &sql);
+    buf_init(&sql, QUERY_SQL_MAX);
+    query_any_semaphore_sql(&sql, name);
+    enum permit_status status = query_packet_send(session, &sql);
     if (status == PERMIT_OK)
         *ret_id = session_row(session, &row) ? column_u64(row.columns[0]) : 0;
-    return query_end(session, &sql, status);
+    return query_packet_end(session, &sql, status);
 }
 
 /* The ids that the filter lets through, ascending. */
@@ -389,11 +385,11 @@ static enum permit_status query_ids(struct session *session, const struct reques
         status = query_semaphore_id(session, filter->semaphore, &semaphore_id);
     if (status != PERMIT_OK || (filter->semaphore.data && semaphore_id == 0))
         return status;
-    buf_init(&sql, SQL_MAX);
+    buf_init(&sql, QUERY_SQL_MAX);
     filter_sql(&sql, filter, semaphore_id);
-    status = query_send(session, &sql);
+    status = query_packet_send(session, &sql);
     if (status == PERMIT_OK) {
-        size_t count = row_count(session);
+        size_t count = query_packet_rows(session);
         uint64_t *ids = arena_array(arena, count, sizeof *ids);
         for (size_t i = 0; ids && i < count && session_row(session, &row); i++)
             ids[i] = column_u64(row.columns[0]);
@@ -401,32 +397,39 @@ static enum permit_status query_ids(struct session *session, const struct reques
         *ret_count = count;
         status = count == 0 || ids ? PERMIT_OK : PERMIT_NO_MEMORY;
     }
-    return query_end(session, &sql, status);
+    return query_packet_end(session, &sql, status);
 }
 
-enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
-                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  struct query_time *ret_time)
+enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
+                                        struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                        struct query_time *ret_time)
 {
     struct buf sql;
     struct request_list list;
-    uint64_t *ids = NULL;
-    size_t count = 0;
-    enum permit_status status = query_ids(session, filter, arena, &ids, &count);
-    if (status != PERMIT_OK)
-        return status;
-    buf_init(&sql, SQL_MAX);
+    buf_init(&sql, QUERY_SQL_MAX);
     buf_printf(&sql, ALL_OF_REQUEST "r.id IN (0", "FORCE INDEX (PRIMARY)");
     for (size_t i = 0; i < count; i++)
         buf_printf(&sql, ",%llu", (unsigned long long)ids[i]);
     buf_append_text(&sql, ") ORDER BY r.id,s.name;" SQL_CLOCK);
-    status = run_requests(session, &sql, arena, &list, ret_time);
+    enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
     if (status != PERMIT_OK)
         return status;
     *ret_requests = list.requests;
     *ret_names = list.names;
     *ret_count = list.count;
     return PERMIT_OK;
+}
+
+enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
+                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                  struct query_time *ret_time)
+{
+    uint64_t *ids = NULL;
+    size_t count = 0;
+    enum permit_status status = query_ids(session, filter, arena, &ids, &count);
+    if (status != PERMIT_OK)
+        return status;
+    return query_requests_by_id(session, ids, count, arena, ret_requests, ret_names, ret_count, ret_time);
 }
 
 /* --- fence --- */
@@ -492,12 +495,12 @@ enum permit_status query_fence(struct session *session, struct bytes semaphore, 
                                struct fence_row *ret_row)
 {
     struct buf sql;
-    buf_init(&sql, SQL_MAX);
+    buf_init(&sql, QUERY_SQL_MAX);
     fence_sql(&sql, semaphore, token, slot);
-    enum permit_status status = query_send(session, &sql);
+    enum permit_status status = query_packet_send(session, &sql);
     if (status == PERMIT_OK && !fence_read_row(session, slot, ret_row))
         status = PERMIT_UNKNOWN_SEMAPHORE;
-    return query_end(session, &sql, status);
+    return query_packet_end(session, &sql, status);
 }
 
 /* --- the clock --- */

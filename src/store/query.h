@@ -53,7 +53,7 @@ enum permit_status query_request(struct session *session, struct bytes external_
 
 struct request_filter {
     struct bytes owner;     /* data NULL: any */
-    struct bytes semaphore; /* data NULL: any */
+    struct bytes semaphore; /* data NULL: any; also a retired one */
     int state;              /* 0: any; else enum request_state */
     uint64_t after;         /* request id: only larger ones */
     unsigned limit;

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/history.h"
+
+#include <stdlib.h>
+
+#include "store/query_packet.h"
+
+/* --- who held it when ----------------------------------------------------------------------------------------------
+ */
+
+/*
+ * Tokens rise with the time of their grant, but for SERVED_TIME_LEAP_US: by so much served time may step back at a
+ * failover. So a search over the primary key finds where the grants after a moment begin: at most 64 look-ups of one
+ * permit. From there the walk goes back, at most HISTORY_WALK_MAX permits, and looks at the end of each: a holder of
+ * long ago may be anywhere.
+ */
+struct walk {
+    struct session *session;
+    const struct held_filter *filter;
+    uint64_t semaphore_id;
+    utc_us at; /* served time */
+};
+
+struct walk_found {
+    uint64_t *ids; /* of requests */
+    size_t count;
+    uint64_t next; /* 0: the walk has come to the first permit */
+};
+
+/* The semaphore, its next token, and the clock. No such name: *ret_semaphore_id is 0. */
+static enum permit_status read_start(struct session *session, struct bytes name, uint64_t *ret_semaphore_id,
+                                     uint64_t *ret_next_token, struct query_time *ret_time)
+{
+    struct buf sql;
+    struct session_row row;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_append_text(&sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (semaphore_name) WHERE name=");
+    sql_bytes(&sql, name);
+    buf_append_text(&sql, ";" SQL_CLOCK);
+    enum permit_status status = query_packet_send(session, &sql);
+    bool found = status == PERMIT_OK && session_row(session, &row);
+    *ret_semaphore_id = found ? column_u64(row.columns[0]) : 0;
+    *ret_next_token = found ? column_u64(row.columns[1]) : 0;
+    if (status == PERMIT_OK)
+        status = query_packet_time(session, ret_time);
+    return query_packet_end(session, &sql, status);
+}
+
+/* The last permit up to a token: its token (0: there is none), and whether it was granted after `at`. */
+static enum permit_status probe(const struct walk *walk, uint64_t token, uint64_t *ret_token, bool *ret_later)
+{
+    struct buf sql;
+    struct session_row row;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_append_text(&sql, "SELECT p.id,r.acquired_at>");
+    sql_time(&sql, walk->at + 2 * SERVED_TIME_LEAP_US);
+    buf_append_text(&sql, " FROM permit p FORCE INDEX (PRIMARY) LEFT JOIN permit_request r FORCE INDEX (PRIMARY)"
+                          " ON r.id=p.permit_request_id WHERE p.semaphore_id=");
+    buf_append_u64(&sql, walk->semaphore_id);
+    buf_append_text(&sql, " AND p.id<=");
+    buf_append_u64(&sql, token);
+    buf_append_text(&sql, " ORDER BY p.id DESC LIMIT 1");
+    enum permit_status status = query_packet_send(walk->session, &sql);
+    bool found = status == PERMIT_OK && session_row(walk->session, &row);
+    *ret_token = found ? column_u64(row.columns[0]) : 0;
+    *ret_later = found && column_u64(row.columns[1]) != 0;
+    return query_packet_end(walk->session, &sql, status);
+}
+
+/* A token from which on everything was granted after `at`. Looked for below `end`. */
+static enum permit_status find_end(const struct walk *walk, uint64_t end, uint64_t *ret_end)
+{
+    uint64_t low = 0; /* not after `at` */
+    while (end - low > 1) {
+        uint64_t middle = low + (end - low) / 2;
+        uint64_t token;
+        bool later;
+        enum permit_status status = probe(walk, middle, &token, &later);
+        if (status != PERMIT_OK)
+            return status;
+        if (later)
+            end = token;
+        else
+            low = middle;
+    }
+    *ret_end = end;
+    return PERMIT_OK;
+}
+
+/* The token at which a walk back from `end` is cut off; 0: it is not. */
+static enum permit_status find_cut(const struct walk *walk, uint64_t end, uint64_t *ret_cut)
+{
+    struct buf sql;
+    struct session_row row;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_printf(&sql,
+               "SELECT id FROM permit FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id<%llu"
+               " ORDER BY id DESC LIMIT 1 OFFSET %u",
+               (unsigned long long)walk->semaphore_id, (unsigned long long)end, HISTORY_WALK_MAX - 1);
+    enum permit_status status = query_packet_send(walk->session, &sql);
+    bool found = status == PERMIT_OK && session_row(walk->session, &row);
+    *ret_cut = found ? column_u64(row.columns[0]) : 0;
+    return query_packet_end(walk->session, &sql, status);
+}
+
+/* Along the primary key, from the last permit below `end` to that at the cut. */
+static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct buf *sql)
+{
+    const struct held_filter *filter = walk->filter;
+    buf_printf(sql,
+               "SELECT STRAIGHT_JOIN p.id,p.permit_request_id FROM permit p FORCE INDEX (PRIMARY)"
+               " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+               " WHERE p.semaphore_id=%llu AND p.id>=%llu AND p.id<%llu AND r.acquired_at<=",
+               (unsigned long long)walk->semaphore_id, (unsigned long long)cut, (unsigned long long)end);
+    sql_time(sql, walk->at);
+    buf_append_text(sql, " AND r.ended_at>");
+    sql_time(sql, walk->at);
+    if (filter->owner.data) {
+        buf_append_text(sql, " AND r.owner=");
+        sql_bytes(sql, filter->owner);
+    }
+    buf_printf(sql, " ORDER BY p.id DESC LIMIT %u", filter->limit + 1);
+}
+
+/* found->next is that of the cut, unless the page is full before. */
+static enum permit_status read_found(const struct walk *walk, struct arena *arena, struct walk_found *found)
+{
+    struct session_row row;
+    size_t rows = query_packet_rows(walk->session);
+    found->ids = arena_array(arena, rows, sizeof *found->ids);
+    if (rows && !found->ids)
+        return PERMIT_NO_MEMORY;
+    uint64_t last = 0;
+    while (found->count < walk->filter->limit && session_row(walk->session, &row)) {
+        last = column_u64(row.columns[0]);
+        found->ids[found->count++] = column_u64(row.columns[1]);
+    }
+    if (rows > walk->filter->limit)
+        found->next = last;
+    return PERMIT_OK;
+}
+
+static enum permit_status walk_back(const struct walk *walk, uint64_t end, struct arena *arena,
+                                    struct walk_found *ret_found)
+{
+    struct buf sql;
+    struct walk_found found = {.count = 0};
+    enum permit_status status = find_cut(walk, end, &found.next);
+    if (status != PERMIT_OK)
+        return status;
+    buf_init(&sql, QUERY_SQL_MAX);
+    walk_sql(walk, found.next, end, &sql);
+    status = query_packet_send(walk->session, &sql);
+    if (status == PERMIT_OK)
+        status = read_found(walk, arena, &found);
+    *ret_found = found;
+    return query_packet_end(walk->session, &sql, status);
+}
+
+/* What was loaded in order of id, in that of the walk. */
+static enum permit_status order_as_found(const struct walk_found *found, struct arena *arena, struct request **requests,
+                                         struct bytes ***names, size_t *count)
+{
+    struct request *ordered = arena_array(arena, *count, sizeof *ordered);
+    struct bytes **ordered_names = arena_array(arena, *count, sizeof *ordered_names);
+    if (*count && (!ordered || !ordered_names))
+        return PERMIT_NO_MEMORY;
+    size_t filled = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        size_t low = 0, high = *count;
+        while (low < high) {
+            size_t middle = low + (high - low) / 2;
+            if ((*requests)[middle].id < found->ids[i])
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low == *count || (*requests)[low].id != found->ids[i])
+            continue; /* forgotten since the walk */
+        ordered[filled] = (*requests)[low];
+        ordered_names[filled++] = (*names)[low];
+    }
+    *requests = ordered;
+    *names = ordered_names;
+    *count = filled;
+    return PERMIT_OK;
+}
+
+enum permit_status query_held_at(struct session *session, const struct held_filter *filter, struct arena *arena,
+                                 struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                 uint64_t *ret_next, struct query_time *ret_time)
+{
+    struct walk walk = {.session = session, .filter = filter};
+    struct walk_found found = {.count = 0};
+    uint64_t end;
+    enum permit_status status = read_start(session, filter->semaphore, &walk.semaphore_id, &end, ret_time);
+    if (status == PERMIT_OK && walk.semaphore_id) {
+        utc_us now = served_time(&ret_time->clock, ret_time->now);
+        walk.at = max_i64(0, min_i64(now, filter->at - (ret_time->now - now)));
+        if (filter->before)
+            end = filter->before;
+        else
+            status = find_end(&walk, end, &end);
+        if (status == PERMIT_OK)
+            status = walk_back(&walk, end, arena, &found);
+    }
+    if (status == PERMIT_OK)
+        status =
+            query_requests_by_id(session, found.ids, found.count, arena, ret_requests, ret_names, ret_count, ret_time);
+    if (status == PERMIT_OK)
+        status = order_as_found(&found, arena, ret_requests, ret_names, ret_count);
+    *ret_next = found.next;
+    return status;
+}
+
+/* --- the record ----------------------------------------------------------------------------------------------------
+ */
+
+/* Of one semaphore: semaphore_event_semaphore from its end. */
+static void events_of_sql(struct buf *sql, uint64_t before, unsigned limit)
+{
+    buf_append_text(sql, " AND id<");
+    buf_append_u64(sql, before ? before : UINT64_MAX);
+    buf_printf(sql, " ORDER BY id DESC LIMIT %u)", limit);
+}
+
+#define EVENTS_OF                                                                                                      \
+    "(SELECT id,at,who,what,from_value,to_value,why,next_permit_id FROM semaphore_event"                               \
+    " FORCE INDEX (semaphore_event_semaphore) WHERE semaphore_id="
+
+static void events_sql(struct buf *sql, struct bytes semaphore, uint64_t before, unsigned limit)
+{
+    query_any_semaphore_sql(sql, semaphore);
+    buf_append_text(sql, ";" EVENTS_OF "(");
+    query_any_semaphore_sql(sql, semaphore);
+    buf_append_char(sql, ')');
+    events_of_sql(sql, before, limit);
+    buf_append_text(sql, " UNION ALL " EVENTS_OF "0"); /* the epoch */
+    events_of_sql(sql, before, limit);
+    buf_printf(sql, " ORDER BY id DESC LIMIT %u", limit);
+}
+
+static enum permit_status read_events(struct session *session, struct arena *arena, struct event_row **ret_rows,
+                                      size_t *ret_count)
+{
+    size_t count = query_packet_rows(session);
+    struct event_row *rows = arena_array(arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
+        rows[i].id = row_u64(&reader);
+        rows[i].at = row_time(&reader);
+        rows[i].who = row_bytes(&reader);
+        rows[i].what = row_bytes(&reader);
+        rows[i].from = row_bytes(&reader);
+        rows[i].to = row_bytes(&reader);
+        rows[i].why = row_bytes(&reader);
+        rows[i].next_permit_id = row_u64(&reader);
+    }
+    if (reader.broken)
+        return PERMIT_NO_MEMORY;
+    *ret_rows = rows;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+enum permit_status query_events(struct session *session, struct bytes semaphore, uint64_t before, unsigned limit,
+                                struct arena *arena, struct event_row **ret_rows, size_t *ret_count)
+{
+    struct buf sql;
+    buf_init(&sql, QUERY_SQL_MAX);
+    events_sql(&sql, semaphore, before, limit);
+    enum permit_status status = query_packet_send(session, &sql);
+    if (status == PERMIT_OK && query_packet_rows(session) == 0)
+        status = PERMIT_UNKNOWN_SEMAPHORE;
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    if (status == PERMIT_OK)
+        status = read_events(session, arena, ret_rows, ret_count);
+    return query_packet_end(session, &sql, status);
+}

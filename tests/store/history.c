@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* Who held a semaphore when, and its record: what they say, and what they read. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "store/history.h"
+#include "support.h"
+
+/* 2026-11-21 00:00:00 */
+#define SECOND   ((int64_t)US_PER_SECOND)
+#define MIDNIGHT (1795219200LL * SECOND)
+
+enum { ENDED = 25000, STRANGERS = 5000 };
+
+static struct session *session;
+static struct arena arena;
+static struct query_time now;
+
+/*
+ * `busy` (1): permit n was granted n s after midnight with token 10 n, and ended 1.5 s later; but that of token 10
+ * still holds, and that of token 20 held for 20,000 s. `quiet` (2) has a permit of request 10, which holds both, and
+ * one of long ago. `gone` (3) is retired and had one. Strangers belong to `other` (4).
+ */
+static void rows_make(void)
+{
+    session = connected(fresh_database(), SESSION_READER);
+    arena_init(&arena, 1 << 16, 1 << 26);
+    must_run(session,
+             "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms, max_hold_ms)"
+             " VALUES (1, 'busy', 2, 9, 1, 300000, 1, 1), (2, 'quiet', 2, 9, 1, 500, 1, 1),"
+             " (3, 'gone', 2, 1, 0, 3, 1, 1), (4, 'other', 2, 1, 0, 30000000, 1, 1);"
+             "UPDATE semaphore SET retired_at = '2026-11-21 09:00:00' WHERE id = 3");
+    char sql[2048];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO permit_request (id, external_id, owner, state, end_reason, acquired_at, ended_at)"
+             " SELECT seq, CONCAT('key', seq), IF(seq %% 2, 'odd', 'even'), 2, 1,"
+             " '2026-11-21 00:00:00' + INTERVAL seq SECOND, '2026-11-21 00:00:01.5' + INTERVAL seq SECOND"
+             " FROM seq_1_to_%d;"
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+             " SELECT 1, 10 * seq, seq, 1, 2 FROM seq_1_to_%d;"
+             "UPDATE permit_request SET state = 1, end_reason = 0, ended_at = '9999-12-31' WHERE id = 1;"
+             "UPDATE permit SET state = 1 WHERE permit_request_id = 1;"
+             "UPDATE permit_request SET ended_at = '2026-11-21 05:33:22' WHERE id = 2;"
+             "INSERT INTO permit VALUES (2, 400, 1, 3, '', 1), (3, 1, 10, 1, '', 2);"
+             "INSERT INTO permit_request (id, external_id, state, acquired_at)"
+             " SELECT 100000 + seq, CONCAT('x', seq), 1, '2026-11-21 00:00:00' FROM seq_1_to_%d;"
+             "INSERT INTO permit SELECT 4, seq, 100000 + seq, 1, '', 1 FROM seq_1_to_%d",
+             ENDED, ENDED, STRANGERS, STRANGERS);
+    must_run(session, sql);
+    must_run(session, "UPDATE cluster SET tick_at = SYSDATE(6)");
+}
+
+static void rows_forget(void)
+{
+    arena_release(&arena);
+    session_free(session);
+}
+
+TestSuite(history, .init = rows_make, .fini = rows_forget);
+
+static struct request *requests;
+static struct bytes **names;
+static size_t count;
+static uint64_t next;
+
+static void ask(const struct held_filter *filter)
+{
+    arena_clear(&arena);
+    cr_assert_eq(query_held_at(session, filter, &arena, &requests, &names, &count, &next, &now), PERMIT_OK, "%s",
+                 session_message(session));
+}
+
+/* Who held `busy` so many microseconds after midnight: all pages, as "key3 key2 key1". */
+static void held(int64_t at_us, unsigned limit, const char *expected)
+{
+    char found[512] = "";
+    struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + at_us, .limit = limit};
+    for (int page = 0; page < 10; page++) {
+        ask(&filter);
+        cr_assert_leq(count, limit);
+        for (size_t i = 0; i < count; i++) {
+            size_t length = strlen(found);
+            snprintf(found + length, sizeof found - length, "%s%.*s", length ? " " : "",
+                     (int)requests[i].external_id.length, requests[i].external_id.data);
+        }
+        if (!next)
+            break;
+        filter.before = next;
+    }
+    cr_assert_eq(next, 0, "it does not end");
+    cr_assert_str_eq(found, expected, "at %lld us", (long long)at_us);
+}
+
+Test(history, those_held_who_were_granted_by_then_and_ended_later)
+{
+    held(0, 100, "");
+    held(999999, 100, "");
+    held(1000000, 100, "key1");
+    held(2000000, 100, "key2 key1");
+    held(3000000, 100, "key3 key2 key1");
+    held(4400000, 100, "key4 key3 key2 key1");
+    held(4500000, 100, "key4 key2 key1");
+    held(100 * SECOND, 100, "key100 key99 key2 key1");
+    held(19999 * SECOND, 100, "key19999 key19998 key2 key1");
+    held(20002 * SECOND, 100, "key20002 key20001 key1");
+    held(ENDED * SECOND, 1, "key25000 key24999 key1");
+    held(ENDED * SECOND + 2 * SECOND, 100, "key1");
+    held(-3 * SECOND, 100, "");
+}
+
+/* As after a failover: served time has stepped back by nearly 5 s in the middle. */
+Test(history, grants_out_of_order_by_a_step_of_served_time_are_found)
+{
+    must_run(session, "UPDATE permit_request SET acquired_at = acquired_at - INTERVAL 4900000 MICROSECOND,"
+                      " ended_at = ended_at - INTERVAL 4900000 MICROSECOND WHERE id BETWEEN 101 AND 25000");
+    held(97 * SECOND, 100, "key101 key97 key96 key2 key1");
+    held(100 * SECOND, 100, "key104 key100 key99 key2 key1");
+}
+
+Test(history, a_walk_that_is_cut_off_says_where_it_goes_on)
+{
+    struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 24000 * SECOND, .limit = 100};
+    ask(&filter);
+    cr_assert_eq(count, 2);
+    cr_assert_eq(next, 10 * (24000 - HISTORY_WALK_MAX + 1) + 100, "%llu", (unsigned long long)next);
+    filter.before = next;
+    ask(&filter);
+    cr_assert_eq(count, 1);
+    cr_assert_eq(next, 0);
+    cr_assert(bytes_equal(requests[0].external_id, BYTES("key1")));
+}
+
+Test(history, is_filtered_and_knows_all_permits_and_retired_names)
+{
+    ask(&(struct held_filter){
+        .semaphore = BYTES("busy"), .owner = BYTES("even"), .at = MIDNIGHT + 4400000, .limit = 100});
+    cr_assert_eq(count, 2);
+    cr_assert(bytes_equal(requests[0].external_id, BYTES("key4")));
+    ask(&(struct held_filter){.semaphore = BYTES("quiet"), .at = MIDNIGHT + 9 * SECOND, .limit = 100});
+    cr_assert_eq(count, 1);
+    cr_assert_eq(requests[0].permit_count, 2);
+    cr_assert(bytes_equal(names[0][1], BYTES("quiet")));
+    ask(&(struct held_filter){.semaphore = BYTES("gone"), .at = MIDNIGHT + 10 * SECOND, .limit = 100});
+    cr_assert_eq(count, 1);
+    ask(&(struct held_filter){.semaphore = BYTES("nobody"), .at = MIDNIGHT, .limit = 100});
+    cr_assert_eq(count, 0);
+    cr_assert_eq(next, 0);
+}
+
+Test(history, a_moment_is_converted_with_the_offset_of_now_and_the_future_is_now)
+{
+    must_run(session, "UPDATE cluster SET offset_us = 3600000000, tick_at = SYSDATE(6)");
+    struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 3600 * SECOND, .limit = 100};
+    ask(&filter);
+    cr_assert_eq(count, 0);
+    filter.at += 1000000;
+    ask(&filter);
+    cr_assert_eq(count, 1);
+    filter.at = MIDNIGHT * 10;
+    filter.before = 100;
+    ask(&filter);
+    cr_assert_eq(count, 1);
+    cr_assert(bytes_equal(requests[0].external_id, BYTES("key1")));
+}
+
+/* --- the record --- */
+
+static struct event_row *events;
+
+static size_t events_of(const char *name, uint64_t before, unsigned limit)
+{
+    arena_clear(&arena);
+    cr_assert_eq(query_events(session, bytes_of(name), before, limit, &arena, &events, &count), PERMIT_OK, "%s",
+                 session_message(session));
+    return count;
+}
+
+Test(history, events_come_newest_first_with_those_of_the_epoch)
+{
+    must_run(session,
+             "INSERT INTO semaphore_event (id, semaphore_id, at, who, what, from_value, to_value, why, next_permit_id)"
+             " VALUES (1, 3, '2026-11-21 09:00:00.5', '', 'created', NULL, '4', NULL, 1),"
+             " (2, 1, '2026-11-21 09:00:00', '', 'created', NULL, '9', NULL, 1),"
+             " (3, 0, '2026-11-21 09:00:00', '', 'epoch', '0', '7', 'restored', 7168),"
+             " (4, 3, '2026-11-21 09:00:00', 'me', 'capacity', '4', '5', '\xc3\xbc', 8)");
+    cr_assert_eq(events_of("gone", 0, 10), 3);
+    cr_assert_eq(events[0].id, 4);
+    cr_assert(bytes_equal(events[0].who, BYTES("me")));
+    cr_assert(bytes_equal(events[0].from, BYTES("4")));
+    cr_assert(bytes_equal(events[0].to, BYTES("5")));
+    cr_assert(bytes_equal(events[0].why, BYTES("\xc3\xbc")));
+    cr_assert_eq(events[0].next_permit_id, 8);
+    cr_assert(bytes_equal(events[1].what, BYTES("epoch")));
+    cr_assert_eq(events[2].id, 1);
+    cr_assert_eq(events[2].at, MIDNIGHT + 9LL * 3600 * SECOND + 500000);
+    cr_assert_null(events[2].from.data);
+    cr_assert_null(events[2].why.data);
+    cr_assert_eq(events_of("gone", 4, 1), 1);
+    cr_assert_eq(events[0].id, 3);
+    cr_assert_eq(events_of("quiet", 3, 1), 0);
+    cr_assert_eq(query_events(session, BYTES("nobody"), 0, 10, &arena, &events, &count), PERMIT_UNKNOWN_SEMAPHORE);
+}
+
+/* --- what is read --- */
+
+static int64_t rows_touched(void)
+{
+    return number_of(session, "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME IN"
+                              " ('HANDLER_READ_FIRST', 'HANDLER_READ_KEY', 'HANDLER_READ_NEXT', 'HANDLER_READ_PREV',"
+                              " 'HANDLER_READ_RND_NEXT')");
+}
+
+static int64_t touched_by(const struct held_filter *filter)
+{
+    int64_t before = rows_touched();
+    int64_t cost_of_asking = rows_touched() - before;
+    ask(filter);
+    return rows_touched() - before - 2 * cost_of_asking;
+}
+
+/* A walk reads what it may, a permit and its request each, and once more the permits for the cut. */
+Test(history, a_call_reads_a_bounded_number_of_rows)
+{
+    enum { OTHERWISE = 2000 };
+    struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 50 * SECOND, .limit = 100};
+    cr_assert_lt(touched_by(&filter), OTHERWISE, "an early moment");
+    filter.at = MIDNIGHT + ENDED * SECOND;
+    cr_assert_lt(touched_by(&filter), 3 * HISTORY_WALK_MAX + OTHERWISE, "a late one");
+    filter.limit = 1;
+    cr_assert_lt(touched_by(&filter), HISTORY_WALK_MAX + OTHERWISE, "a short page");
+    must_run(session, "INSERT INTO semaphore_event (semaphore_id, at, what, next_permit_id)"
+                      " SELECT seq % 2, '2026-11-21 09:00:00', 'x', 1 FROM seq_1_to_20000");
+    int64_t before = rows_touched();
+    cr_assert_eq(events_of("busy", 0, 10), 10);
+    cr_assert_lt(rows_touched() - before, OTHERWISE, "events");
+}
