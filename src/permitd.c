@@ -475,6 +475,7 @@ static void on_reload(void *context)
         engine_reload(permitd->engine, &engine);
         server_reload(permitd->server, &server);
         permitd->service.retention_ms = permitd->settings.retention_ms;
+        permitd->service.failover_hold_ms = permitd->settings.failover_hold_ms;
         log_write(LOG_INFO, "settings loaded again", "needs_restart", buf_text(&message), NULL);
     } else {
         log_write(LOG_ERROR, "settings not loaded again", "why", buf_text(&message), NULL);
@@ -491,6 +492,7 @@ static bool open_service(struct permitd *permitd)
         .started_at = clock_mono(),
         .retention_ms = permitd->settings.retention_ms,
         .tombstone_ms = TOMBSTONE_MS,
+        .failover_hold_ms = permitd->settings.failover_hold_ms,
         .metrics_semaphores = (unsigned)permitd->settings.metrics_semaphores,
         .database = permitd->settings.data_dir ? "private" : "external",
     };

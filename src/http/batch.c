@@ -36,6 +36,7 @@ static const struct {
     {"acquire", read_acquire},
     {"release", operation_read_batched_release},
     {"renew", operation_read_batched_renew},
+    {"confirm", operation_read_batched_confirm},
 };
 
 static enum permit_status read_operation(struct exchange *exchange, struct json_object *object,
@@ -46,7 +47,7 @@ static enum permit_status read_operation(struct exchange *exchange, struct json_
         if (word.data && bytes_equal(word, bytes_of(batch_operations[i].word)))
             return batch_operations[i].read(exchange, object, operation);
     buf_clear(&exchange->service->message);
-    buf_append_text(&exchange->service->message, "op must be acquire, release or renew");
+    buf_append_text(&exchange->service->message, "op must be acquire, release, renew or confirm");
     return PERMIT_INVALID;
 }
 

@@ -33,7 +33,7 @@ enum http_method { METHOD_GET, METHOD_PUT, METHOD_POST, METHOD_DELETE, METHOD_OT
 enum {
     EXCHANGE_ID_SIZE = 28,
     EXCHANGE_MAX_PARTS = 1, /* variable parts of a path */
-    EXCHANGE_MAX_QUERY = 5, /* query parameters of a route */
+    EXCHANGE_MAX_QUERY = 6, /* query parameters of a route */
     ETAG_SIZE = 24,
 };
 

@@ -53,16 +53,32 @@ struct key_form {
     struct bytes op;
     struct bytes external_id;
     struct ttl ttl;
+    bool confirmed;
 };
 
+/* Slices of one table: release has the first three, confirm the two in the middle, renew the last three. */
 static const struct wire_member key_members[] = {
+    {"confirmed", WIRE_BOOLEAN, false, offsetof(struct key_form, confirmed), 0, 0, 0, NULL, "true or false"},
     {"op", WIRE_TEXT, true, offsetof(struct key_form, op), 0, 0, 64, NULL, "a text"},
     {"external_id", WIRE_KEY, true, offsetof(struct key_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
     {"ttl", WIRE_TTL, false, offsetof(struct key_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
 };
-static const struct wire_table release_batched = {key_members, 2};
-static const struct wire_table renew_batched = {key_members, 3};
-static const struct wire_table renew_alone = {key_members + 2, 1};
+static const struct wire_table release_batched = {key_members, 3};
+static const struct wire_table confirm_batched = {key_members + 1, 2};
+static const struct wire_table renew_batched = {key_members + 1, 3};
+static const struct wire_table renew_alone = {key_members + 3, 1};
+
+enum { REASON_MAX = 1000 };
+
+struct reason_form {
+    struct bytes reason;
+};
+
+static const struct wire_member reason_members[] = {
+    {"reason", WIRE_LINE, true, offsetof(struct reason_form, reason), 0, 1, REASON_MAX, NULL,
+     "a text of 1 to 1000 bytes without control characters"},
+};
+static const struct wire_table reason_table = {reason_members, ARRAY_LENGTH(reason_members)};
 
 static enum permit_status read_wants(struct exchange *exchange, struct json_object *list, struct operation *operation)
 {
@@ -138,8 +154,32 @@ static enum permit_status read_keyed(struct exchange *exchange, struct json_obje
         .kind = kind,
         .external_id = form.external_id,
         .ttl = form.ttl,
+        .of_confirmed = form.confirmed,
     };
     return PERMIT_OK;
+}
+
+enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct json_object *object,
+                                                  struct operation *ret_operation)
+{
+    return read_keyed(exchange, object, &confirm_batched, OP_CONFIRM, ret_operation);
+}
+
+enum permit_status operation_read_reason(struct exchange *exchange, struct bytes *ret_reason)
+{
+    struct service *service = exchange->service;
+    struct reason_form form = {0};
+    struct json_object *object;
+    bool empty = exchange->body.length == 0; /* then it is the reason that is missing, not the JSON that is bad */
+    enum permit_status status =
+        wire_parse(service->wire, empty ? BYTES("{}") : exchange->body, &object, &service->message);
+    if (status != PERMIT_OK)
+        return status;
+    status = wire_read(object, &reason_table, "", &form, &exchange->arena, &service->message);
+    wire_drop(object);
+    if (status == PERMIT_OK)
+        *ret_reason = form.reason;
+    return status;
 }
 
 enum permit_status operation_read_batched_release(struct exchange *exchange, struct json_object *object,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* /v1/requests: acquire, look, list, renew, release. */
+/* /v1/requests: acquire, look, list, renew, confirm, release, force-release. */
+#include "base/clock.h"
 #include "core/name.h"
 #include "http/look.h"
 #include "http/operations.h"
@@ -45,9 +46,31 @@ bool request_acquire(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
+/* ?confirmed=true: also if it was confirmed (a refund). */
 bool request_release(struct exchange *exchange)
 {
-    exchange->first.operation = (struct operation){.kind = OP_RELEASE, .external_id = exchange->parts[0]};
+    struct bytes confirmed = exchange->values[0];
+    bool yes = bytes_equal(confirmed, BYTES("true"));
+    if (confirmed.data && !yes && !bytes_equal(confirmed, BYTES("false")))
+        return problem_answer(exchange, PERMIT_INVALID, "confirmed must be true or false");
+    exchange->first.operation =
+        (struct operation){.kind = OP_RELEASE, .external_id = exchange->parts[0], .of_confirmed = yes};
+    return operation_submit(exchange);
+}
+
+bool request_force_release(struct exchange *exchange)
+{
+    struct operation operation = {.kind = OP_FORCE_RELEASE, .external_id = exchange->parts[0]};
+    enum permit_status status = operation_read_reason(exchange, &operation.why);
+    if (status != PERMIT_OK)
+        return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
+    exchange->first.operation = operation;
+    return operation_submit(exchange);
+}
+
+bool request_confirm(struct exchange *exchange)
+{
+    exchange->first.operation = (struct operation){.kind = OP_CONFIRM, .external_id = exchange->parts[0]};
     return operation_submit(exchange);
 }
 
@@ -105,26 +128,66 @@ bool request_get(struct exchange *exchange)
     return look_submit(exchange, get_work, NULL);
 }
 
+/* What GET /v1/requests asks for. */
+struct list_question {
+    struct request_filter filter;
+    bool at_given;
+    utc_us at; /* who held the semaphore then */
+};
+
+/* The pages of it are by token, the newest first: a `next` of 0 ends them. */
+static enum permit_status read_held_at(struct exchange *exchange, struct session *session,
+                                       struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                       uint64_t *ret_next, struct query_time *ret_time)
+{
+    const struct list_question *question = exchange->context;
+    const struct held_filter filter = {
+        .semaphore = question->filter.semaphore,
+        .owner = question->filter.owner,
+        .at = question->at,
+        .before = question->filter.after,
+        .limit = question->filter.limit,
+    };
+    return query_held_at(session, &filter, &exchange->arena, ret_requests, ret_names, ret_count, ret_next, ret_time);
+}
+
+static enum permit_status read_list(struct exchange *exchange, struct session *session, struct request **ret_requests,
+                                    struct bytes ***ret_names, size_t *ret_count, uint64_t *ret_next,
+                                    struct query_time *ret_time)
+{
+    struct request_filter filter = ((const struct list_question *)exchange->context)->filter;
+    unsigned limit = filter.limit++; /* one more tells whether there is a next page */
+    enum permit_status status =
+        query_requests(session, &filter, &exchange->arena, ret_requests, ret_names, ret_count, ret_time);
+    *ret_next = 0;
+    if (status == PERMIT_OK && *ret_count > limit) {
+        *ret_count = limit;
+        *ret_next = (*ret_requests)[limit - 1].id;
+    }
+    return status;
+}
+
 static void list_work(struct look *look, struct session *session, enum permit_status status)
 {
     struct exchange *exchange = look_exchange(look);
-    struct request_filter filter = *(const struct request_filter *)exchange->context;
-    unsigned limit = filter.limit++; /* one more tells whether there is a next page */
-    struct request *requests;
-    struct bytes **names;
-    size_t count;
+    const struct list_question *question = exchange->context;
+    struct request *requests = NULL;
+    struct bytes **names = NULL;
+    size_t count = 0;
+    uint64_t next = 0;
     struct query_time time;
     if (status == PERMIT_OK)
-        status = query_requests(session, &filter, &exchange->arena, &requests, &names, &count, &time);
+        status = question->at_given ? read_held_at(exchange, session, &requests, &names, &count, &next, &time)
+                                    : read_list(exchange, session, &requests, &names, &count, &next, &time);
     if (status == PERMIT_OK) {
         list_begin(exchange, "requests");
-        for (size_t i = 0; i < count && i < limit; i++) {
+        for (size_t i = 0; i < count; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
             write_looked_up(&exchange->answer.body, &requests[i], names[i], &time);
         }
-        if (count > limit)
-            list_next_number(exchange, requests[limit - 1].id);
+        if (next)
+            list_next_number(exchange, next);
         else
             list_end(exchange);
     } else {
@@ -145,25 +208,40 @@ static bool take_state(struct exchange *exchange, struct bytes word, int *ret_st
     return true;
 }
 
+static bool take_at(struct exchange *exchange, struct bytes at, struct list_question *question)
+{
+    question->at_given = at.data != NULL;
+    if (!at.data)
+        return true;
+    if (!clock_parse_rfc3339(at, &question->at))
+        return !problem_answer(exchange, PERMIT_INVALID, "at must be a time such as 2026-11-21T02:14:00Z");
+    if (!question->filter.semaphore.data)
+        return !problem_answer(exchange, PERMIT_INVALID, "at needs semaphore");
+    if (question->filter.state)
+        return !problem_answer(exchange, PERMIT_INVALID, "at says by itself who held; it takes no state");
+    return true;
+}
+
 bool request_list(struct exchange *exchange)
 {
     struct bytes owner = exchange->values[0];
     struct bytes semaphore = exchange->values[1];
-    struct request_filter *filter = arena_alloc(&exchange->arena, sizeof *filter);
+    struct list_question *question = arena_alloc(&exchange->arena, sizeof *question);
     uint64_t after, limit;
-    if (!filter)
+    if (!question)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
     if (owner.data && !name_is_key(owner))
         return problem_answer(exchange, PERMIT_INVALID, "owner must be printable ASCII without space");
     if (semaphore.data && !name_is_semaphore(semaphore))
         return problem_answer(exchange, PERMIT_INVALID, "semaphore must be a semaphore's name");
-    if (!take_state(exchange, exchange->values[2], &filter->state) ||
-        !query_number(exchange, 3, "after", 0, INT64_MAX, 0, &after) ||
-        !query_number(exchange, 4, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &limit))
+    question->filter.owner = owner;
+    question->filter.semaphore = semaphore;
+    if (!take_state(exchange, exchange->values[2], &question->filter.state) ||
+        !take_at(exchange, exchange->values[3], question) ||
+        !query_number(exchange, 4, "after", 0, INT64_MAX, 0, &after) ||
+        !query_number(exchange, 5, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &limit))
         return true;
-    filter->owner = owner;
-    filter->semaphore = semaphore;
-    filter->after = after;
-    filter->limit = (unsigned)limit;
-    return look_submit(exchange, list_work, filter);
+    question->filter.after = after;
+    question->filter.limit = (unsigned)limit;
+    return look_submit(exchange, list_work, question);
 }

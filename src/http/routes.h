@@ -12,15 +12,21 @@ bool routes_handle(struct exchange *exchange);
 bool request_acquire(struct exchange *exchange); /* requests.c */
 bool request_release(struct exchange *exchange);
 bool request_renew(struct exchange *exchange);
+bool request_confirm(struct exchange *exchange);
+bool request_force_release(struct exchange *exchange);
 bool request_get(struct exchange *exchange);
 bool request_list(struct exchange *exchange);
 bool request_batch(struct exchange *exchange); /* batch.c */
 bool semaphore_put(struct exchange *exchange); /* semaphores.c */
+bool semaphore_pause(struct exchange *exchange);
+bool semaphore_resume(struct exchange *exchange);
 bool semaphore_retire(struct exchange *exchange);
 bool semaphore_get(struct exchange *exchange);
 bool semaphore_list(struct exchange *exchange);
 bool semaphore_holders(struct exchange *exchange);
+bool semaphore_events(struct exchange *exchange);
 bool semaphore_fence(struct exchange *exchange);
+bool fence_bump(struct exchange *exchange); /* fence.c */
 bool ops_health(struct exchange *exchange); /* ops.c */
 bool ops_ready(struct exchange *exchange);
 bool ops_metrics(struct exchange *exchange);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /v1/semaphores: make, change, look, list, retire, who holds, is this token live. */
+/* /v1/semaphores: make, change, pause, retire, look, list, who holds, what was done, is this token live. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +120,24 @@ bool semaphore_retire(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
+/* --- pause and resume --------------------------------------------------------------------------------------------- */
+
+bool semaphore_pause(struct exchange *exchange)
+{
+    struct operation operation = {.kind = OP_SEMAPHORE_PAUSE, .semaphore = exchange->parts[0]};
+    enum permit_status status = operation_read_reason(exchange, &operation.why);
+    if (status != PERMIT_OK)
+        return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
+    exchange->first.operation = operation;
+    return operation_submit(exchange);
+}
+
+bool semaphore_resume(struct exchange *exchange)
+{
+    exchange->first.operation = (struct operation){.kind = OP_SEMAPHORE_RESUME, .semaphore = exchange->parts[0]};
+    return operation_submit(exchange);
+}
+
 /* --- looks -------------------------------------------------------------------------------------------------------- */
 
 static void get_work(struct look *look, struct session *session, enum permit_status status)
@@ -218,7 +236,36 @@ static void holders_work(struct look *look, struct session *session, enum permit
     exchange_finish(exchange);
 }
 
-bool semaphore_holders(struct exchange *exchange)
+/* The newest first: an operator asks what has changed. */
+static void events_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    const struct page *page = exchange->context;
+    struct event_row *rows;
+    size_t count;
+    if (status == PERMIT_OK)
+        status = query_events(session, exchange->parts[0], page->after_number, (unsigned)page->limit + 1,
+                              &exchange->arena, &rows, &count);
+    if (status == PERMIT_OK) {
+        list_begin(exchange, "events");
+        for (size_t i = 0; i < count && i < page->limit; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_event(&exchange->answer.body, &rows[i]);
+        }
+        if (count > page->limit)
+            list_next_number(exchange, rows[page->limit - 1].id);
+        else
+            list_end(exchange);
+    } else {
+        look_refuse(exchange, status);
+    }
+    exchange_finish(exchange);
+}
+
+/* A page of /holders or /events: both go on behind a number. */
+static bool numbered_page(struct exchange *exchange,
+                          void (*work)(struct look *look, struct session *session, enum permit_status status))
 {
     struct page *page = arena_alloc(&exchange->arena, sizeof *page);
     if (!page)
@@ -226,7 +273,17 @@ bool semaphore_holders(struct exchange *exchange)
     if (!query_number(exchange, 0, "after", 0, INT64_MAX, 0, &page->after_number) ||
         !query_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
         return true;
-    return look_submit(exchange, holders_work, page);
+    return look_submit(exchange, work, page);
+}
+
+bool semaphore_holders(struct exchange *exchange)
+{
+    return numbered_page(exchange, holders_work);
+}
+
+bool semaphore_events(struct exchange *exchange)
+{
+    return numbered_page(exchange, events_work);
 }
 
 /* --- fence -------------------------------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@ struct service {
     mono_us started_at;
     int64_t retention_ms;
     int64_t tombstone_ms;
+    int64_t failover_hold_ms;
     unsigned metrics_semaphores;
     const struct doctor_options *doctor;
     const char *database; /* "private" or the address without the password; for /healthz */

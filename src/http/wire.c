@@ -252,12 +252,33 @@ static bool read_choice(struct json_object *value, const struct wire_member *mem
     return false;
 }
 
+/* Of ASCII, and those of two bytes (U+0080 to U+009F). The text is UTF-8. */
+static bool has_control(struct bytes text)
+{
+    for (size_t i = 0; i < text.length; i++) {
+        unsigned char byte = (unsigned char)text.data[i];
+        if (byte < ' ' || byte == 0x7F)
+            return true;
+        if (byte == 0xC2 && i + 1 < text.length && (unsigned char)text.data[i + 1] < 0xA0)
+            return true;
+    }
+    return false;
+}
+
+static bool read_boolean(struct json_object *value, bool *ret_flag)
+{
+    if (!json_object_is_type(value, json_type_boolean))
+        return false;
+    *ret_flag = json_object_get_boolean(value);
+    return true;
+}
+
 static bool read_text(struct json_object *value, const struct wire_member *member, void *place, struct arena *arena)
 {
     if (!json_object_is_type(value, json_type_string))
         return false;
     struct bytes text = text_of(value);
-    if (memchr(text.data, '\0', text.length))
+    if (memchr(text.data, '\0', text.length) || (member->type == WIRE_LINE && has_control(text)))
         return false;
     if (member->type == WIRE_SEMAPHORE ? !name_is_semaphore(text)
         : member->type == WIRE_KEY     ? !name_is_key(text)
@@ -281,11 +302,13 @@ static bool read_value(struct json_object *value, const struct wire_member *memb
 {
     switch (member->type) {
     case WIRE_TEXT:
+    case WIRE_LINE:
     case WIRE_SEMAPHORE:
     case WIRE_KEY: return read_text(value, member, place, arena);
     case WIRE_INTEGER: return read_integer(value, member, place);
     case WIRE_DURATION: return read_duration(value, member, place);
     case WIRE_TTL: return read_ttl(value, member, place);
+    case WIRE_BOOLEAN: return read_boolean(value, place);
     case WIRE_CHOICE: return read_choice(value, member, place);
     case WIRE_LIST: return read_list(value, member, place);
     }

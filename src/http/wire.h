@@ -22,11 +22,13 @@ enum { WIRE_MAX_DEPTH = 16 };
 
 enum wire_type {
     WIRE_TEXT,      /* struct bytes (a copy in the arena; data NULL: absent), of min to max bytes */
+    WIRE_LINE,      /* the same, without control characters */
     WIRE_SEMAPHORE, /* struct bytes: a semaphore's name */
     WIRE_KEY,       /* struct bytes: an external_id or owner */
     WIRE_INTEGER,   /* int64_t, min to max */
     WIRE_DURATION,  /* int64_t in milliseconds, min to max */
     WIRE_TTL,       /* struct ttl: a duration, min to max ms, or "none" */
+    WIRE_BOOLEAN,   /* bool */
     WIRE_CHOICE,    /* int64_t: the index of the word in `choices` */
     WIRE_LIST,      /* struct json_object *: an array of min to max elements; valid until wire_drop */
 };

@@ -128,13 +128,22 @@ static void write_permits(struct buf *out, const struct request *request, const 
     buf_append_char(out, ']');
 }
 
+/*
+ * What is left is served time, which is all that counts: the database's clock may have been stepped since the last
+ * tick.
+ */
 static void write_deadline(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now)
 {
-    utc_us expires_at = served_to_wall(clock, request_expires_at(request));
+    utc_us expires_at = request_expires_at(request);
+    if (request->confirmed_at != NEVER) {
+        write_name(out, "expires_at");
+        buf_append_text(out, "null");
+    }
     if (expires_at == NEVER)
         return;
-    write_member_time(out, "expires_at", expires_at);
-    write_member_i64(out, "expires_in_ms", max_i64(0, (expires_at - now) / US_PER_MS));
+    utc_us left = expires_at - served_time(clock, now);
+    write_member_time(out, "expires_at", now + left);
+    write_member_i64(out, "expires_in_ms", max_i64(0, left / US_PER_MS));
 }
 
 static void write_end(struct buf *out, const struct request *request, const struct served_clock *clock)
@@ -156,6 +165,7 @@ void write_request_begin(struct buf *out, const struct request *request, const s
     if (request->ttl_ms != TTL_NONE && request->end_reason != END_NEVER_HELD)
         write_member_i64(out, "ttl_ms", request->ttl_ms);
     write_member_time(out, "acquired_at", served_to_wall(clock, request->acquired_at));
+    write_member_time(out, "confirmed_at", served_to_wall(clock, request->confirmed_at));
     if (request->state == REQUEST_RELEASED)
         write_end(out, request, clock);
     else
@@ -164,7 +174,7 @@ void write_request_begin(struct buf *out, const struct request *request, const s
 
 static bool is_overdue(const struct request *request, const struct served_clock *clock, utc_us now)
 {
-    return request->state == REQUEST_ACQUIRED && request->due_at != NEVER && served_time(clock, now) > request->due_at;
+    return request->state == REQUEST_ACQUIRED && request->due_at <= served_time(clock, now);
 }
 
 void write_overdue(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now)
@@ -207,6 +217,23 @@ void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_
     buf_append_char(out, '}');
 }
 
+void write_event(struct buf *out, const struct event_row *event)
+{
+    buf_append_text(out, "{\"at\":");
+    write_time(out, event->at);
+    if (event->who.length)
+        write_member_text(out, "who", event->who);
+    write_member_text(out, "what", event->what);
+    if (event->from.data)
+        write_member_text(out, "from", event->from);
+    if (event->to.data)
+        write_member_text(out, "to", event->to);
+    if (event->why.data)
+        write_member_text(out, "why", event->why);
+    write_member_u64(out, "next_permit_id", event->next_permit_id);
+    buf_append_char(out, '}');
+}
+
 void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time)
 {
     const struct request *request = &holder->request;
@@ -216,6 +243,7 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
         write_member_text(out, "owner", request->owner);
     write_share(out, &holder->permit);
     write_member_time(out, "acquired_at", served_to_wall(&time->clock, request->acquired_at));
+    write_member_time(out, "confirmed_at", served_to_wall(&time->clock, request->confirmed_at));
     write_deadline(out, request, &time->clock, time->now);
     write_overdue(out, request, &time->clock, time->now);
     buf_append_char(out, '}');

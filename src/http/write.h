@@ -7,7 +7,7 @@
 #include "core/request.h"
 #include "core/served_time.h"
 #include "engine/engine.h"
-#include "store/query.h"
+#include "store/history.h"
 
 /* A JSON string; what is not UTF-8 becomes U+FFFD. */
 void write_text(struct buf *out, struct bytes text);
@@ -28,6 +28,8 @@ void write_overdue(struct buf *out, const struct request *request, const struct 
 void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor);
 /* An entry of /holders, whole. */
 void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time);
+/* An entry of /events, whole. */
+void write_event(struct buf *out, const struct event_row *event);
 /* ,"blocking":[...] */
 void write_blocking(struct buf *out, const struct blocking *blocking, size_t count);
 #endif

@@ -181,7 +181,7 @@ static const struct row rows[] = {
     {422, "invalid", "DELETE", VICTIM, NULL, "{\"reason\":\"because\"}"},
     /* keys in paths, queries */
     {422, "invalid", "DELETE", "/v1/requests/he%20ld", NULL, NULL},
-    {422, "invalid", "DELETE", "/v1/requests/held?confirmed=true", NULL, NULL},
+    {422, "invalid", "DELETE", "/v1/requests/held?confirmed=1", NULL, NULL},
     {422, "invalid", "DELETE", "/v1/requests/held", NULL, "{}"},
     {422, "invalid", "DELETE", "/v1/requests/.", NULL, NULL},
     {422, "invalid", "DELETE", "/v1/requests/%2e%2E", NULL, NULL},

@@ -481,7 +481,10 @@ Test(ops, unknown_paths_and_methods)
     refused(&talk, 404, "unknown_path", "GET", "/v1/semaphores/a/", NULL);
     refused(&talk, 404, "unknown_path", "GET", "//v1/semaphores", NULL);
     refused(&talk, 404, "unknown_path", "GET", "/V1/semaphores", NULL);
-    refused(&talk, 404, "unknown_path", "POST", "/v1/requests/a/confirm", NULL);
+    refused(&talk, 404, "unknown_path", "POST", "/v1/requests/a/confirms", NULL);
+    refused(&talk, 405, "method_not_allowed", "GET", "/v1/requests/a/confirm", NULL);
+    header_is(&talk, "Allow", "POST");
+    refused(&talk, 405, "method_not_allowed", "DELETE", "/v1/requests/a/force-release", NULL);
     refused(&talk, 405, "method_not_allowed", "DELETE", "/v1/requests", NULL);
     header_is(&talk, "Allow", "POST, GET");
     refused(&talk, 405, "method_not_allowed", "PATCH", "/v1/semaphores/a", "{}");
