@@ -93,7 +93,7 @@ const char *permit_client_key(const struct permit_client *client);
 /* What the server said in Retry-After; 0: nothing. */
 int64_t permit_client_retry_after_ms(const struct permit_client *client);
 
-/* ---- Requests: acquire, renew, release ---- */
+/* ---- Requests: acquire, renew, confirm, release ---- */
 
 /* What is wanted of one semaphore. */
 struct permit_want {
@@ -125,7 +125,9 @@ struct permit_request {
     size_t permit_count;
     int64_t ttl_ms;        /* PERMIT_TTL_NONE: it has none */
     char *acquired_at;     /* RFC 3339, UTC, by the server's clock; NULL: it never held anything */
+    char *confirmed_at;    /* NULL: not confirmed */
     char *expires_at;      /* NULL: does not expire, or has ended */
+    char *ended_at;        /* NULL while held */
     int64_t held_until_us; /* proved to be held until then (see Time); INT64_MAX: does not expire; 0: not held */
 };
 
@@ -156,11 +158,26 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
 enum permit_status permit_renew(struct permit_client *client, const char *external_id, int64_t ttl_ms,
                                 struct permit_request **ret_request) PERMIT_MUST_CHECK;
 /*
+ * Makes it permanent (a sale): no deadline any more. Idempotent. PERMIT_ENDED, PERMIT_UNKNOWN_REQUEST: too late, it is
+ * not held any more. ret_request may be NULL.
+ */
+enum permit_status permit_confirm(struct permit_client *client, const char *external_id,
+                                  struct permit_request **ret_request) PERMIT_MUST_CHECK;
+/*
  * Idempotent: PERMIT_OK also if it had ended before or was never granted (then it cannot be granted later either). Look
- * at already_released and end_reason to tell. ret_request may be NULL.
+ * at already_released and end_reason to tell. PERMIT_CONFIRMED: it is, and is not released. ret_request may be NULL.
  */
 enum permit_status permit_release(struct permit_client *client, const char *external_id,
                                   struct permit_request **ret_request);
+/* The same, also of one that is confirmed (a refund). */
+enum permit_status permit_release_confirmed(struct permit_client *client, const char *external_id,
+                                            struct permit_request **ret_request);
+/*
+ * For operators: ends what somebody else holds, confirmed or not. `reason` (1 to 1000 bytes of UTF-8 without control
+ * characters) is recorded. Idempotent. PERMIT_UNKNOWN_REQUEST: no such key. ret_request may be NULL.
+ */
+enum permit_status permit_force_release(struct permit_client *client, const char *external_id, const char *reason,
+                                        struct permit_request **ret_request) PERMIT_MUST_CHECK;
 /* Looks it up. PERMIT_UNKNOWN_REQUEST: no such key, or forgotten. */
 enum permit_status permit_show(struct permit_client *client, const char *external_id,
                                struct permit_request **ret_request) PERMIT_MUST_CHECK;

@@ -57,6 +57,13 @@ struct cli_options {
     const char *prefix;
     int64_t limit;
     int64_t slot;
+
+    const char *semaphore; /* requests: only its own */
+    const char *state;
+    const char *at;
+    const char *reason;
+    bool confirmed;
+    bool yes;
 };
 
 struct cli {
@@ -94,6 +101,13 @@ enum verb_bit {
     VERB_HOLDERS = 1 << 9,
     VERB_FENCE = 1 << 10,
     VERB_DOCTOR = 1 << 11,
+    VERB_CONFIRM = 1 << 12,
+    VERB_FORCE = 1 << 13,
+    VERB_REQUESTS = 1 << 14,
+    VERB_PAUSE = 1 << 15,
+    VERB_RESUME = 1 << 16,
+    VERB_EVENTS = 1 << 17,
+    VERB_BUMP = 1 << 18,
 };
 #define VERB_ANY (~0U)
 
@@ -120,12 +134,19 @@ int verb_run(struct cli *cli);
 int verb_acquire(struct cli *cli);
 int verb_release(struct cli *cli);
 int verb_renew(struct cli *cli);
+int verb_confirm(struct cli *cli);
 int verb_show(struct cli *cli);
+int verb_force_release(struct cli *cli);
+int verb_requests(struct cli *cli);
 int verb_semaphore_put(struct cli *cli);
 int verb_semaphore_get(struct cli *cli);
 int verb_semaphore_list(struct cli *cli);
 int verb_semaphore_delete(struct cli *cli);
+int verb_semaphore_pause(struct cli *cli);
+int verb_semaphore_resume(struct cli *cli);
+int verb_semaphore_events(struct cli *cli);
 int verb_holders(struct cli *cli);
 int verb_fence_check(struct cli *cli);
 int verb_doctor(struct cli *cli);
+int verb_fence_bump(struct cli *cli);
 #endif

@@ -4,9 +4,10 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 
+#include "base/duration.h"
 #include "cli/cli.h"
 
-enum { CELL_MAX = 1024, TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE };
+enum { CELL_MAX = 8192, TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE };
 
 /* ---- Printing ---- */
 
@@ -26,13 +27,46 @@ static void append_value(struct buf *out, struct json_object *value)
     }
 }
 
+/* "Durations are whole milliseconds in members that end in _ms." */
+static bool is_duration(const char *member)
+{
+    size_t length = strlen(member);
+    return length > 3 && strcmp(member + length - 3, "_ms") == 0;
+}
+
+static void append_duration(struct buf *out, struct json_object *value)
+{
+    char text[DURATION_TEXT_SIZE];
+    (void)duration_format(json_object_get_int64(value), text);
+    buf_append_text(out, text);
+}
+
+static void append_permits(struct buf *out, struct json_object *permits)
+{
+    for (size_t i = 0; i < json_object_array_length(permits); i++) {
+        struct json_object *permit = json_object_array_get_idx(permits, i);
+        struct json_object *name = NULL;
+        struct json_object *count = NULL;
+        (void)json_object_object_get_ex(permit, "semaphore", &name);
+        (void)json_object_object_get_ex(permit, "count", &count);
+        buf_printf(out, "%s%s", i ? " " : "", name ? json_object_get_string(name) : "?");
+        if (json_object_get_int64(count) != 1)
+            buf_printf(out, ":%lld", (long long)json_object_get_int64(count));
+    }
+}
+
 /* What stands in a cell; bytes that would play with the terminal are replaced. */
 static void cell(struct json_object *object, const char *member, struct buf *out)
 {
     struct json_object *value = NULL;
     buf_clear(out);
     (void)json_object_object_get_ex(object, member, &value);
-    append_value(out, value);
+    if (is_duration(member) && json_object_is_type(value, json_type_int))
+        append_duration(out, value);
+    else if (strcmp(member, "permits") == 0 && json_object_is_type(value, json_type_array))
+        append_permits(out, value);
+    else
+        append_value(out, value);
     for (size_t i = 0; i < out->length; i++)
         if ((unsigned char)out->data[i] < ' ' || out->data[i] == 0x7f)
             out->data[i] = '?';

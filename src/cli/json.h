@@ -12,7 +12,7 @@
 /* A column of a table, or a line of a description: a heading and the member that stands under it. */
 struct json_column {
     const char *heading;
-    const char *member;
+    const char *member; /* ..._ms is shown as 10m, permits as "backups network:3" */
 };
 
 /* One "heading  value" line for each member that is there. */

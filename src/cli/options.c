@@ -61,7 +61,17 @@ static const struct option options[] = {
     {0, "queue", "backfill|fifo", VERB_PUT, OPTION_CHOICE, AT(queue), 0, "who may pass whom while waiting"},
     {0, "note", "TEXT", VERB_PUT, OPTION_TEXT, AT(note), 0, "for people"},
     {0, "prefix", "TEXT", VERB_LIST, OPTION_TEXT, AT(prefix), 0, "only names that begin so"},
-    {0, "limit", "N", VERB_LIST | VERB_HOLDERS, OPTION_NUMBER, AT(limit), 1, "at most so many (all)"},
+    {'s', "semaphore", "NAME", VERB_REQUESTS, OPTION_TEXT, AT(semaphore), 0,
+     "only those that hold or held units of it"},
+    {0, "owner", "OWNER", VERB_REQUESTS, OPTION_TEXT, AT(owner), 0, "only those of this owner"},
+    {0, "state", "held|released", VERB_REQUESTS, OPTION_CHOICE, AT(state), 0, "only what is held, or what has ended"},
+    {0, "at", "TIME", VERB_REQUESTS, OPTION_TEXT, AT(at), 0,
+     "who held the semaphore then: 02:14, \"2026-11-21 02:14\" (time of this machine), 2026-11-21T02:14:00Z"},
+    {0, "reason", "TEXT", VERB_FORCE | VERB_PAUSE | VERB_BUMP, OPTION_TEXT, AT(reason), 0, "why; it is recorded"},
+    {0, "confirmed", NULL, VERB_RELEASE, OPTION_FLAG, AT(confirmed), 0, "also if it was confirmed (a refund)"},
+    {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(yes), 0, "do not ask"},
+    {0, "limit", "N", VERB_LIST | VERB_HOLDERS | VERB_EVENTS | VERB_REQUESTS, OPTION_NUMBER, AT(limit), 1,
+     "at most so many (all)"},
     {0, "slot", "N", VERB_FENCE, OPTION_NUMBER, AT(slot), 1, "live on this slot"},
     {0, "url", "URL", VERB_ANY, OPTION_TEXT, AT(url), 0, "the server (PERMITD_URL, or " PERMIT_DEFAULT_URL ")"},
     {0, "token", "TEXT", VERB_ANY, OPTION_TEXT, AT(token), 0,
@@ -146,14 +156,24 @@ static bool read_want(const struct option *option, char *value, struct cli_optio
 
 /* ---- One option ---- */
 
-static const struct option *find(const char *name, size_t length, char letter)
+static bool is_named(const struct option *option, const char *name, size_t length, char letter)
 {
+    return letter ? option->letter == letter
+                  : strlen(option->name) == length && memcmp(option->name, name, length) == 0;
+}
+
+/* The one that the verb takes; else another of that name, to be refused. */
+static const struct option *find(const struct cli *cli, const char *name, size_t length, char letter)
+{
+    const struct option *other = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(options); i++) {
-        if (letter ? options[i].letter == letter
-                   : strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
+        if (!is_named(&options[i], name, length, letter))
+            continue;
+        if (cli->verb && (options[i].verbs & cli->verb->bit))
             return &options[i];
+        other = &options[i];
     }
-    return NULL;
+    return other;
 }
 
 static bool store(const struct option *option, char *value, struct cli *cli)
@@ -199,7 +219,7 @@ static bool parse_long(int argc, char **argv, int *at, struct cli *cli)
     char *name = argv[*at] + 2;
     char *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    const struct option *option = find(name, length, 0);
+    const struct option *option = find(cli, name, length, 0);
     return option ? apply(option, equals ? equals + 1 : NULL, cli, argc, argv, at) : unknown(argv[*at]);
 }
 
@@ -208,7 +228,7 @@ static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
 {
     char *word = argv[*at];
     for (char *letter = word + 1; *letter; letter++) {
-        const struct option *option = find(NULL, 0, *letter);
+        const struct option *option = find(cli, NULL, 0, *letter);
         if (!option)
             return unknown(word);
         if (option->type != OPTION_FLAG)

@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The verbs about one request: acquire, release, renew, show. */
-#include "cli/cli.h"
-#include "cli/json.h"
+/* The verbs about requests: acquire, release, renew, confirm, show, force-release, requests. */
+#include "cli/lists.h"
+#include "cli/moment.h"
 #include "cli/owner.h"
 
 static void print_request(const char *body)
 {
     static const struct json_column lines[] = {
-        {"key", "external_id"},
-        {"state", "state"},
-        {"ended as", "end_reason"},
-        {"owner", "owner"},
-        {"replayed", "replayed"},
-        {"acquired", "acquired_at"},
-        {"expires", "expires_at"},
-        {"overdue", "overdue"},
-        {"confirmed", "confirmed_at"},
-        {"ended", "ended_at"},
-        {"ended before", "already_released"},
+        {"key", "external_id"},      {"state", "state"},
+        {"ended as", "end_reason"},  {"owner", "owner"},
+        {"replayed", "replayed"},    {"ttl", "ttl_ms"},
+        {"acquired", "acquired_at"}, {"expires", "expires_at"},
+        {"overdue", "overdue"},      {"confirmed", "confirmed_at"},
+        {"ended", "ended_at"},       {"ended before", "already_released"},
     };
     static const struct json_column permits[] = {
         {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}};
@@ -45,7 +40,21 @@ int verb_acquire(struct cli *cli)
 
 int verb_release(struct cli *cli)
 {
-    return cli_finish(cli, permit_release(cli->client, cli->words[0], NULL), print_request);
+    enum permit_status status = cli->options.confirmed ? permit_release_confirmed(cli->client, cli->words[0], NULL)
+                                                       : permit_release(cli->client, cli->words[0], NULL);
+    return cli_finish(cli, status, print_request);
+}
+
+int verb_force_release(struct cli *cli)
+{
+    if (!cli->options.reason || !*cli->options.reason)
+        return cli_complain(CLI_USAGE, "force-release needs --reason TEXT, which is recorded");
+    return cli_finish(cli, permit_force_release(cli->client, cli->words[0], cli->options.reason, NULL), print_request);
+}
+
+int verb_confirm(struct cli *cli)
+{
+    return cli_finish(cli, permit_confirm(cli->client, cli->words[0], NULL), print_request);
 }
 
 int verb_renew(struct cli *cli)
@@ -57,4 +66,42 @@ int verb_renew(struct cli *cli)
 int verb_show(struct cli *cli)
 {
     return cli_finish(cli, permit_show(cli->client, cli->words[0], NULL), print_request);
+}
+
+/* Appends "name=value&". False: the path is full. */
+static bool add_parameter(struct buf *path, const char *name, const char *value)
+{
+    char encoded[1024];
+    if (!value)
+        return true;
+    if (*value && !permit_path_encode(value, encoded, sizeof(encoded)))
+        return false;
+    buf_printf(path, "%s=%s&", name, *value ? encoded : "");
+    return !path->broken;
+}
+
+/* "Who held backups at 02:14": `requests --semaphore backups --at 02:14`. */
+int verb_requests(struct cli *cli)
+{
+    static const struct json_column columns[] = {
+        {"STATE", "state"},       {"ENDED AS", "end_reason"}, {"OWNER", "owner"},
+        {"SINCE", "acquired_at"}, {"UNTIL", "ended_at"},      {"EXPIRES", "expires_at"},
+        {"OVERDUE", "overdue"},   {"PERMITS", "permits"},     {"KEY", "external_id"}};
+    static const struct list_view view = {"requests", columns, ARRAY_LENGTH(columns)};
+    const struct cli_options *given = &cli->options;
+    char at[MOMENT_SIZE];
+    const char *state = !given->state ? NULL : strcmp(given->state, "held") == 0 ? "ACQUIRED" : "RELEASED";
+    if (given->at && !moment_read(given->at, time(NULL), at))
+        return cli_complain(CLI_USAGE, "--at %s: expected 02:14, \"2026-11-21 02:14\" or 2026-11-21T02:14:00Z",
+                            given->at);
+    if (given->at && (!given->semaphore || state))
+        return cli_complain(CLI_USAGE, "--at needs --semaphore, and takes no --state");
+    struct buf path;
+    buf_init(&path, CLI_PATH_MAX);
+    buf_append_text(&path, "/v1/requests?");
+    bool whole = add_parameter(&path, "semaphore", given->semaphore) && add_parameter(&path, "owner", given->owner) &&
+                 add_parameter(&path, "state", state) && add_parameter(&path, "at", given->at ? at : NULL);
+    int code = whole ? list_print(cli, buf_text(&path), &view) : cli_complain(CLI_USAGE, "longer than any name");
+    buf_release(&path);
+    return code;
 }

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* The verbs about semaphores: put, get, list, delete, holders, fence check. */
-#include <inttypes.h>
+/* The verbs about semaphores: put, get, list, pause, resume, delete, events, holders, fence check, fence bump. */
 #include <stdlib.h>
+#include <unistd.h>
 
-#include "cli/cli.h"
-#include "cli/json.h"
+#include "cli/lists.h"
 
-enum { PATH_MAX_BYTES = 4096, NEXT_MAX_BYTES = 1024, PAGE_ROWS = 1000 };
+enum { NAME_MAX_BYTES = 1024 };
 
 static void print_semaphore(const char *body)
 {
     static const struct json_column lines[] = {
         {"semaphore", "name"},        {"kind", "kind"},           {"capacity", "capacity"},
         {"in use", "in_use"},         {"available", "available"}, {"waiting", "waiting"},
-        {"next token", "next_token"}, {"floor", "floor"},         {"default ttl ms", "default_ttl_ms"},
-        {"max ttl ms", "max_ttl_ms"}, {"grace ms", "grace_ms"},   {"max hold ms", "max_hold_ms"},
-        {"queue", "queue"},           {"note", "note"},
+        {"next token", "next_token"}, {"floor", "floor"},         {"default ttl", "default_ttl_ms"},
+        {"max ttl", "max_ttl_ms"},    {"grace", "grace_ms"},      {"max hold", "max_hold_ms"},
+        {"queue", "queue"},           {"note", "note"},           {"paused", "paused_reason"},
     };
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
 }
@@ -26,17 +25,17 @@ static void print_nothing(const char *body)
 }
 
 /* Writes "/v1/semaphores/NAME<suffix>". */
-static void semaphore_path(const char *name, const char *suffix, char path[PATH_MAX_BYTES])
+static void semaphore_path(const char *name, const char *suffix, char path[CLI_PATH_MAX])
 {
-    char encoded[PATH_MAX_BYTES / 2] = "";
+    char encoded[CLI_PATH_MAX / 2] = "";
     (void)permit_path_encode(name, encoded, sizeof(encoded));
-    (void)snprintf(path, PATH_MAX_BYTES, "/v1/semaphores/%s%s", encoded, suffix);
+    (void)snprintf(path, CLI_PATH_MAX, "/v1/semaphores/%s%s", encoded, suffix);
 }
 
 /* One call about one semaphore. */
 static int call(struct cli *cli, const char *method, const char *suffix, const char *body, void (*print)(const char *))
 {
-    char path[PATH_MAX_BYTES];
+    char path[CLI_PATH_MAX];
     if (!*cli->words[0])
         return cli_complain(CLI_USAGE, "the name is empty");
     semaphore_path(cli->words[0], suffix, path);
@@ -71,6 +70,68 @@ int verb_semaphore_delete(struct cli *cli)
     return call(cli, "DELETE", "", NULL, print_nothing);
 }
 
+/* {"reason":...} of --reason, which these verbs need. NULL: a complaint has been written, *ret_code is the status. */
+static struct json_writer *reason_new(struct cli *cli, int *ret_code)
+{
+    struct json_writer *writer = NULL;
+    if (!cli->options.reason || !*cli->options.reason) {
+        *ret_code = cli_complain(CLI_USAGE, "%s needs --reason TEXT, which is recorded", cli->verb->name);
+        return NULL;
+    }
+    writer = json_writer_new();
+    json_add_text(writer, "reason", cli->options.reason);
+    if (json_text(writer))
+        return writer;
+    json_writer_free(writer);
+    *ret_code = cli_complain(CLI_NO_START, "no memory");
+    return NULL;
+}
+
+int verb_semaphore_pause(struct cli *cli)
+{
+    int code;
+    struct json_writer *writer = reason_new(cli, &code);
+    if (writer)
+        code = call(cli, "POST", "/pause", json_text(writer), print_semaphore);
+    json_writer_free(writer);
+    return code;
+}
+
+int verb_semaphore_resume(struct cli *cli)
+{
+    return call(cli, "POST", "/resume", NULL, print_semaphore);
+}
+
+/* On a terminal a person is asked. */
+static bool is_meant(const struct cli *cli)
+{
+    char line[16] = "";
+    if (cli->options.yes || !isatty(STDIN_FILENO))
+        return true;
+    (void)fprintf(stderr,
+                  "This lifts the tokens of all semaphores; nothing is granted for some seconds. Go on? [y/N] ");
+    return fgets(line, sizeof(line), stdin) && (line[0] == 'y' || line[0] == 'Y');
+}
+
+static void print_epoch(const char *body)
+{
+    static const struct json_column lines[] = {
+        {"epoch", "epoch"}, {"tokens from", "tokens_from"}, {"no grants for", "hold_ms"}};
+    json_print_lines(body, lines, ARRAY_LENGTH(lines));
+}
+
+int verb_fence_bump(struct cli *cli)
+{
+    int code;
+    struct json_writer *writer = reason_new(cli, &code);
+    if (writer && !is_meant(cli))
+        code = cli_complain(CLI_USAGE, "not done");
+    else if (writer)
+        code = cli_finish(cli, permit_call(cli->client, "POST", "/v1/fence/bump", json_text(writer)), print_epoch);
+    json_writer_free(writer);
+    return code;
+}
+
 static void print_fence(const char *body)
 {
     static const struct json_column lines[] = {
@@ -93,61 +154,25 @@ int verb_fence_check(struct cli *cli)
 
 /* ---- Lists ---- */
 
-/* A list: where it is, what its rows are called, and its columns. */
-struct list_view {
-    const char *member;
-    const struct json_column *columns;
-    size_t column_count;
-};
-
-/* Asks for page after page. `path` has a query already. */
-static enum permit_status fetch(struct cli *cli, const char *path, const char *member, struct json_pages **pages)
-{
-    char next[NEXT_MAX_BYTES] = "";
-    int64_t limit = cli->options.limit == CLI_UNSET ? INT64_MAX : cli->options.limit;
-    do {
-        char encoded[NEXT_MAX_BYTES * 3] = "";
-        char page[2 * PATH_MAX_BYTES];
-        int64_t have = *pages ? (int64_t)json_pages_count(*pages, member) : 0;
-        (void)permit_path_encode(next, encoded, sizeof(encoded));
-        (void)snprintf(page, sizeof(page), "%slimit=%" PRId64 "%s%s", path, min_i64(limit - have, PAGE_ROWS),
-                       *next ? "&after=" : "", encoded);
-        enum permit_status status = permit_call(cli->client, "GET", page, NULL);
-        if (status)
-            return status;
-        if (!json_pages_add(pages, permit_client_answer(cli->client), member, next, sizeof(next)))
-            return PERMIT_INTERNAL;
-    } while (*next && (int64_t)json_pages_count(*pages, member) < limit);
-    return PERMIT_OK;
-}
-
-static int list(struct cli *cli, const char *path, const struct list_view *view)
-{
-    struct json_pages *pages = NULL;
-    enum permit_status status = fetch(cli, path, view->member, &pages);
-    if (!status && cli->options.json)
-        (void)printf("%s\n", json_pages_text(pages));
-    else if (!status)
-        json_print_table(json_pages_text(pages), view->member, view->columns, view->column_count);
-    json_pages_free(pages);
-    return status ? cli_fail(cli, status) : CLI_OK;
-}
-
 int verb_semaphore_list(struct cli *cli)
 {
-    static const struct json_column columns[] = {
-        {"NAME", "name"},     {"KIND", "kind"},           {"CAPACITY", "capacity"},
-        {"IN USE", "in_use"}, {"AVAILABLE", "available"}, {"NEXT TOKEN", "next_token"},
-        {"NOTE", "note"}};
+    static const struct json_column columns[] = {{"NAME", "name"},
+                                                 {"KIND", "kind"},
+                                                 {"CAPACITY", "capacity"},
+                                                 {"IN USE", "in_use"},
+                                                 {"AVAILABLE", "available"},
+                                                 {"NEXT TOKEN", "next_token"},
+                                                 {"PAUSED", "paused_reason"},
+                                                 {"NOTE", "note"}};
     static const struct list_view view = {"semaphores", columns, ARRAY_LENGTH(columns)};
-    char prefix[NEXT_MAX_BYTES] = "";
-    char path[PATH_MAX_BYTES];
+    char prefix[NAME_MAX_BYTES] = "";
+    char path[CLI_PATH_MAX];
     const char *wanted = cli->options.prefix ? cli->options.prefix : "";
-    if (strlen(wanted) > NEXT_MAX_BYTES / 3 - 1)
+    if (strlen(wanted) > NAME_MAX_BYTES / 3 - 1)
         return cli_complain(CLI_USAGE, "--prefix: longer than any name");
     (void)permit_path_encode(wanted, prefix, sizeof(prefix));
     (void)snprintf(path, sizeof(path), "/v1/semaphores?%s%s%s", *prefix ? "prefix=" : "", prefix, *prefix ? "&" : "");
-    return list(cli, path, &view);
+    return list_print(cli, path, &view);
 }
 
 int verb_holders(struct cli *cli)
@@ -156,9 +181,22 @@ int verb_holders(struct cli *cli)
         {"TOKEN", "token"},       {"COUNT", "count"},        {"SLOTS", "slots"},     {"OWNER", "owner"},
         {"SINCE", "acquired_at"}, {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"}, {"KEY", "external_id"}};
     static const struct list_view view = {"holders", columns, ARRAY_LENGTH(columns)};
-    char path[PATH_MAX_BYTES];
+    char path[CLI_PATH_MAX];
     if (!*cli->words[0])
         return cli_complain(CLI_USAGE, "the name is empty");
     semaphore_path(cli->words[0], "/holders?", path);
-    return list(cli, path, &view);
+    return list_print(cli, path, &view);
+}
+
+int verb_semaphore_events(struct cli *cli)
+{
+    static const struct json_column columns[] = {
+        {"AT", "at"},   {"WHAT", "what"}, {"FROM", "from"}, {"TO", "to"}, {"NEXT TOKEN", "next_permit_id"},
+        {"WHO", "who"}, {"WHY", "why"}};
+    static const struct list_view view = {"events", columns, ARRAY_LENGTH(columns)};
+    char path[CLI_PATH_MAX];
+    if (!*cli->words[0])
+        return cli_complain(CLI_USAGE, "the name is empty");
+    semaphore_path(cli->words[0], "/events?", path);
+    return list_print(cli, path, &view);
 }

@@ -36,20 +36,38 @@ static const struct verb verbs[] = {
      "Runs a command while holding permits", run_more},
     {"acquire", "-s NAME[:COUNT]... [options]", VERB_ACQUIRE, 0, 0, false, verb_acquire,
      "Takes permits and prints the grant", ". They are held until they are released or their ttl is over"},
-    {"release", "KEY", VERB_RELEASE, 1, 1, false, verb_release, "Gives the permits of a request back",
-     ". May be repeated; also ends a request that has not arrived yet"},
+    {"release", "KEY [--confirmed]", VERB_RELEASE, 1, 1, false, verb_release, "Gives the permits of a request back",
+     ". May be repeated; also ends a request that has not arrived yet. A confirmed one only with --confirmed"},
     {"renew", "KEY [--ttl TIME]", VERB_RENEW, 1, 1, false, verb_renew, "Extends a request by its ttl, from now",
      ". Exit status 76: it is not held any more"},
+    {"confirm", "KEY", VERB_CONFIRM, 1, 1, false, verb_confirm, "Makes a hold permanent: a sale",
+     ". It has no deadline any more. Exit status 76: too late, it is not held any more"},
     {"show", "KEY", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
+    {"requests", "[-s NAME] [--owner OWNER] [--state held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
+     verb_requests, "Lists requests, held and ended",
+     ".\n\nWho held backups at 02:14: permitctl requests -s backups --at 02:14"},
+    {"force-release", "KEY --reason TEXT", VERB_FORCE, 1, 1, false, verb_force_release,
+     "Ends a request that somebody else holds",
+     ". The reason is recorded (semaphore events). The holder learns it when it renews next: let the store look at\n"
+     "tokens"},
     {"semaphore put", "NAME [--capacity N] [options]", VERB_PUT, 1, 1, false, verb_semaphore_put,
      "Makes or changes a semaphore", ". What is not given stays as it is"},
     {"semaphore get", "NAME", VERB_GET, 1, 1, false, verb_semaphore_get, "Shows a semaphore", NULL},
     {"semaphore list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_semaphore_list, "Lists semaphores", NULL},
     {"semaphore delete", "NAME", VERB_DELETE, 1, 1, false, verb_semaphore_delete, "Retires a semaphore",
      ". Refused while permits of it are held. Its tokens go on if it is ever made again"},
+    {"semaphore pause", "NAME --reason TEXT", VERB_PAUSE, 1, 1, false, verb_semaphore_pause,
+     "Stops new grants of a semaphore", ". Who holds keeps what he has; who asks is told the reason"},
+    {"semaphore resume", "NAME", VERB_RESUME, 1, 1, false, verb_semaphore_resume, "Allows new grants again", NULL},
+    {"semaphore events", "NAME", VERB_EVENTS, 1, 1, false, verb_semaphore_events,
+     "Lists what was done to a semaphore, the newest first", ". Also of a retired one"},
     {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
     {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Says whether a token is live",
      ". Exit status 76 if it is not"},
+    {"fence bump", "--reason TEXT [--yes]", VERB_BUMP, 0, 0, false, verb_fence_bump,
+     "Lifts the tokens of all semaphores above all that were handed out",
+     ". After the restore of an older\ncopy of the database. Nothing is granted for some seconds afterwards. On a "
+     "terminal it asks first"},
     {"doctor", "", VERB_DOCTOR, 0, 0, false, verb_doctor, "Says what is unsafe at the server's database",
      " and how to mend it.\nExit status 65 if something is, for which permitd refuses to serve"},
 };
@@ -102,7 +120,7 @@ static int exit_of_status(const struct cli *cli, enum permit_status status)
     case PERMIT_PAUSED:
     case PERMIT_TOO_MANY: return (int)cli->options.exit_code;
     case PERMIT_ENDED:
-    case PERMIT_UNKNOWN_REQUEST: return cli->verb->bit == VERB_RENEW ? CLI_LOST : CLI_REFUSED;
+    case PERMIT_UNKNOWN_REQUEST: return cli->verb->bit & (VERB_RENEW | VERB_CONFIRM) ? CLI_LOST : CLI_REFUSED;
     case PERMIT_NO_MEMORY: return CLI_NO_START;
     default: return permit_status_http(status) >= 500 ? CLI_NO_SERVER : CLI_REFUSED;
     }

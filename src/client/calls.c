@@ -155,7 +155,7 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
     return status ? status : take_grant(client, &effort, ret_request);
 }
 
-/* ---- Renew, release, show ---- */
+/* ---- Renew, confirm, release, show ---- */
 
 enum permit_status permit_renew(struct permit_client *client, const char *external_id, int64_t ttl_ms,
                                 struct permit_request **ret_request)
@@ -173,6 +173,30 @@ enum permit_status permit_release(struct permit_client *client, const char *exte
                                   struct permit_request **ret_request)
 {
     return call_request(client, "DELETE", external_id, "", NULL, ret_request);
+}
+
+enum permit_status permit_release_confirmed(struct permit_client *client, const char *external_id,
+                                            struct permit_request **ret_request)
+{
+    return call_request(client, "DELETE", external_id, "?confirmed=true", NULL, ret_request);
+}
+
+enum permit_status permit_confirm(struct permit_client *client, const char *external_id,
+                                  struct permit_request **ret_request)
+{
+    return call_request(client, "POST", external_id, "/confirm", NULL, ret_request);
+}
+
+enum permit_status permit_force_release(struct permit_client *client, const char *external_id, const char *reason,
+                                        struct permit_request **ret_request)
+{
+    struct buf body;
+    buf_init(&body, BODY_MAX_BYTES);
+    enum permit_status status = PERMIT_NO_MEMORY;
+    if (wire_write_reason(reason, &body))
+        status = call_request(client, "POST", external_id, "/force-release", body.data, ret_request);
+    buf_release(&body);
+    return status;
 }
 
 enum permit_status permit_show(struct permit_client *client, const char *external_id,
@@ -194,7 +218,9 @@ void permit_request_free(struct permit_request *request)
     free(request->owner);
     free(request->end_reason);
     free(request->acquired_at);
+    free(request->confirmed_at);
     free(request->expires_at);
+    free(request->ended_at);
     free(request);
 }
 

@@ -83,6 +83,12 @@ bool wire_write_renew(int64_t ttl_ms, struct buf *out)
     return finish(body, body && add_duration(body, "ttl", ttl_ms), out);
 }
 
+bool wire_write_reason(const char *reason, struct buf *out)
+{
+    struct json_object *body = json_object_new_object();
+    return finish(body, body && add_text(body, "reason", reason), out);
+}
+
 bool wire_write_semaphore(const struct permit_semaphore_options *options, struct buf *out)
 {
     struct json_object *body = json_object_new_object();
@@ -237,7 +243,8 @@ static bool read_request(struct json_object *object, mono_us sent, struct permit
     return copy_text(object, "external_id", &request->external_id) && copy_text(object, "owner", &request->owner) &&
            copy_text(object, "end_reason", &request->end_reason) &&
            copy_text(object, "acquired_at", &request->acquired_at) &&
-           copy_text(object, "expires_at", &request->expires_at) &&
+           copy_text(object, "confirmed_at", &request->confirmed_at) &&
+           copy_text(object, "expires_at", &request->expires_at) && copy_text(object, "ended_at", &request->ended_at) &&
            read_permits(member(object, "permits", json_type_array), request);
 }
 

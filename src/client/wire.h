@@ -11,6 +11,7 @@
 bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id,
                         struct buf *out) MUST_CHECK;
 bool wire_write_renew(int64_t ttl_ms, struct buf *out) MUST_CHECK;
+bool wire_write_reason(const char *reason, struct buf *out) MUST_CHECK;
 bool wire_write_semaphore(const struct permit_semaphore_options *options, struct buf *out) MUST_CHECK;
 
 /*

@@ -434,6 +434,37 @@ static void release_tells_how_it_ended(void)
     check(script_end(&script), "keys are percent-encoded");
 }
 
+static void what_is_confirmed_does_not_expire(void)
+{
+    SCRIPT(script,
+           {ANSWER, 200,
+            "{\"external_id\":\"a\",\"state\":\"ACQUIRED\",\"permits\":[],\"ttl_ms\":9,"
+            "\"confirmed_at\":\"2026-11-21T02:14:00.000000Z\",\"expires_at\":null}",
+            "POST /v1/requests/a/confirm "},
+           {ANSWER, 409, "{\"type\":\"/problems/confirmed\",\"title\":\"t\",\"status\":409,\"detail\":\"d\"}",
+            "DELETE /v1/requests/a "},
+           {ANSWER, 200,
+            "{\"external_id\":\"a\",\"state\":\"RELEASED\",\"permits\":[],\"end_reason\":\"released\","
+            "\"ended_at\":\"2026-11-21T02:15:00.000000Z\",\"already_released\":false}",
+            "DELETE /v1/requests/a?confirmed=true "},
+           {ANSWER, 200,
+            "{\"external_id\":\"a\",\"state\":\"RELEASED\",\"permits\":[],\"end_reason\":\"released\","
+            "\"already_released\":true}",
+            "\"reason\":\"it \\\"hangs\\\"\""});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(permit_confirm(client, "a", &request) == PERMIT_OK && request->held && request->confirmed_at &&
+              !request->expires_at && request->held_until_us == INT64_MAX,
+          "what is confirmed does not expire");
+    permit_request_free(request);
+    check(permit_release(client, "a", &request) == PERMIT_CONFIRMED, "and is not released by accident");
+    check(permit_release_confirmed(client, "a", &request) == PERMIT_OK && request->ended_at, "but on purpose");
+    permit_request_free(request);
+    check(permit_force_release(client, "a", "it \"hangs\"", NULL) == PERMIT_OK, "a reason may have quotes");
+    permit_client_free(client);
+    check(script_end(&script), "confirm, release and force-release are sent as documented");
+}
+
 int main(void)
 {
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
@@ -449,5 +480,6 @@ int main(void)
     a_renewer_stops_at_once();
     an_answer_later_than_the_ttl_is_renewed();
     release_tells_how_it_ended();
+    what_is_confirmed_does_not_expire();
     return failures > 0;
 }

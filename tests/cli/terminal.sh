@@ -78,3 +78,7 @@ new_terminal
 { soon test -e "$dir/at_work4"; echo typed; shown '^got:'; } |
     on_terminal "'$permitctl' run -s backups -- sh -c 'echo > $dir/at_work4; read -r word < /dev/tty; echo got:\$word' | cat"
 check "in a pipeline the command can still ask at the terminal" grep -q '^got:typed' "$dir/screen"
+
+echo n | on_terminal "'$permitctl' fence bump --reason test; echo status:\$?"
+check "fence bump asks a person, who says no: 64" grep -q 'status:64' "$dir/screen"
+check "and says what it would do" grep -q 'Go on?' "$dir/screen"

@@ -40,7 +40,7 @@ call "$permitctl" --help
 check "--help lists the verbs" contains "$out" "semaphore put"
 check "--help lists the exit statuses" contains "$out" "76"
 for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders \
-    "fence check" doctor; do
+    "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" doctor; do
     # shellcheck disable=SC2086
     call "$permitctl" $verb --help
     check "$verb --help explains itself" contains "$code $out" "0 Usage: permitctl $verb "

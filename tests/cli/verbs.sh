@@ -71,3 +71,88 @@ call "$permitctl" semaphore delete old
 check "semaphore delete" test "$code" = 0
 call "$permitctl" semaphore get old
 check "and it is gone" test "$code" = 65
+
+# ---- how a permit ends, and what operators do ----
+
+call "$permitctl" semaphore put seats --capacity 3 --default-ttl 90s --max-ttl 1h30m
+call "$permitctl" semaphore get seats
+check "times are shown in words" test "$(sed -n 's/^default ttl  *//p; s/^max ttl  *//p' <<<"$out" | xargs)" = "1m30s 1h30m"
+call "$permitctl" --json acquire -s seats --id sold --ttl 10m
+call "$permitctl" show sold
+check "also the ttl of a request" contains "$out" "ttl            10m"
+call "$permitctl" --json confirm sold
+check "confirm takes the deadline away" test "$code $(jq -r '.expires_at, has("confirmed_at")' <<<"$out" | xargs)" = "0 null true"
+call "$permitctl" --json confirm sold
+check "and is idempotent" test "$code" = 0
+call "$permitctl" release sold
+check "release of a confirmed one: 65" contains "$code $err" "65 permitctl: confirmed"
+call "$permitctl" --json release sold --confirmed
+check "release --confirmed" test "$code $(jq -r .end_reason <<<"$out")" = "0 released"
+call "$permitctl" confirm sold
+check "confirm after the end: 76" test "$code" = 76
+call "$permitctl" confirm nobody
+check "confirm of an unknown key: 76" test "$code" = 76
+
+call "$permitctl" --json acquire -s seats:2 --id taken --owner ann
+call "$permitctl" --json acquire -s seats --id kept --owner bob
+call "$permitctl" force-release taken
+check "force-release needs a reason: 64" contains "$code $err" "64 permitctl: force-release needs --reason"
+call "$permitctl" --json force-release taken --reason 'ann is "gone" \o/'
+check "force-release" test "$code $(jq -r .end_reason <<<"$out")" = "0 forced"
+call "$permitctl" renew taken
+check "its holder learns it: 76" test "$code" = 76
+call "$permitctl" force-release nobody --reason x
+check "force-release of an unknown key: 65" test "$code" = 65
+
+call "$permitctl" semaphore pause seats
+check "semaphore pause needs a reason: 64" test "$code" = 64
+call "$permitctl" semaphore pause seats --reason "hall is flooded"
+check "semaphore pause shows it" contains "$code $out" "paused         hall is flooded"
+call "$permitctl" acquire -s seats
+check "an acquire is told why: 75" contains "$code $err" "75 permitctl: paused: seats is paused: hall is flooded"
+call "$permitctl" semaphore list
+check "semaphore list has the reason" contains "$out" "hall is flooded"
+call "$permitctl" semaphore resume seats
+check "semaphore resume" test "$code" = 0
+call "$permitctl" --json semaphore events seats
+check "semaphore events has all, the newest first" test "$(jq -r '.events[].what' <<<"$out" | xargs)" = \
+    "resumed paused forced created"
+check "with the reasons" test "$(jq -r '.events[2].why' <<<"$out")" = 'ann is "gone" \o/'
+call "$permitctl" semaphore events seats --limit 1
+check "semaphore events prints a table" contains "$code $out" "NEXT TOKEN"
+call "$permitctl" semaphore events nothing
+check "of an unknown semaphore: 65" test "$code" = 65
+
+call "$permitctl" --json requests -s seats --state released
+check "requests lists what has ended" test "$(jq -r '[.requests[].external_id] | sort | .[]' <<<"$out" | xargs)" = "sold taken"
+call "$permitctl" --json requests -s seats --state held --owner bob
+check "and what is held" test "$(jq -r '.requests[].external_id' <<<"$out")" = kept
+call "$permitctl" requests -s seats
+check "as a table" test "$code $(grep -o 'seats:2 ' <<<"$out" | xargs)" = "0 seats:2"
+call "$permitctl" --json show taken
+at=$(jq -r .acquired_at <<<"$out")
+call "$permitctl" --json requests -s seats --at "$at"
+check "requests --at: who held it then" test "$(jq -r '.requests[].external_id' <<<"$out")" = taken
+call "$permitctl" --json requests -s seats --at "2001-01-01 00:00"
+check "long ago nobody" test "$code $(jq '.requests | length' <<<"$out")" = "0 0"
+call env TZ=UTC "$permitctl" --json requests -s seats --at "$(TZ=UTC date -d '+2 minutes' '+%Y-%m-%d %H:%M')"
+check "a time of this machine" test "$(jq -r '.requests[].external_id' <<<"$out")" = kept
+call "$permitctl" --json requests -s seats --at "$(date +%H:%M)"
+check "a time of day" test "$code" = 0
+for wrong in 25:00 "2026-02-30 00:00" soon ""; do
+    call "$permitctl" requests -s seats --at "$wrong"
+    check "--at \"$wrong\": 64" test "$code" = 64
+done
+call "$permitctl" requests --at 02:14
+check "--at needs a semaphore: 64" test "$code" = 64
+call "$permitctl" requests -s seats --at 02:14 --state held
+check "--at takes no state: 64" test "$code" = 64
+
+call "$permitctl" fence bump
+check "fence bump needs a reason: 64" test "$code" = 64
+call "$permitctl" --json fence bump --reason "restored Friday"
+check "fence bump" test "$code $(jq '.tokens_from == .epoch * 1024' <<<"$out")" = "0 true"
+from=$(jq .tokens_from <<<"$out")
+grants_again() { "$permitctl" --json acquire -s seats >"$dir/grant"; }
+check "grants go on after a while" soon grants_again
+check "with tokens from there" test "$(jq .permits[0].token "$dir/grant")" -ge "$from"

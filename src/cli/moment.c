@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/moment.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+
+/* True if the whole text is such a time; what the format does not name stays as it is in *parts. */
+static bool matches(const char *text, const char *format, struct tm *parts)
+{
+    struct tm read = *parts;
+    const char *end = strptime(text, format, &read);
+    if (!end || *end)
+        return false;
+    *parts = read;
+    return true;
+}
+
+static bool is_time_of_day(const char *text, struct tm *parts)
+{
+    return matches(text, "%H:%M:%S", parts) || matches(text, "%H:%M", parts);
+}
+
+static bool is_date(const char *text, struct tm *parts)
+{
+    return matches(text, "%Y-%m-%d %H:%M:%S", parts) || matches(text, "%Y-%m-%d %H:%M", parts) ||
+           matches(text, "%Y-%m-%dT%H:%M:%S", parts) || matches(text, "%Y-%m-%dT%H:%M", parts);
+}
+
+bool moment_read(const char *text, time_t now, char ret_moment[MOMENT_SIZE])
+{
+    utc_us ignored;
+    if (clock_parse_rfc3339(bytes_of(text), &ignored)) {
+        (void)snprintf(ret_moment, MOMENT_SIZE, "%s", text);
+        return true;
+    }
+    struct tm parts;
+    localtime_r(&now, &parts);
+    parts.tm_sec = 0;
+    bool of_day = is_time_of_day(text, &parts);
+    if (!of_day && !is_date(text, &parts))
+        return false;
+    parts.tm_isdst = -1;
+    struct tm written = parts;
+    time_t moment = mktime(&parts);
+    if (of_day && moment > now) {
+        parts = written;
+        parts.tm_mday--;
+        moment = mktime(&parts);
+    } else if (parts.tm_mday != written.tm_mday) {
+        return false; /* 30 February */
+    }
+    struct tm utc;
+    gmtime_r(&moment, &utc);
+    return moment >= 0 && strftime(ret_moment, MOMENT_SIZE, "%Y-%m-%dT%H:%M:%SZ", &utc) > 0;
+}
