@@ -107,7 +107,17 @@ static void append_semaphores(struct buf *out, const struct semaphore_row *rows,
     }
 }
 
-/* More semaphores than that are not shown one by one: a scrape must stay small. */
+static void append_sums(struct buf *out, const struct semaphore_sums *sums)
+{
+    append_head(out, "permitd_semaphores", "gauge", "Semaphores in service.");
+    buf_printf(out, "permitd_semaphores %lld\n", (long long)sums->count);
+    append_head(out, "permitd_semaphores_capacity", "gauge", "Units of all semaphores together.");
+    buf_printf(out, "permitd_semaphores_capacity %lld\n", (long long)sums->capacity);
+    append_head(out, "permitd_semaphores_in_use", "gauge", "Units held of all semaphores together.");
+    buf_printf(out, "permitd_semaphores_in_use %lld\n", (long long)sums->in_use);
+}
+
+/* "At most metrics_semaphores, then only sums": a scrape must stay small, and some of many would mislead. */
 static void append_all_semaphores(struct exchange *exchange, struct session *session)
 {
     unsigned limit = exchange->service->metrics_semaphores;
@@ -115,12 +125,13 @@ static void append_all_semaphores(struct exchange *exchange, struct session *ses
     struct semaphore_row *rows;
     size_t count;
     struct query_time time;
-    if (query_semaphores(session, (struct bytes){0}, (struct bytes){0}, limit + 1, &exchange->arena, &rows, &count,
-                         &time) != PERMIT_OK)
+    struct semaphore_sums sums = {0};
+    if (query_semaphore_sums(session, &sums) != PERMIT_OK)
         return;
-    append_head(out, "permitd_semaphores_hidden", "gauge", "1: more semaphores than metrics_semaphores exist.");
-    buf_printf(out, "permitd_semaphores_hidden %d\n", count > limit);
-    append_semaphores(out, rows, count < limit ? count : limit);
+    append_sums(out, &sums);
+    if (sums.count <= (int64_t)limit && query_semaphores(session, (struct bytes){0}, (struct bytes){0}, limit,
+                                                         &exchange->arena, &rows, &count, &time) == PERMIT_OK)
+        append_semaphores(out, rows, count);
 }
 
 static void append_server(struct buf *out, const struct server_counts *counts)

@@ -8,7 +8,7 @@
 
 #include "store/query.h"
 
-/* How many permits one call looks at, whatever there are: about 40 ms of the database's time. */
+/* How many permits one call looks at, whatever there are: about 0.1 s. */
 enum { HISTORY_WALK_MAX = 20000 };
 
 struct held_filter {

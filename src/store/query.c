@@ -140,6 +140,21 @@ enum permit_status query_semaphores(struct session *session, struct bytes prefix
     return run_semaphores(session, &sql, arena, ret_rows, ret_count, ret_time);
 }
 
+enum permit_status query_semaphore_sums(struct session *session, struct semaphore_sums *ret_sums)
+{
+    struct row_reader reader = {.at = 0};
+    enum permit_status status = session_send(
+        session, BYTES("SELECT COUNT(*),LEAST(COALESCE(SUM(capacity),0),9223372036854775807),COALESCE(SUM(in_use),0)"
+                       " FROM semaphore WHERE retired_at IS NULL"));
+    if (status == PERMIT_OK && row_step(&reader, session)) {
+        ret_sums->count = row_i64(&reader);
+        ret_sums->capacity = row_i64(&reader);
+        ret_sums->in_use = row_i64(&reader);
+    }
+    enum permit_status finished = session_finish(session);
+    return status != PERMIT_OK ? status : finished;
+}
+
 /* --- holders --- */
 
 static enum permit_status read_holders(struct session *session, struct arena *arena, struct holder_row **ret_rows,

@@ -42,6 +42,14 @@ enum permit_status query_semaphore(struct session *session, struct bytes name, s
 enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
                                     struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
                                     struct query_time *ret_time) MUST_CHECK;
+/* All semaphores in service, together. */
+struct semaphore_sums {
+    int64_t count;
+    int64_t capacity; /* at most INT64_MAX */
+    int64_t in_use;
+};
+/* Reads every semaphore: for metrics. */
+enum permit_status query_semaphore_sums(struct session *session, struct semaphore_sums *ret_sums) MUST_CHECK;
 /* In order of token (the longest holders first), after the token `after`. */
 enum permit_status query_holders(struct session *session, struct bytes semaphore, uint64_t after, unsigned limit,
                                  struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,

@@ -471,6 +471,25 @@ Test(ops, alive_ready_measured_and_described)
     talk_end(&talk);
 }
 
+Test(ops, many_semaphores_are_measured_in_sum)
+{
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--metrics-semaphores", "2", NULL});
+    struct talk talk = talk_to(permitd->port);
+    const char *names[3];
+    for (int i = 0; i < 3; i++) {
+        names[i] = fresh_semaphore(&talk, "{\"capacity\":7}");
+        reply_release(&talk.reply);
+        cr_assert(kit_http_get(&talk.http, "/metrics", &talk.reply));
+        cr_assert(strstr(talk.reply.body, text("permitd_semaphores %d\n", i + 1)), "%s", talk.reply.body);
+        cr_assert(strstr(talk.reply.body, text("permitd_semaphores_capacity %d\n", 7 * (i + 1))));
+        cr_assert(strstr(talk.reply.body, "permitd_semaphores_in_use 0\n"));
+        cr_assert_eq(strstr(talk.reply.body, text("semaphore=\"%s\"", names[0])) != NULL, i < 2, "%d semaphores",
+                     i + 1);
+    }
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 Test(ops, unknown_paths_and_methods)
 {
     struct talk talk = talk_to(shared_port());
