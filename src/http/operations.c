@@ -255,7 +255,7 @@ static void write_refusal(struct buf *out, const struct part *part, const struct
     if (status == PERMIT_ENDED)
         write_ended(out, decision);
     if (status == PERMIT_NO_CAPACITY)
-        write_blocking(out, decision->blocking, decision->blocking_count);
+        write_blocking(out, decision->blocking, decision->blocking_count, decision->now);
     if (status == PERMIT_OUTCOME_UNKNOWN && part->operation.external_id.data)
         write_member_text(out, "external_id", part->operation.external_id);
     if (status == PERMIT_INTERNAL)

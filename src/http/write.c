@@ -249,7 +249,7 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
     buf_append_char(out, '}');
 }
 
-static void write_blocking_holder(struct buf *out, const struct blocking_holder *holder)
+static void write_blocking_holder(struct buf *out, const struct blocking_holder *holder, utc_us now)
 {
     buf_append_text(out, "{\"external_id\":");
     write_text(out, holder->external_id);
@@ -257,10 +257,12 @@ static void write_blocking_holder(struct buf *out, const struct blocking_holder 
         write_member_text(out, "owner", holder->owner);
     write_member_time(out, "since", holder->since);
     write_member_time(out, "expires_at", holder->expires_at);
+    if (holder->expires_at != NEVER)
+        write_member_i64(out, "expires_in_ms", max_i64(0, (holder->expires_at - now) / US_PER_MS));
     buf_append_char(out, '}');
 }
 
-static void write_one_blocking(struct buf *out, const struct blocking *blocking)
+static void write_one_blocking(struct buf *out, const struct blocking *blocking, utc_us now)
 {
     buf_append_text(out, "{\"semaphore\":");
     write_text(out, blocking->semaphore);
@@ -272,19 +274,19 @@ static void write_one_blocking(struct buf *out, const struct blocking *blocking)
     for (size_t i = 0; i < blocking->holder_count; i++) {
         if (i)
             buf_append_char(out, ',');
-        write_blocking_holder(out, &blocking->holders[i]);
+        write_blocking_holder(out, &blocking->holders[i], now);
     }
     buf_append_text(out, "]}");
 }
 
-void write_blocking(struct buf *out, const struct blocking *blocking, size_t count)
+void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, utc_us now)
 {
     write_name(out, "blocking");
     buf_append_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         if (i)
             buf_append_char(out, ',');
-        write_one_blocking(out, &blocking[i]);
+        write_one_blocking(out, &blocking[i], now);
     }
     buf_append_char(out, ']');
 }

@@ -30,6 +30,6 @@ void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_
 void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time);
 /* An entry of /events, whole. */
 void write_event(struct buf *out, const struct event_row *event);
-/* ,"blocking":[...] */
-void write_blocking(struct buf *out, const struct blocking *blocking, size_t count);
+/* ,"blocking":[...] ; now: the database's clock. */
+void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, utc_us now);
 #endif

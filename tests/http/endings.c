@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support.h"
 
@@ -132,6 +133,39 @@ Test(expiry, a_due_permit_makes_room_and_says_how_it_ended)
     text_is(&talk, "end_reason", "expired");
     refused(&talk, 410, "ended", "POST", of_request(key, "/confirm"), NULL);
     talk_end(&talk);
+}
+
+/* As if the deadline had passed just now; permitd finds out within 2 s. False: it was faster than our look. */
+static bool seen_overdue(struct talk *talk, struct kit_sql *sql, const char *name)
+{
+    const char *key = hold(talk, name, "1h");
+    kit_sql_run(sql, "UPDATE permit_request SET due_at=acquired_at WHERE external_id='%s'", key);
+    say(talk, 200, "GET", of_semaphore(name, "/holders"), NULL);
+    bool listed = kit_json_true(talk->reply.body, "holders.0.overdue");
+    if (listed)
+        cr_assert_eq(number_of(talk, "holders.0.expires_in_ms"), 0);
+    say(talk, 200, "GET", text("/v1/requests?semaphore=%s&state=ACQUIRED", name), NULL);
+    listed &= kit_json_true(talk->reply.body, "requests.0.overdue");
+    say(talk, 200, "GET", of_request(key, ""), NULL);
+    if (!listed || !kit_json_true(talk->reply.body, "overdue"))
+        return false;
+    cr_assert_eq(number_of(talk, "expires_in_ms"), 0);
+    return true;
+}
+
+/* On a database of our own: rows are changed by hand. */
+Test(expiry, what_is_due_and_has_not_ended_shows_it)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct kit_sql *sql = kit_sql_open(text("%s/mariadb.sock", shared_directory()), text("own_%d_0", (int)getpid()));
+    struct talk talk = talk_to(permitd->port);
+    bool seen = false;
+    for (int tries = 0; tries < 50 && !seen; tries++)
+        seen = seen_overdue(&talk, sql, fresh_semaphore(&talk, "{\"capacity\":1}"));
+    cr_assert(seen);
+    talk_end(&talk);
+    kit_sql_close(sql);
+    kit_permitd_stop(permitd);
 }
 
 /* --- force-release --- */

@@ -154,6 +154,8 @@ Test(acquire, second_holder_is_refused_when_full_and_told_who_holds)
     cr_assert_eq(number_of(&talk, "blocking.0.requested"), 1);
     text_is(&talk, "blocking.0.holders.0.external_id", key);
     text_is(&talk, "blocking.0.holders.0.owner", "me@here");
+    cr_assert_gt(number_of(&talk, "blocking.0.holders.0.expires_in_ms"), 0);
+    cr_assert_leq(number_of(&talk, "blocking.0.holders.0.expires_in_ms"), 300000);
     text_is(&talk, "detail", text("%s: 1 of 1 in use, 1 asked, held longest by %s", name, key));
     say(&talk, 200, "DELETE", request_path(key), NULL);
     text_is(&talk, "state", "RELEASED");
