@@ -72,11 +72,11 @@ CREATE TABLE slot (
 
 CREATE TABLE semaphore_event (
   id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
-  semaphore_id BIGINT UNSIGNED NOT NULL      COMMENT 'semaphore.id',
+  semaphore_id BIGINT UNSIGNED NOT NULL      COMMENT 'semaphore.id; 0: all of them, the epoch',
   at DATETIME(6) NOT NULL                    COMMENT 'by the database''s clock',
   who VARBINARY(255) NOT NULL DEFAULT ''     COMMENT 'principal, if there are credentials',
-  what VARBINARY(32) NOT NULL                COMMENT 'created, revived, retired, paused, resumed, forced, or the setting that was changed',
-  from_value VARCHAR(255) NULL               COMMENT 'before',
+  what VARBINARY(32) NOT NULL                COMMENT 'created, revived, retired, paused, resumed, forced, epoch, or the setting that was changed',
+  from_value VARCHAR(255) NULL               COMMENT 'before; of forced: the key of the request',
   to_value VARCHAR(255) NULL                 COMMENT 'after',
   why VARCHAR(1000) NULL                     COMMENT 'the reason that was given',
   next_permit_id BIGINT UNSIGNED NOT NULL    COMMENT 'of the semaphore at that moment',

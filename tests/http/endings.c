@@ -186,6 +186,7 @@ Test(force_release, ends_it_with_a_reason_that_is_recorded)
     text_is(&talk, "end_reason", "forced");
     say(&talk, 200, "GET", of_semaphore(name, "/events"), NULL);
     text_is(&talk, "events.0.what", "forced");
+    text_is(&talk, "events.0.from", key);
     text_is(&talk, "events.0.why", "db7 is gone \xc3\xbc");
     talk_end(&talk);
 }
