@@ -43,6 +43,7 @@ struct settings {
     int64_t idle_timeout_ms;
     int64_t default_ttl_ms;
     int64_t retention_ms;
+    int64_t retention_rows;
     int64_t failover_hold_ms;
     int64_t metrics_semaphores;
     const char *log_level;
@@ -145,7 +146,16 @@ static const struct config_row setting_rows[] = {
      .min = 3600 * 1000,
      .max = 3660 * DAY_MS,
      .flags = CONFIG_RELOADABLE,
-     .help = "How long the key of an ended request is remembered at least."},
+     .help = "How long the key of an ended request is remembered, unless retention_rows is less."},
+    {.name = "retention_rows",
+     .type = CONFIG_NUMBER,
+     .offset = AT(retention_rows),
+     .default_text = "10000000",
+     .min = 100000,
+     .max = 1000000000000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "How many requests are kept: ended ones beyond the newest so many are forgotten before their retention is "
+             "over, an hour after their end at the earliest."},
     {.name = "failover_hold",
      .type = CONFIG_DURATION,
      .offset = AT(failover_hold_ms),
@@ -433,6 +443,7 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .plan = {.retention_us = settings->retention_ms * US_PER_MS,
                  .tombstone_us = TOMBSTONE_MS * (int64_t)US_PER_MS,
                  .default_ttl_ms = settings->default_ttl_ms},
+        .retention_rows = (uint64_t)settings->retention_rows,
         .open_store = open_store,
         .open_context = permitd,
         .address = permitd->address,
@@ -476,6 +487,7 @@ static void on_reload(void *context)
         server_reload(permitd->server, &server);
         permitd->service.retention_ms = permitd->settings.retention_ms;
         permitd->service.failover_hold_ms = permitd->settings.failover_hold_ms;
+        permitd->service.retention_rows = permitd->settings.retention_rows;
         log_write(LOG_INFO, "settings loaded again", "needs_restart", buf_text(&message), NULL);
     } else {
         log_write(LOG_ERROR, "settings not loaded again", "why", buf_text(&message), NULL);
@@ -491,6 +503,7 @@ static bool open_service(struct permitd *permitd)
         .doctor = &permitd->doctor,
         .started_at = clock_mono(),
         .retention_ms = permitd->settings.retention_ms,
+        .retention_rows = permitd->settings.retention_rows,
         .tombstone_ms = TOMBSTONE_MS,
         .failover_hold_ms = permitd->settings.failover_hold_ms,
         .metrics_semaphores = (unsigned)permitd->settings.metrics_semaphores,

@@ -8,7 +8,7 @@
 enum { READERS = 1, MAX_LOOKS = 10000 };
 
 /* One each, beside the readers and the workers. */
-static void *(*const servants[])(void *) = {keeper_thread, sweeper_thread};
+static void *(*const servants[])(void *) = {keeper_thread, sweeper_thread, cleaner_thread};
 
 void op_init(struct op *op, const struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision))
@@ -199,6 +199,7 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
     engine->settings.max_pending_ends = settings->max_pending_ends;
     engine->settings.failover_hold_ms = settings->failover_hold_ms;
     engine->settings.plan = settings->plan;
+    engine->settings.retention_rows = settings->retention_rows;
     pthread_mutex_unlock(&engine->mutex);
 }
 

@@ -83,6 +83,7 @@ struct engine_settings {
     int64_t request_timeout_ms;
     int64_t failover_hold_ms; /* nothing is granted for so long after the epoch rose */
     struct plan_settings plan;
+    uint64_t retention_rows; /* the newest requests that are kept until they are due */
     /* Opens a session of a store for a worker; NULL: no memory. */
     struct store *(*open_store)(void *context);
     void *open_context;
@@ -116,7 +117,7 @@ bool engine_database_up(const struct engine *engine);
  * mended, which the engine notices within seconds, operations and looks are answered PERMIT_DATABASE_UNAVAILABLE.
  */
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
-/* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan. */
+/* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows. */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
 
 /* No new ops; what runs is finished, what waits is answered shutting_down; returns when all threads have ended. */

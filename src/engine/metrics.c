@@ -52,6 +52,13 @@ void metrics_batch(struct metrics *metrics, size_t operations)
     histogram_add(&metrics->batch_operations, (double)operations);
 }
 
+void metrics_cleaned(struct metrics *metrics, enum cleaned what, uint64_t count, int64_t took_us)
+{
+    atomic_fetch_add_explicit(&metrics->cleaned[what], count, memory_order_relaxed);
+    if (took_us > (int64_t)atomic_load_explicit(&metrics->cleaned_longest_us, memory_order_relaxed))
+        atomic_store_explicit(&metrics->cleaned_longest_us, (uint_fast64_t)took_us, memory_order_relaxed);
+}
+
 static unsigned long long load(atomic_uint_fast64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
@@ -96,6 +103,22 @@ static void print_operations(struct metrics *metrics, struct buf *out)
     }
 }
 
+static void print_background(struct metrics *metrics, struct buf *out)
+{
+    static const char *const cleaned_words[CLEANED_COUNT] = {"requests", "events"};
+    print_head(out, "permitd_cleaned_total", "counter", "Ended requests and events that the cleaner has deleted.");
+    for (int i = 0; i < CLEANED_COUNT; i++)
+        buf_printf(out, "permitd_cleaned_total{what=\"%s\"} %llu\n", cleaned_words[i], load(&metrics->cleaned[i]));
+    print_head(out, "permitd_cleaner_longest_seconds", "gauge",
+               "The longest transaction of the cleaner since the start.");
+    buf_printf(out, "permitd_cleaner_longest_seconds %g\n", (double)load(&metrics->cleaned_longest_us) / 1e6);
+    print_head(out, "permitd_audit_rounds_total", "counter", "Times that everything held was compared.");
+    buf_printf(out, "permitd_audit_rounds_total %llu\n", load(&metrics->audit_rounds));
+    print_head(out, "permitd_usage_drift", "gauge",
+               "Semaphores, and requests without their permits, whose rows do not match; anything but 0 is a bug.");
+    buf_printf(out, "permitd_usage_drift %llu\n", load(&metrics->usage_drift));
+}
+
 void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
 {
     static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
@@ -112,6 +135,7 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
     for (int reason = END_RELEASED; reason <= END_NEVER_HELD; reason++)
         buf_printf(out, "permitd_ended_total{reason=\"%s\"} %llu\n", end_reason_word((enum end_reason)reason),
                    load(&metrics->ended[reason]));
+    print_background(metrics, out);
     print_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
     buf_printf(out, "permitd_database_up %d\n", database_up ? 1 : 0);
 }

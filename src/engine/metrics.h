@@ -27,11 +27,18 @@ enum batch_retry {
     BATCH_RETRY_COUNT
 };
 
+/* What the cleaner has deleted. */
+enum cleaned { CLEANED_REQUESTS, CLEANED_EVENTS, CLEANED_COUNT };
+
 struct metrics {
     atomic_uint_fast64_t operations[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
     atomic_uint_fast64_t ended[END_REASON_COUNT];
     atomic_uint_fast64_t retries[BATCH_RETRY_COUNT];
     atomic_uint_fast64_t put_backs;
+    atomic_uint_fast64_t cleaned[CLEANED_COUNT];
+    atomic_uint_fast64_t cleaned_longest_us; /* the longest of its transactions; written by one thread */
+    atomic_uint_fast64_t audit_rounds;
+    atomic_uint_fast64_t usage_drift; /* what does not match now, as the auditor has seen it */
     struct histogram operation_seconds[OP_KIND_COUNT];
     struct histogram batch_operations;
     atomic_bool database_up; /* it answers; whether it is safe is the engine's to say */
@@ -42,5 +49,6 @@ void metrics_count(atomic_uint_fast64_t *counter);
 void metrics_add(atomic_uint_fast64_t *counter, uint64_t count);
 void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us);
 void metrics_batch(struct metrics *metrics, size_t operations);
+void metrics_cleaned(struct metrics *metrics, enum cleaned what, uint64_t count, int64_t took_us);
 void metrics_print(struct metrics *metrics, bool database_up, struct buf *out);
 #endif

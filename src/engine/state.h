@@ -42,6 +42,7 @@ void *worker_thread(void *engine);
 void *reader_thread(void *engine);
 void *keeper_thread(void *engine);
 void *sweeper_thread(void *engine);
+void *cleaner_thread(void *engine);
 
 /* Tells the sweeper of a deadline, in served time. Mutex held. */
 void sweeper_notice(struct engine *engine, utc_us due_at);

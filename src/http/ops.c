@@ -25,6 +25,7 @@ bool ops_health(struct exchange *exchange)
     buf_append_text(out, "{\"status\":\"ok\",\"version\":\"" PERMIT_VERSION "\"");
     append_member(out, "uptime_ms", (clock_mono() - service->started_at) / US_PER_MS);
     append_member(out, "retention_ms", service->retention_ms);
+    append_member(out, "retention_rows", service->retention_rows);
     append_member(out, "tombstone_ms", service->tombstone_ms);
     write_member_text(out, "database", bytes_of(service->database));
     buf_append_char(out, '}');

@@ -16,6 +16,7 @@ struct service {
     struct buf message; /* scratch for sentences of the handlers */
     mono_us started_at;
     int64_t retention_ms;
+    int64_t retention_rows;
     int64_t tombstone_ms;
     int64_t failover_hold_ms;
     unsigned metrics_semaphores;

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/* The cleaner's batches: what goes, what stays, what they read, and whom they wait for. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "store/clean.h"
+#include "support.h"
+
+static const struct database_address *address;
+static struct session *session;
+static struct session *other;
+static struct arena arena;
+
+static void clean_begin(void)
+{
+    address = fresh_database();
+    session = connected(address, SESSION_READER);
+    other = connected(address, SESSION_READER);
+    arena_init(&arena, 1 << 16, 1 << 26);
+    must_run(other, "INSERT INTO semaphore (id, name, kind, capacity, next_permit_id, default_ttl_ms, max_hold_ms)"
+                    " VALUES (1, 'a', 2, 100, 1000000, 1, 1), (2, 'b', 2, 100, 1000000, 1, 1)");
+}
+
+static void clean_end(void)
+{
+    arena_release(&arena);
+    session_free(other);
+    session_free(session);
+}
+
+TestSuite(clean, .init = clean_begin, .fini = clean_end);
+
+/* Ended requests first to last, each with a permit of both semaphores, due and ended so many seconds ago. */
+static void ended(int first, int last, int due_ago, int ended_ago)
+{
+    char sql[1024];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, acquired_at, ended_at)"
+             " SELECT seq, CONCAT('key', seq), 2, 1, SYSDATE(6) - INTERVAL %d SECOND + INTERVAL seq MICROSECOND,"
+             " '2026-01-01', SYSDATE(6) - INTERVAL %d SECOND FROM seq_%d_to_%d;"
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+             " SELECT 1, seq, seq, 1, 2 FROM seq_%d_to_%d UNION ALL SELECT 2, seq, seq, 1, 2 FROM seq_%d_to_%d",
+             due_ago, ended_ago, first, last, first, last, first, last);
+    must_run(other, sql);
+}
+
+static struct clean_task task_of(enum clean_kind kind)
+{
+    return (struct clean_task){.kind = kind, .rows = CLEANING_ROWS_MAX, .retention_rows = 10000000};
+}
+
+static struct clean_result clean_once(const struct clean_task *task)
+{
+    struct clean_result result;
+    arena_clear(&arena);
+    enum permit_status status = clean_batch(session, task, &arena, &result);
+    cr_assert_eq(status, PERMIT_OK, "%s: %s", permit_status_word(status), session_message(session));
+    return result;
+}
+
+/* Batch after batch; returns how many were deleted. */
+static uint64_t clean_all(struct clean_task task)
+{
+    uint64_t deleted = 0;
+    for (int i = 0; i < 1000; i++) {
+        struct clean_result result = clean_once(&task);
+        cr_assert(result.mine);
+        if (!result.deleted)
+            return deleted;
+        deleted += result.deleted;
+        task.from = result.from;
+    }
+    cr_assert_fail("it does not end");
+    return deleted;
+}
+
+Test(clean, what_is_due_goes_with_its_permits_and_nothing_else)
+{
+    ended(1, 2500, 100, 8 * 86400);
+    ended(3001, 3100, 30, 8 * 86400);     /* due, but not for a minute */
+    ended(4001, 4100, -86400, 6 * 86400); /* not due */
+    must_run(other, "INSERT INTO permit_request (id, external_id, state, due_at) VALUES"
+                    " (5001, 'held', 1, '2020-01-01'), (5002, 'permanent', 1, NULL);"
+                    "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                    " VALUES (1, 5001, 5001, 1, 1), (1, 5002, 5002, 1, 1);"
+                    "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, ended_at) VALUES"
+                    " (6001, 'tomb-old', 2, 6, SYSDATE(6) - INTERVAL 61 SECOND, SYSDATE(6) - INTERVAL 3661 SECOND),"
+                    " (6002, 'tomb-new', 2, 6, SYSDATE(6) + INTERVAL 1 SECOND, SYSDATE(6) - INTERVAL 3599 SECOND)");
+    cr_assert_eq(clean_all(task_of(CLEAN_DUE)), 2501);
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit_request"), 203);
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit"), 402);
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit_request WHERE id <= 2500 OR id = 6001"), 0);
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit WHERE permit_request_id <= 2500"), 0);
+    cr_assert_eq(clean_all(task_of(CLEAN_OVERFLOW)), 0);
+}
+
+Test(clean, batches_have_800_requests_or_as_many_rows_as_asked_for)
+{
+    ended(1, 2500, 100, 8 * 86400);
+    struct clean_task task = task_of(CLEAN_DUE);
+    cr_assert_eq(clean_once(&task).deleted, CLEANING_ROWS_MAX / 3); /* a request and two permits each */
+    must_run(other, "DELETE FROM permit");
+    cr_assert_eq(clean_once(&task).deleted, CLEANING_REQUESTS);
+    task.rows = 20;
+    cr_assert_eq(clean_once(&task).deleted, 10);
+}
+
+Test(clean, beyond_the_newest_goes_what_ended_an_hour_ago)
+{
+    ended(1, 1000, -86400, 6 * 86400);
+    ended(1001, 1100, -6 * 86400, 600); /* ended ten minutes ago */
+    ended(2001, 3000, -5 * 86400, 2 * 86400);
+    must_run(other, "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, ended_at)"
+                    " SELECT 1200 + seq, CONCAT('tomb', seq), 2, 6, SYSDATE(6) + INTERVAL 1000 SECOND,"
+                    " SYSDATE(6) - INTERVAL 2600 SECOND FROM seq_1_to_100;"
+                    "INSERT INTO permit_request (id, external_id, state) VALUES (1500, 'held', 1)");
+    struct clean_task task = task_of(CLEAN_OVERFLOW);
+    cr_assert_eq(clean_all(task), 0);
+    task.retention_rows = 1200; /* 1801 to 3000 */
+    cr_assert_eq(clean_all(task), 1000);
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit_request"), 1201);
+    task.retention_rows = 500;
+    cr_assert_eq(clean_all(task), 500);
+    cr_assert_eq(number_of(other, "SELECT MIN(id) FROM permit_request WHERE id > 2000"), 2501);
+}
+
+Test(clean, events_stay_for_30_days)
+{
+    must_run(other, "INSERT INTO semaphore_event (semaphore_id, at, what, next_permit_id)"
+                    " SELECT 1, SYSDATE(6) - INTERVAL 29 DAY - INTERVAL 23 HOUR, 'paused', 1 FROM seq_1_to_10 UNION ALL"
+                    " SELECT 1, SYSDATE(6) - INTERVAL 30 DAY - INTERVAL 1 SECOND, 'paused', 1 FROM seq_1_to_2000");
+    cr_assert_eq(clean_all(task_of(CLEAN_EVENTS)), 2000);
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM semaphore_event"), 10);
+}
+
+Test(clean, served_time_decides_and_not_the_clock)
+{
+    ended(1, 10, 100, 8 * 86400);
+    must_run(other, "UPDATE cluster SET offset_us = 50000000"); /* T is 50 s behind the clock */
+    cr_assert_eq(clean_all(task_of(CLEAN_DUE)), 0);
+    must_run(other, "UPDATE cluster SET offset_us = 30000000");
+    cr_assert_eq(clean_all(task_of(CLEAN_DUE)), 10);
+}
+
+Test(clean, an_acquired_permit_of_an_ended_request_stays_for_the_auditor)
+{
+    ended(1, 1, 100, 8 * 86400);
+    must_run(other, "UPDATE permit SET state = 1 WHERE semaphore_id = 2");
+    cr_assert_eq(clean_all(task_of(CLEAN_DUE)), 1);
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit"), 1);
+}
+
+Test(clean, one_permitd_at_a_time)
+{
+    ended(1, 10, 100, 8 * 86400);
+    struct clean_task task = task_of(CLEAN_DUE);
+    must_run(other, "DO GET_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())), 0)");
+    struct clean_result result = clean_once(&task);
+    cr_assert_not(result.mine);
+    cr_assert_eq(result.deleted, 0);
+    must_run(other, "DO RELEASE_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())))");
+    cr_assert_eq(clean_once(&task).deleted, 10);
+    cr_assert_eq(number_of(other, "SELECT IS_FREE_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())))"), 1);
+}
+
+/* A batch that counts an answer in an ended row has it locked: the cleaner gives way at once and leaves nothing open.
+ */
+Test(clean, a_row_that_somebody_holds_is_not_waited_for)
+{
+    struct clean_result result;
+    struct clean_task task = task_of(CLEAN_DUE);
+    ended(1, 10, 100, 8 * 86400);
+    must_run(other, "BEGIN; UPDATE permit_request SET replays = replays + 1 WHERE id = 7");
+    enum permit_status status = clean_batch(session, &task, &arena, &result);
+    cr_assert_eq(status, PERMIT_LOCK_TIMEOUT, "%s", session_message(session));
+    must_run(other, "UPDATE permit_request SET replays = replays + 1 WHERE id <> 7; ROLLBACK");
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit_request"), 10);
+    cr_assert_eq(number_of(other, "SELECT IS_FREE_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())))"), 1);
+    cr_assert_eq(clean_once(&task).deleted, 10);
+}
+
+/* Handler_read% of the session that cleans. */
+static int64_t rows_read(void)
+{
+    return number_of(session, "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS"
+                              " WHERE VARIABLE_NAME LIKE 'HANDLER_READ%'");
+}
+
+static int64_t reads_of(const struct clean_task *task)
+{
+    int64_t before = rows_read();
+    int64_t asking = rows_read() - before;
+    before = rows_read();
+    clean_once(task);
+    return rows_read() - before - asking;
+}
+
+/* "With 1,000,000 live permits and nothing due no query reads more than 100 rows": it does not depend on their number.
+ */
+Test(clean, live_rows_are_not_read, .timeout = 300)
+{
+    enum { LIVE = 200000 };
+    char sql[400];
+    for (int at = 0; at < LIVE; at += 20000) {
+        snprintf(sql, sizeof sql,
+                 "INSERT INTO permit_request (id, external_id, state, due_at) SELECT %d + seq, CONCAT('key', %d + seq),"
+                 " 1, IF(seq %% 2, '2020-01-01', '2030-01-01') FROM seq_1_to_20000",
+                 at, at);
+        must_run(other, sql);
+    }
+    ended(2000001, 2000100, -86400, 6 * 86400);
+    static const enum clean_kind kinds[] = {CLEAN_DUE, CLEAN_OVERFLOW, CLEAN_EVENTS};
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
+        struct clean_task task = task_of(kinds[i]);
+        int64_t reads = reads_of(&task);
+        cr_assert_leq(reads, 30, "kind %zu has read %lld rows", i, (long long)reads);
+    }
+}
+
+/* A page, and what is deleted of it: some reads a request, whatever else is there. */
+Test(clean, a_batch_reads_a_page)
+{
+    ended(1, 5000, 100, 8 * 86400);
+    ended(10001, 15000, -86400, 6 * 86400);
+    struct clean_task task = task_of(CLEAN_DUE);
+    task.rows = 300;
+    cr_assert_lt(reads_of(&task), 300 * 12);
+    task.kind = CLEAN_OVERFLOW;
+    task.retention_rows = 10000;
+    cr_assert_lt(reads_of(&task), 300 * 12);
+}
+
+static void explains(const char *statement, const char *key, int64_t rows_most)
+{
+    char sql[2048];
+    struct session_row row;
+    snprintf(sql, sizeof sql, "EXPLAIN %s", statement);
+    cr_assert_eq(session_send(other, bytes_of(sql)), PERMIT_OK, "%s", session_message(other));
+    cr_assert(session_row(other, &row));
+    cr_assert(row.columns[5].data && bytes_equal(row.columns[5], bytes_of(key)), "%s: key %.*s", statement,
+              (int)row.columns[5].length, row.columns[5].data ? row.columns[5].data : "");
+    cr_assert_leq(column_i64(row.columns[8]), rows_most, "%s", statement);
+    cr_assert_eq(session_finish(other), PERMIT_OK);
+}
+
+Test(clean, statements_walk_the_indexes_that_they_name)
+{
+    ended(1, 2000, -86400, 8 * 86400);
+    explains("SELECT r.id,r.due_at FROM permit_request r FORCE INDEX (permit_request_due) WHERE r.state=2 AND"
+             " r.due_at>='2020-01-01' AND r.due_at<='2020-01-02' ORDER BY r.due_at LIMIT 800",
+             "permit_request_due", 1);
+    explains("DELETE p FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id IN (1,2,3) AND p.state=2",
+             "permit_request", 10);
+    explains("DELETE r FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id IN (1,2,3) AND r.state=2", "PRIMARY", 5);
+    explains("SELECT id FROM permit_request FORCE INDEX (PRIMARY) WHERE id IN (1,2,3) ORDER BY id FOR UPDATE NOWAIT",
+             "PRIMARY", 5);
+}
