@@ -8,7 +8,7 @@
 enum { READERS = 1, MAX_LOOKS = 10000 };
 
 /* One each, beside the readers and the workers. */
-static void *(*const servants[])(void *) = {keeper_thread, sweeper_thread, cleaner_thread};
+static void *(*const servants[])(void *) = {keeper_thread, sweeper_thread, cleaner_thread, auditor_thread};
 
 void op_init(struct op *op, const struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision))

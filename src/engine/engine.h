@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "core/plan.h"
+#include "store/audit.h"
 #include "store/session.h"
 #include "store/store.h"
 
@@ -119,6 +120,13 @@ bool engine_database_up(const struct engine *engine);
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
 /* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows. */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
+
+enum { DRIFTS_MAX = 100 };
+/*
+ * What does not match at the moment, as the auditor has seen it, copied to `ret_drifts` as far as there is room.
+ * Returns how many there are.
+ */
+size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size_t max);
 
 /* No new ops; what runs is finished, what waits is answered shutting_down; returns when all threads have ended. */
 void engine_stop(struct engine *engine);

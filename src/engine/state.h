@@ -33,6 +33,9 @@ struct engine {
     unsigned sweeping; /* expire operations of the sweeper that are not decided yet */
     bool resolving;    /* a worker does step 0: one at a time, so that operations on one key stay in order */
 
+    struct audit_drift drifts[DRIFTS_MAX]; /* written by the auditor alone */
+    size_t drift_count;
+
     pthread_t *threads;
     size_t thread_count;
 };
@@ -43,6 +46,7 @@ void *reader_thread(void *engine);
 void *keeper_thread(void *engine);
 void *sweeper_thread(void *engine);
 void *cleaner_thread(void *engine);
+void *auditor_thread(void *engine);
 
 /* Tells the sweeper of a deadline, in served time. Mutex held. */
 void sweeper_notice(struct engine *engine, utc_us due_at);

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A semaphore is read in pages within one transaction that sees the database as it was when it began. It reads nothing
+ * else and ends at once, so that the server does not have to keep old rows for it.
+ */
+#include "store/audit.h"
+
+#include <stdio.h>
+
+#include "core/request.h"
+#include "core/slots.h"
+#include "store/rows.h"
+#include "store/sql_text.h"
+
+enum {
+    SQL_MAX = 4096,
+    PERMITS_PAGE = 2000, /* some 10 ms */
+    SLOTS_PAGE = 10000,
+};
+
+#define ONE_VIEW                                                                                                       \
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;"
+
+/* What apart[] counts. */
+enum { UNITS, PERMITS_OF_ENDED, SLOTS_OF_OTHERS, SLOTS_OUT_OF_PLACE, PERMITS_WITH_ODD_SLOTS };
+
+/* What was read of one semaphore. */
+struct audit {
+    struct session *session;
+    struct arena *arena;
+    struct semaphore semaphore; /* id, name, kind, capacity, in_use */
+    int64_t held;               /* units of its ACQUIRED permits */
+    int64_t apart[AUDIT_NUMBERS];
+    uint64_t *holders; /* by slot number: the token of the permit that names it; NULL if counted */
+    uint64_t last;     /* the last token or slot of the page */
+    size_t page;       /* rows of it */
+};
+
+/* --- sending ------------------------------------------------------------------------------------------------- */
+
+static enum permit_status send_text(struct session *session, struct buf *sql)
+{
+    enum permit_status status =
+        sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
+    buf_release(sql);
+    return status;
+}
+
+static enum permit_status end_packet(struct session *session, enum permit_status status)
+{
+    enum permit_status finished = session_finish(session);
+    return status != PERMIT_OK ? status : finished;
+}
+
+/* --- a semaphore --------------------------------------------------------------------------------------------- */
+
+/* Opens the view; semaphore.id stays 0 if there is none after that. */
+static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
+{
+    struct buf sql;
+    struct row_reader reader = {.arena = audit->arena};
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql,
+                    ONE_VIEW "SELECT id,name,kind,capacity,in_use FROM semaphore FORCE INDEX (PRIMARY) WHERE id>");
+    buf_append_u64(&sql, after);
+    buf_append_text(&sql, " ORDER BY id LIMIT 1");
+    enum permit_status status = send_text(audit->session, &sql);
+    for (int i = 0; i < 2 && status == PERMIT_OK; i++)
+        status = session_next(audit->session);
+    if (status == PERMIT_OK && row_step(&reader, audit->session)) {
+        audit->semaphore.id = row_u64(&reader);
+        audit->semaphore.name = row_bytes(&reader);
+        audit->semaphore.kind = (enum semaphore_kind)row_u64(&reader);
+        audit->semaphore.capacity = row_i64(&reader);
+        audit->semaphore.in_use = row_i64(&reader);
+    }
+    return end_packet(audit->session, reader.broken ? PERMIT_NO_MEMORY : status);
+}
+
+/* Notes who names which slot; two permits that name the same one are odd, as is one that has not `count` of them. */
+static void note_slots(struct audit *audit, const struct permit *permit)
+{
+    bool odd = permit->slots.count != permit->count;
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
+        uint64_t *holder = &audit->holders[permit->slots.numbers[i]];
+        odd |= *holder != 0;
+        *holder = permit->token;
+    }
+    audit->apart[PERMITS_WITH_ODD_SLOTS] += odd;
+}
+
+static void note_permit(struct audit *audit, struct row_reader *reader)
+{
+    struct permit permit = {.token = row_u64(reader), .count = row_i64(reader)};
+    struct bytes text = row_column(reader);
+    audit->apart[PERMITS_OF_ENDED] += row_u64(reader) != REQUEST_ACQUIRED;
+    audit->held += permit.count;
+    audit->last = permit.token;
+    audit->page++;
+    if (!audit->holders)
+        return;
+    if (slots_parse(text, audit->arena, &permit.slots))
+        note_slots(audit, &permit);
+    else
+        audit->apart[PERMITS_WITH_ODD_SLOTS]++;
+}
+
+/* A slot is as it should be if the permit that names it has it, or nobody; see follow_capacity for `retired`. */
+static void note_slot(struct audit *audit, struct row_reader *reader)
+{
+    uint64_t number = row_u64(reader);
+    uint64_t token = row_u64(reader);
+    bool retired = row_u64(reader) != 0;
+    audit->last = number;
+    audit->page++;
+    if (number > SLOTS_MAX_CAPACITY) {
+        audit->apart[SLOTS_OUT_OF_PLACE]++;
+        return;
+    }
+    audit->apart[SLOTS_OF_OTHERS] += audit->holders[number] != token;
+    audit->holders[number] = 0;
+    audit->apart[SLOTS_OUT_OF_PLACE] += retired != ((int64_t)number > audit->semaphore.capacity);
+    audit->apart[SLOTS_OUT_OF_PLACE] -= (int64_t)number <= audit->semaphore.capacity;
+}
+
+/* Walks permit_state. */
+static void permits_sql(const struct audit *audit, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT p.id,p.count,p.slots,r.state FROM permit p FORCE INDEX (permit_state)"
+                         " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+                         " WHERE p.state=1 AND p.semaphore_id=");
+    buf_append_u64(sql, audit->semaphore.id);
+    buf_append_text(sql, " AND p.id>");
+    buf_append_u64(sql, audit->last);
+    buf_printf(sql, " ORDER BY p.id LIMIT %d", PERMITS_PAGE);
+}
+
+static void slots_sql(const struct audit *audit, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT number,permit_id,retired FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");
+    buf_append_u64(sql, audit->semaphore.id);
+    buf_append_text(sql, " AND number>");
+    buf_append_u64(sql, audit->last);
+    buf_printf(sql, " ORDER BY number LIMIT %d", SLOTS_PAGE);
+}
+
+/* All pages of one kind of row. */
+static enum permit_status read_pages(struct audit *audit, void (*page_sql)(const struct audit *audit, struct buf *sql),
+                                     void (*note)(struct audit *audit, struct row_reader *reader), size_t page_size,
+                                     const atomic_bool *stop)
+{
+    audit->last = 0;
+    do {
+        struct buf sql;
+        struct row_reader reader = {.arena = audit->arena};
+        if (atomic_load(stop))
+            return PERMIT_SHUTTING_DOWN;
+        buf_init(&sql, SQL_MAX);
+        page_sql(audit, &sql);
+        audit->page = 0;
+        enum permit_status status = send_text(audit->session, &sql);
+        while (status == PERMIT_OK && row_step(&reader, audit->session))
+            note(audit, &reader);
+        status = end_packet(audit->session, status);
+        if (status != PERMIT_OK)
+            return status;
+    } while (audit->page == page_size);
+    return PERMIT_OK;
+}
+
+static enum permit_status read_slotted(struct audit *audit, const atomic_bool *stop)
+{
+    audit->holders = arena_array(audit->arena, SLOTS_MAX_CAPACITY + 1, sizeof audit->holders[0]);
+    if (!audit->holders)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = read_pages(audit, permits_sql, note_permit, PERMITS_PAGE, stop);
+    if (status != PERMIT_OK)
+        return status;
+    audit->apart[SLOTS_OUT_OF_PLACE] = audit->semaphore.capacity; /* less one for each that is there */
+    status = read_pages(audit, slots_sql, note_slot, SLOTS_PAGE, stop);
+    for (uint32_t number = 1; number <= SLOTS_MAX_CAPACITY; number++) /* named by a permit, and no such row */
+        audit->apart[SLOTS_OF_OTHERS] += audit->holders[number] != 0;
+    return status;
+}
+
+static const char *const texts[AUDIT_NUMBERS] = {
+    [PERMITS_OF_ENDED] = "held permits of requests that ended",
+    [SLOTS_OF_OTHERS] = "slots that are not with the permit that names them",
+    [SLOTS_OUT_OF_PLACE] = "slots missing, or in service against the capacity",
+    [PERMITS_WITH_ODD_SLOTS] = "permits whose slots are not theirs alone, or not as many as they count",
+};
+
+static enum permit_status judge(struct audit *audit, struct audit_result *result)
+{
+    bool drifts = false;
+    audit->apart[UNITS] = audit->semaphore.in_use - audit->held;
+    for (size_t i = 0; i < AUDIT_NUMBERS; i++)
+        drifts |= audit->apart[i] != 0;
+    if (!drifts)
+        return PERMIT_OK;
+    struct audit_drift *drift = arena_alloc(audit->arena, sizeof *drift);
+    if (!drift)
+        return PERMIT_NO_MEMORY;
+    drift->id = audit->semaphore.id;
+    memcpy(drift->apart, audit->apart, sizeof drift->apart);
+    snprintf(drift->subject, sizeof drift->subject, "%s", audit->semaphore.name.data);
+    int length = snprintf(drift->sentence, sizeof drift->sentence, "in_use is %lld, its held permits have %lld units",
+                          (long long)audit->semaphore.in_use, (long long)audit->held);
+    for (size_t i = UNITS + 1; i < AUDIT_NUMBERS; i++)
+        if (audit->apart[i])
+            length += snprintf(drift->sentence + length, sizeof drift->sentence - (size_t)length, "; %lld %s",
+                               (long long)audit->apart[i], texts[i]);
+    result->drifts = drift;
+    result->drift_count = 1;
+    return PERMIT_OK;
+}
+
+/* Ends the view, whatever has happened. */
+static void end_view(struct session *session, enum permit_status status)
+{
+    bool usable = status == PERMIT_OK || status == PERMIT_SHUTTING_DOWN;
+    if (!usable || session_run(session, "COMMIT") != PERMIT_OK)
+        session_drop(session);
+}
+
+enum permit_status audit_semaphore(struct session *session, uint64_t after, const atomic_bool *stop,
+                                   struct arena *arena, struct audit_result *ret_result)
+{
+    struct audit audit = {.session = session, .arena = arena};
+    struct audit_result result = {0};
+    enum permit_status status = read_semaphore(&audit, after);
+    if (status == PERMIT_OK && audit.semaphore.id)
+        status = audit.semaphore.kind == KIND_SLOTTED
+                     ? read_slotted(&audit, stop)
+                     : read_pages(&audit, permits_sql, note_permit, PERMITS_PAGE, stop);
+    end_view(session, status);
+    if (status == PERMIT_OK && audit.semaphore.id)
+        status = judge(&audit, &result);
+    if (status != PERMIT_OK)
+        return status;
+    result.semaphore_id = audit.semaphore.id;
+    *ret_result = result;
+    return PERMIT_OK;
+}
+
+/* --- requests ------------------------------------------------------------------------------------------------ */
+
+/* Walks permit_request_due among the ACQUIRED, and permit_request for each. One statement: one read view. */
+static void requests_sql(const struct audit_place *from, struct buf *sql)
+{
+    buf_append_text(sql,
+                    "SELECT r.id,r.due_at,r.external_id,"
+                    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id),"
+                    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id AND"
+                    " p.state<>1) FROM permit_request r FORCE INDEX (permit_request_due) WHERE r.state=1 AND ");
+    if (from->dated) {
+        buf_append_text(sql, "(r.due_at>");
+        sql_time(sql, from->due_at);
+        buf_append_text(sql, " OR (r.due_at=");
+        sql_time(sql, from->due_at);
+        buf_append_text(sql, " AND r.id>");
+    } else {
+        buf_append_text(sql, "((r.due_at IS NULL AND r.id>");
+    }
+    buf_append_u64(sql, from->id);
+    buf_printf(sql, ")) ORDER BY r.due_at,r.id LIMIT %d", AUDIT_PAGE);
+}
+
+/* Notes one that has no permits, or some that ended. */
+static void note_request(struct row_reader *reader, struct audit_result *result, struct audit_place *place)
+{
+    uint64_t id = place->id = row_u64(reader);
+    place->due_at = row_time(reader);
+    struct bytes key = row_column(reader);
+    int64_t permits = row_i64(reader);
+    int64_t ended = row_i64(reader);
+    if (permits > 0 && ended == 0)
+        return;
+    struct audit_drift *drift = &result->drifts[result->drift_count++];
+    *drift = (struct audit_drift){.is_request = true, .id = id, .apart = {permits, ended}};
+    snprintf(drift->subject, sizeof drift->subject, "%.*s", (int)key.length, key.data);
+    snprintf(drift->sentence, sizeof drift->sentence,
+             permits ? "it is held, and %lld of its %lld permits are not" : "it is held and has no permits",
+             (long long)ended, (long long)permits);
+}
+
+enum permit_status audit_requests(struct session *session, const struct audit_place *from, struct arena *arena,
+                                  struct audit_result *ret_result, struct audit_place *ret_place)
+{
+    struct buf sql;
+    struct row_reader reader = {.arena = arena};
+    struct audit_place place = *from;
+    struct audit_result result = {.drifts = arena_array(arena, AUDIT_PAGE, sizeof *result.drifts)};
+    if (!result.drifts)
+        return PERMIT_NO_MEMORY;
+    buf_init(&sql, SQL_MAX);
+    requests_sql(from, &sql);
+    enum permit_status status = send_text(session, &sql);
+    size_t count = 0;
+    for (; status == PERMIT_OK && count < AUDIT_PAGE && row_step(&reader, session); count++)
+        note_request(&reader, &result, &place);
+    status = end_packet(session, status);
+    if (status != PERMIT_OK)
+        return status;
+    if (count < AUDIT_PAGE)
+        place = from->dated ? (struct audit_place){.dated = true, .at_end = true} : (struct audit_place){.dated = true};
+    *ret_result = result;
+    *ret_place = place;
+    return PERMIT_OK;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* What permitd does without being asked: it forgets what ended long ago, and compares its rows. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { PATIENCE_MS = 60000 };
+
+/* Two permitd on a database of their own. */
+struct pair {
+    struct kit_permitd *permitd[2];
+    struct talk talks[2];
+    struct kit_sql *sql;
+};
+
+static struct pair pair_start(const struct kit_database *database)
+{
+    struct pair pair;
+    for (int i = 0; i < 2; i++) {
+        pair.permitd[i] = kit_permitd_start(&(struct kit_permitd_options){.database = database->url});
+        pair.talks[i] = talk_to(pair.permitd[i]->port);
+    }
+    pair.sql = kit_sql_open(database->socket, "permitd");
+    return pair;
+}
+
+static void pair_stop(struct pair *pair)
+{
+    kit_sql_close(pair->sql);
+    for (int i = 0; i < 2; i++) {
+        talk_end(&pair->talks[i]);
+        int64_t started = kit_now_us();
+        kit_permitd_stop(pair->permitd[i]);
+        cr_assert_lt(kit_now_us() - started, 10 * 1000000);
+    }
+}
+
+/* -1: it is not there. */
+static double metric(struct talk *talk, const char *name)
+{
+    struct reply reply;
+    double value = -1;
+    if (kit_http_get(&talk->http, "/metrics", &reply)) {
+        const char *line = strstr(reply.body, text("\n%s ", name));
+        if (line)
+            value = atof(line + 1 + strlen(name));
+    }
+    reply_release(&reply);
+    return value;
+}
+
+static size_t times_in_log(const struct kit_permitd *permitd, const char *what)
+{
+    char *log = kit_read_file(permitd->log_path);
+    size_t count = 0;
+    for (const char *at = log; at && (at = strstr(at, what)); at++)
+        count++;
+    free(log);
+    return count;
+}
+
+/* --- the cleaner --------------------------------------------------------------------------------------------- */
+
+/* `count` requests that ended eight days ago, from this id on, and as many permits. */
+static void ended(struct kit_sql *sql, int from, int count)
+{
+    kit_sql_run(sql,
+                "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, acquired_at, ended_at)"
+                " SELECT seq, CONCAT('old', seq), 2, 1, SYSDATE(6) - INTERVAL 1 DAY, SYSDATE(6) - INTERVAL 8 DAY,"
+                " SYSDATE(6) - INTERVAL 8 DAY FROM seq_%d_to_%d",
+                from, from + count - 1);
+    kit_sql_run(sql,
+                "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                " SELECT 999999999, seq, seq, 1, 2 FROM seq_%d_to_%d",
+                from, from + count - 1);
+}
+
+static bool nothing_ended_is_left(void *context)
+{
+    return kit_sql_number(context, "SELECT COUNT(*) FROM permit_request WHERE external_id LIKE 'old%%'") == 0;
+}
+
+Test(background, old_requests_are_forgotten_by_one_permitd_or_the_other, .timeout = 180)
+{
+    struct kit_database *database = kit_database_start(NULL);
+    struct pair pair = pair_start(database);
+    say(&pair.talks[0], 201, "PUT", "/v1/semaphores/s", "{\"capacity\":10}");
+    say(&pair.talks[0], 201, "POST", "/v1/requests", "{\"external_id\":\"live\",\"permits\":[{\"semaphore\":\"s\"}]}");
+    say(&pair.talks[0], 201, "POST", "/v1/requests", "{\"external_id\":\"new\",\"permits\":[{\"semaphore\":\"s\"}]}");
+    say(&pair.talks[1], 200, "DELETE", "/v1/requests/new", NULL);
+    ended(pair.sql, 1000000000, 5000);
+    kit_sql_run(pair.sql, "INSERT INTO semaphore_event (semaphore_id, at, what, next_permit_id) VALUES"
+                          " (1, SYSDATE(6) - INTERVAL 31 DAY, 'paused', 1)");
+    cr_assert(kit_wait_until(nothing_ended_is_left, pair.sql, PATIENCE_MS));
+    cr_assert_eq(kit_sql_number(pair.sql, "SELECT COUNT(*) FROM permit WHERE semaphore_id = 999999999"), 0);
+    cr_assert_eq(kit_sql_number(pair.sql, "SELECT COUNT(*) FROM permit_request"), 2);
+    double cleaned = 0;
+    for (int i = 0; i < 2; i++)
+        cleaned += metric(&pair.talks[i], "permitd_cleaned_total{what=\"requests\"}");
+    cr_assert_eq(cleaned, 5000, "%g", cleaned);
+    say(&pair.talks[1], 200, "GET", "/v1/requests/new", NULL);
+    text_is(&pair.talks[1], "end_reason", "released");
+    pair_stop(&pair);
+    kit_database_stop(database);
+}
+
+Test(background, work_goes_on_after_the_database_was_away, .timeout = 180)
+{
+    struct kit_database *database = kit_database_start(NULL);
+    struct pair pair = pair_start(database);
+    kit_sql_close(pair.sql);
+    kit_database_kill(database);
+    kit_sleep_ms(3000); /* time to fail in */
+    kit_database_restart(database);
+    pair.sql = kit_sql_open(database->socket, "permitd");
+    ended(pair.sql, 1000000000, 100);
+    cr_assert(kit_wait_until(nothing_ended_is_left, pair.sql, PATIENCE_MS));
+    for (int i = 0; i < 2; i++) {
+        cr_assert_leq(times_in_log(pair.permitd[i], "thread=cleaner"), 4, "it floods the log");
+        cr_assert_leq(times_in_log(pair.permitd[i], "thread=auditor"), 4, "it floods the log");
+    }
+    pair_stop(&pair);
+    kit_database_stop(database);
+}
+
+/* --- the auditor --------------------------------------------------------------------------------------------- */
+
+struct expected {
+    struct talk *talk;
+    const char *name;
+    double value;
+};
+
+static bool is_at_least(void *context)
+{
+    const struct expected *expected = context;
+    return metric(expected->talk, expected->name) >= expected->value;
+}
+
+static bool is_exactly(void *context)
+{
+    const struct expected *expected = context;
+    return metric(expected->talk, expected->name) == expected->value;
+}
+
+static void wait_for_drifts(struct talk *talk, double drifts)
+{
+    cr_assert(kit_wait_until(is_exactly, &(struct expected){talk, "permitd_usage_drift", drifts}, PATIENCE_MS),
+              "%g drifts expected, %g seen", drifts, metric(talk, "permitd_usage_drift"));
+}
+
+static void wait_for_rounds(struct talk *talk, double rounds)
+{
+    double before = metric(talk, "permitd_audit_rounds_total");
+    cr_assert(kit_wait_until(is_at_least, &(struct expected){talk, "permitd_audit_rounds_total", before + rounds},
+                             PATIENCE_MS));
+}
+
+Test(background, a_drift_is_found_named_once_and_forgotten_when_mended, .timeout = 180)
+{
+    struct kit_database *database = kit_database_start(NULL);
+    struct pair pair = pair_start(database);
+    struct talk *talk = &pair.talks[0];
+    say(talk, 201, "PUT", "/v1/semaphores/seats", "{\"capacity\":10}");
+    say(talk, 201, "PUT", "/v1/semaphores/units", "{\"capacity\":10,\"kind\":\"counted\"}");
+    say(talk, 201, "POST", "/v1/requests",
+        "{\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"seats\",\"count\":3},{\"semaphore\":\"units\"}]}");
+    wait_for_rounds(talk, 2);
+    cr_assert_eq(metric(talk, "permitd_usage_drift"), 0);
+    kit_sql_run(pair.sql, "UPDATE semaphore SET in_use = in_use + 1 WHERE name = 'units'");
+    wait_for_drifts(talk, 1);
+    kit_sql_run(pair.sql, "UPDATE slot SET permit_id = 0 WHERE number = 2");
+    wait_for_drifts(talk, 2);
+    kit_sql_run(pair.sql, "INSERT INTO permit_request (id, external_id, state) VALUES (999999999, 'bare', 1)");
+    wait_for_drifts(talk, 3);
+    wait_for_rounds(talk, 2);
+    cr_assert_eq(times_in_log(pair.permitd[0], "usage does not match"), 3, "once each, not each round");
+    cr_assert_eq(times_in_log(pair.permitd[0], "semaphore=units finding=\"in_use is 2, its held permits have 1 units"),
+                 1);
+    cr_assert_eq(times_in_log(pair.permitd[0], "semaphore=seats"), 1);
+    cr_assert_eq(times_in_log(pair.permitd[0], "request=bare"), 1);
+    kit_sql_run(pair.sql, "UPDATE slot SET permit_id = last_permit_id WHERE number = 2");
+    kit_sql_run(pair.sql, "UPDATE semaphore SET in_use = in_use - 1 WHERE name = 'units'");
+    kit_sql_run(pair.sql, "DELETE FROM permit_request WHERE external_id = 'bare'");
+    wait_for_drifts(talk, 0);
+    wait_for_drifts(&pair.talks[1], 0);
+    cr_assert_eq(times_in_log(pair.permitd[0], "usage matches again"), 3);
+    pair_stop(&pair);
+    kit_database_stop(database);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/* The auditor's comparisons: nothing to say about rows that match, each kind of drift found and named. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "store/audit.h"
+#include "support.h"
+
+static struct session *session;
+static struct arena arena;
+static atomic_bool stop;
+
+/*
+ * `many` (1): counted, 5,000 permits of 2 units; `seats` (2): slotted, 6 seats, 1 to 3 held by permit 7, 5 by permit 8,
+ * 9 and 10 out of service, 9 still held by permit 6; `empty` (3): slotted.
+ */
+static void rows_make(void)
+{
+    session = connected(fresh_database(), SESSION_READER);
+    arena_init(&arena, 1 << 16, 1 << 26);
+    must_run(session, "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms,"
+                      " max_hold_ms) VALUES (1, 'many', 2, 20000, 10000, 6000, 1, 1), (2, 'seats', 1, 8, 5, 9, 1, 1),"
+                      " (30, 'empty', 1, 2, 0, 1, 1, 1);"
+                      "INSERT INTO permit_request (id, external_id, state, due_at) SELECT seq, CONCAT('key', seq), 1,"
+                      " IF(seq < 1500, NULL, '2030-01-01') FROM seq_1_to_5000;"
+                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                      " SELECT 1, seq, seq, 2, 1 FROM seq_1_to_5000;"
+                      "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, ended_at)"
+                      " SELECT 10000 + seq, CONCAT('old', seq), 2, 1, '2030-01-01', '2026-01-01' FROM seq_1_to_500;"
+                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                      " SELECT 1, 5000 + seq, 10000 + seq, 1, 2 FROM seq_1_to_500;"
+                      "INSERT INTO permit VALUES (2, 6, 6, 1, '9', 1), (2, 7, 7, 3, '1-3', 1), (2, 8, 8, 1, '5', 1);"
+                      "INSERT INTO slot (semaphore_id, number, permit_id, retired)"
+                      " SELECT 2, seq, IF(seq < 4, 7, IF(seq = 5, 8, IF(seq = 9, 6, 0))), seq > 8 FROM seq_1_to_10"
+                      " UNION ALL SELECT 30, seq, 0, 0 FROM seq_1_to_2");
+}
+
+static void rows_forget(void)
+{
+    arena_release(&arena);
+    session_free(session);
+}
+
+TestSuite(audit, .init = rows_make, .fini = rows_forget);
+
+static struct audit_result semaphore_after(uint64_t after)
+{
+    struct audit_result result;
+    enum permit_status status = audit_semaphore(session, after, &stop, &arena, &result);
+    cr_assert_eq(status, PERMIT_OK, "%s: %s", permit_status_word(status), session_message(session));
+    return result;
+}
+
+static void finds(uint64_t after, const char *subject, const char *sentence)
+{
+    struct audit_result result = semaphore_after(after);
+    cr_assert_eq(result.drift_count, 1, "nothing found");
+    cr_assert_str_eq(result.drifts->subject, subject);
+    cr_assert_str_eq(result.drifts->sentence, sentence);
+}
+
+/* The pages of held requests; how many drifts, and the last of them. */
+static size_t requests_found(struct audit_drift *ret_last)
+{
+    struct audit_place place = {0};
+    size_t count = 0;
+    size_t pages = 0;
+    for (; !place.at_end && pages < 100; pages++) {
+        struct audit_result result;
+        enum permit_status status = audit_requests(session, &place, &arena, &result, &place);
+        cr_assert_eq(status, PERMIT_OK, "%s", session_message(session));
+        count += result.drift_count;
+        if (result.drift_count)
+            *ret_last = result.drifts[result.drift_count - 1];
+    }
+    cr_assert_eq(pages, 11, "5,000 requests on %zu pages of %d", pages, AUDIT_PAGE);
+    return count;
+}
+
+Test(audit, what_matches_is_found_in_order)
+{
+    static const uint64_t ids[] = {0, 1, 2, 30};
+    struct audit_drift last;
+    for (size_t i = 0; i < ARRAY_LENGTH(ids); i++) {
+        struct audit_result result = semaphore_after(ids[i]);
+        cr_assert_eq(result.drift_count, 0, "%s", result.drifts ? result.drifts->sentence : "");
+        cr_assert_eq(result.semaphore_id, i + 1 < ARRAY_LENGTH(ids) ? ids[i + 1] : 0);
+    }
+    cr_assert_eq(requests_found(&last), 0);
+}
+
+Test(audit, in_use_that_is_not_the_sum_is_found)
+{
+    must_run(session, "UPDATE semaphore SET in_use = in_use + 1 WHERE id IN (1, 2)");
+    finds(0, "many", "in_use is 10001, its held permits have 10000 units");
+    finds(1, "seats", "in_use is 6, its held permits have 5 units");
+    cr_assert_eq(semaphore_after(2).drift_count, 0);
+    cr_assert_eq(semaphore_after(0).drifts->apart[0], 1);
+}
+
+Test(audit, slots_that_are_not_with_their_permit_are_found)
+{
+    static const struct {
+        const char *plant;
+        const char *what;
+    } rows[] = {
+        {"UPDATE slot SET permit_id = 0 WHERE semaphore_id = 2 AND number = 2",
+         "1 slots that are not with the permit that names them"},
+        {"UPDATE slot SET permit_id = 8 WHERE semaphore_id = 2 AND number = 6",
+         "1 slots that are not with the permit that names them"},
+        {"UPDATE slot SET permit_id = 8 WHERE semaphore_id = 2 AND number = 1",
+         "1 slots that are not with the permit that names them"},
+        {"DELETE FROM slot WHERE semaphore_id = 2 AND number = 9",
+         "1 slots that are not with the permit that names them"},
+        {"DELETE FROM slot WHERE semaphore_id = 2 AND number = 8",
+         "1 slots missing, or in service against the capacity"},
+        {"UPDATE slot SET retired = 1 WHERE semaphore_id = 2 AND number = 8",
+         "1 slots missing, or in service against the capacity"},
+        {"UPDATE slot SET retired = 0 WHERE semaphore_id = 2 AND number = 10",
+         "1 slots missing, or in service against the capacity"},
+        {"UPDATE permit SET slots = '1-2' WHERE semaphore_id = 2 AND id = 7",
+         "1 slots that are not with the permit that names them; 1 permits whose slots are not theirs alone, or not as"
+         " many as they count"},
+        {"UPDATE permit SET slots = '1-2,5' WHERE semaphore_id = 2 AND id = 7",
+         "1 slots that are not with the permit that names them; 1 permits whose slots are not theirs alone, or not as"
+         " many as they count"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        char sentence[AUDIT_SENTENCE_SIZE];
+        must_run(session, "BEGIN; CREATE TEMPORARY TABLE kept_slot AS SELECT * FROM slot;"
+                          "CREATE TEMPORARY TABLE kept_permit AS SELECT * FROM permit WHERE semaphore_id = 2; COMMIT");
+        must_run(session, rows[i].plant);
+        snprintf(sentence, sizeof sentence, "in_use is 5, its held permits have 5 units; %s", rows[i].what);
+        finds(1, "seats", sentence);
+        must_run(session, "BEGIN; DELETE FROM slot; DELETE FROM permit WHERE semaphore_id = 2;"
+                          "INSERT INTO slot SELECT * FROM kept_slot; INSERT INTO permit SELECT * FROM kept_permit;"
+                          "COMMIT; DROP TEMPORARY TABLE kept_slot, kept_permit");
+        cr_assert_eq(semaphore_after(1).drift_count, 0);
+    }
+}
+
+Test(audit, a_permit_left_acquired_is_found)
+{
+    must_run(session, "UPDATE permit SET state = 1 WHERE semaphore_id = 1 AND id = 5007");
+    finds(0, "many", "in_use is 10000, its held permits have 10001 units; 1 held permits of requests that ended");
+    must_run(session, "DELETE FROM permit_request WHERE id = 10007");
+    finds(0, "many", "in_use is 10000, its held permits have 10001 units; 1 held permits of requests that ended");
+}
+
+Test(audit, a_request_without_its_permits_is_found)
+{
+    struct audit_drift last;
+    must_run(session, "DELETE FROM permit WHERE semaphore_id = 1 AND id IN (77, 1777)");
+    cr_assert_eq(requests_found(&last), 2);
+    cr_assert(last.is_request);
+    cr_assert_str_eq(last.subject, "key1777");
+    cr_assert_str_eq(last.sentence, "it is held and has no permits");
+    must_run(session, "UPDATE permit SET state = 2 WHERE semaphore_id = 2 AND id = 7");
+    cr_assert_eq(requests_found(&last), 3);
+    must_run(session, "UPDATE permit SET state = 2 WHERE semaphore_id = 1 AND id = 4999");
+    cr_assert_eq(requests_found(&last), 4);
+    cr_assert_str_eq(last.sentence, "it is held, and 1 of its 1 permits are not");
+}
+
+/* The view is closed and the session's own isolation is back. */
+Test(audit, a_look_leaves_nothing_behind)
+{
+    semaphore_after(0);
+    cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id ="
+                                    " CONNECTION_ID()"),
+                 0);
+    cr_assert_str_eq(text_of(session, "SELECT @@tx_isolation"), "READ-COMMITTED");
+}
+
+Test(audit, stopping_ends_a_long_look)
+{
+    struct audit_result result;
+    atomic_store(&stop, true);
+    cr_assert_eq(audit_semaphore(session, 0, &stop, &arena, &result), PERMIT_SHUTTING_DOWN);
+    atomic_store(&stop, false);
+    cr_assert_eq(semaphore_after(0).drift_count, 0);
+}
+
+static int64_t rows_read(void)
+{
+    return number_of(session, "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS"
+                              " WHERE VARIABLE_NAME LIKE 'HANDLER_READ%'");
+}
+
+/* Each look reads what it compares, and not the rows of others; also in the middle of a thousand equal deadlines. */
+Test(audit, strangers_rows_are_not_read)
+{
+    struct audit_result result;
+    struct audit_place place = {.dated = true, .id = 4000};
+    place.due_at = 1893456000LL * US_PER_SECOND;
+    int64_t before = rows_read();
+    semaphore_after(1);
+    cr_assert_lt(rows_read() - before, 100);
+    before = rows_read();
+    cr_assert_eq(audit_requests(session, &place, &arena, &result, &place), PERMIT_OK);
+    cr_assert_eq(place.id, 4000 + AUDIT_PAGE);
+    cr_assert_lt(rows_read() - before, 7 * AUDIT_PAGE);
+}
