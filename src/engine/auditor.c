@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The auditor: one thread that compares what is held with what is counted, round after round: every semaphore, by
- * ascending id, then every request that is held. After a piece it sleeps thirty times as long as that took, so that it
- * needs at most 3 % of a core. What does not match is looked at a second time before it counts; then it is logged, once
+ * ascending id, then every request that is held. It sleeps thirty times as long as it works, so that it needs at most
+ * 3 % of a core. What does not match is looked at a second time before it counts; then it is logged, once
  * per change, and stays in the list that doctor shows until a later round finds it in order.
  */
 #include <stdlib.h>
@@ -11,13 +11,14 @@
 #include "base/log.h"
 #include "engine/background.h"
 
-enum { REST = 30, ROUND_PAUSE_US = 1000 * 1000, TROUBLE_US = 1000 * 1000, AGAIN_US = 100 * 1000 };
+enum { REST = 30, REST_IN_VIEW = 3, ROUND_PAUSE_US = 1000 * 1000, TROUBLE_US = 1000 * 1000, AGAIN_US = 100 * 1000 };
 
 struct auditor {
     struct background background;
     bool requests; /* the second half of a round */
     uint64_t semaphore_id;
     struct audit_place place;
+    int64_t rest_us; /* still to be slept for what was done */
     uint64_t round;
     uint64_t seen[DRIFTS_MAX]; /* per drift of the engine: the round in which it was last found */
 };
@@ -97,9 +98,37 @@ size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size
 /* --- pieces -------------------------------------------------------------------------------------------------- */
 
 struct piece {
+    uint64_t semaphore_id; /* the one that was looked at; 0: there is none any more */
     struct audit_result result;
-    struct audit_place place;
+    struct audit_place place; /* of requests: where the next page begins */
 };
+
+/* Sleeps for the work that began then: thirty times as long, or some of it now and the rest later. */
+static void rest(struct auditor *auditor, mono_us began, int64_t now_times)
+{
+    int64_t took = clock_mono() - began;
+    auditor->rest_us += REST * took;
+    int64_t now = min_i64(auditor->rest_us, now_times * took);
+    auditor->rest_us -= now;
+    background_sleep(&auditor->background, now);
+}
+
+/* While its view is open it rests only a little. */
+static enum permit_status look_at_semaphore(struct auditor *auditor, struct piece *ret_piece)
+{
+    struct background *background = &auditor->background;
+    struct audit audit;
+    mono_us began = clock_mono();
+    enum permit_status status = audit_begin(&audit, background->session, auditor->semaphore_id, &background->arena);
+    while (status == PERMIT_OK && audit.step != AUDIT_DONE) {
+        status = background_stops(background) ? PERMIT_SHUTTING_DOWN : audit_step(&audit);
+        if (status == PERMIT_OK)
+            rest(auditor, began, audit.in_view ? REST_IN_VIEW : REST);
+        began = clock_mono();
+    }
+    ret_piece->semaphore_id = audit.semaphore.id;
+    return audit_end(&audit, status, &ret_piece->result);
+}
 
 static enum permit_status look(struct auditor *auditor, struct piece *ret_piece)
 {
@@ -107,11 +136,13 @@ static enum permit_status look(struct auditor *auditor, struct piece *ret_piece)
     enum permit_status status = background_begin(background);
     if (status != PERMIT_OK)
         return status;
-    if (auditor->requests)
-        return audit_requests(background->session, &auditor->place, &background->arena, &ret_piece->result,
-                              &ret_piece->place);
-    return audit_semaphore(background->session, auditor->semaphore_id, &background->engine->stopping,
-                           &background->arena, &ret_piece->result);
+    if (!auditor->requests)
+        return look_at_semaphore(auditor, ret_piece);
+    mono_us began = clock_mono();
+    status =
+        audit_requests(background->session, &auditor->place, &background->arena, &ret_piece->result, &ret_piece->place);
+    rest(auditor, began, REST);
+    return status;
 }
 
 /* A second time, if need be. */
@@ -136,8 +167,8 @@ static void end_round(struct auditor *auditor)
 
 static void go_on(struct auditor *auditor, const struct piece *piece)
 {
-    if (!auditor->requests && piece->result.semaphore_id) {
-        auditor->semaphore_id = piece->result.semaphore_id;
+    if (!auditor->requests && piece->semaphore_id) {
+        auditor->semaphore_id = piece->semaphore_id;
     } else if (!auditor->requests) {
         auditor->requests = true;
         auditor->place = (struct audit_place){0};
@@ -151,9 +182,7 @@ static void go_on(struct auditor *auditor, const struct piece *piece)
 static void run_piece(struct auditor *auditor)
 {
     struct piece piece = {0};
-    mono_us started = clock_mono();
     enum permit_status status = look_closely(auditor, &piece);
-    int64_t took = clock_mono() - started;
     if (status == PERMIT_SHUTTING_DOWN)
         return;
     background_note(&auditor->background, status);
@@ -163,7 +192,8 @@ static void run_piece(struct auditor *auditor)
     }
     for (size_t i = 0; i < piece.result.drift_count; i++)
         note_drift(auditor, &piece.result.drifts[i]);
-    background_sleep(&auditor->background, REST * took);
+    background_sleep(&auditor->background, auditor->rest_us);
+    auditor->rest_us = 0;
     go_on(auditor, &piece);
 }
 

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A semaphore is read in pages within one transaction that sees the database as it was when it began. It reads nothing
- * else and ends at once, so that the server does not have to keep old rows for it.
+ * What makes up a semaphore's sums is read in pages within one transaction that sees the database as it was when it
+ * began. It reads nothing else, so that the server does not have to keep old rows for it for long: the requests behind
+ * the permits, three times the work, are looked at afterwards, each page in a view of its own.
  */
 #include "store/audit.h"
 
 #include <stdio.h>
 
-#include "core/request.h"
 #include "core/slots.h"
 #include "store/rows.h"
 #include "store/sql_text.h"
 
 enum {
     SQL_MAX = 4096,
-    PERMITS_PAGE = 2000, /* some 10 ms */
-    SLOTS_PAGE = 10000,
+    PERMITS_PAGE = 2000, /* some 6 ms */
+    SLOTS_PAGE = 5000,
+    REQUESTS_PAGE = 500,
 };
 
 #define ONE_VIEW                                                                                                       \
@@ -23,18 +24,6 @@ enum {
 
 /* What apart[] counts. */
 enum { UNITS, PERMITS_OF_ENDED, SLOTS_OF_OTHERS, SLOTS_OUT_OF_PLACE, PERMITS_WITH_ODD_SLOTS };
-
-/* What was read of one semaphore. */
-struct audit {
-    struct session *session;
-    struct arena *arena;
-    struct semaphore semaphore; /* id, name, kind, capacity, in_use */
-    int64_t held;               /* units of its ACQUIRED permits */
-    int64_t apart[AUDIT_NUMBERS];
-    uint64_t *holders; /* by slot number: the token of the permit that names it; NULL if counted */
-    uint64_t last;     /* the last token or slot of the page */
-    size_t page;       /* rows of it */
-};
 
 /* --- sending ------------------------------------------------------------------------------------------------- */
 
@@ -54,7 +43,6 @@ static enum permit_status end_packet(struct session *session, enum permit_status
 
 /* --- a semaphore --------------------------------------------------------------------------------------------- */
 
-/* Opens the view; semaphore.id stays 0 if there is none after that. */
 static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
 {
     struct buf sql;
@@ -77,6 +65,21 @@ static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
     return end_packet(audit->session, reader.broken ? PERMIT_NO_MEMORY : status);
 }
 
+enum permit_status audit_begin(struct audit *audit, struct session *session, uint64_t after, struct arena *arena)
+{
+    *audit = (struct audit){.session = session, .arena = arena, .in_view = true};
+    enum permit_status status = read_semaphore(audit, after);
+    if (status != PERMIT_OK)
+        return status;
+    if (audit->semaphore.id == 0)
+        audit->step = AUDIT_DONE;
+    if (audit->semaphore.kind != KIND_SLOTTED)
+        return PERMIT_OK;
+    audit->holders = arena_array(arena, SLOTS_MAX_CAPACITY + 1, sizeof audit->holders[0]);
+    audit->apart[SLOTS_OUT_OF_PLACE] = audit->semaphore.capacity; /* less one for each that is there */
+    return audit->holders ? PERMIT_OK : PERMIT_NO_MEMORY;
+}
+
 /* Notes who names which slot; two permits that name the same one are odd, as is one that has not `count` of them. */
 static void note_slots(struct audit *audit, const struct permit *permit)
 {
@@ -93,10 +96,8 @@ static void note_permit(struct audit *audit, struct row_reader *reader)
 {
     struct permit permit = {.token = row_u64(reader), .count = row_i64(reader)};
     struct bytes text = row_column(reader);
-    audit->apart[PERMITS_OF_ENDED] += row_u64(reader) != REQUEST_ACQUIRED;
     audit->held += permit.count;
     audit->last = permit.token;
-    audit->page++;
     if (!audit->holders)
         return;
     if (slots_parse(text, audit->arena, &permit.slots))
@@ -112,7 +113,6 @@ static void note_slot(struct audit *audit, struct row_reader *reader)
     uint64_t token = row_u64(reader);
     bool retired = row_u64(reader) != 0;
     audit->last = number;
-    audit->page++;
     if (number > SLOTS_MAX_CAPACITY) {
         audit->apart[SLOTS_OUT_OF_PLACE]++;
         return;
@@ -123,64 +123,64 @@ static void note_slot(struct audit *audit, struct row_reader *reader)
     audit->apart[SLOTS_OUT_OF_PLACE] -= (int64_t)number <= audit->semaphore.capacity;
 }
 
-/* Walks permit_state. */
-static void permits_sql(const struct audit *audit, struct buf *sql)
+static void note_request_of(struct audit *audit, struct row_reader *reader)
 {
-    buf_append_text(sql, "SELECT p.id,p.count,p.slots,r.state FROM permit p FORCE INDEX (permit_state)"
-                         " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-                         " WHERE p.state=1 AND p.semaphore_id=");
-    buf_append_u64(sql, audit->semaphore.id);
-    buf_append_text(sql, " AND p.id>");
-    buf_append_u64(sql, audit->last);
-    buf_printf(sql, " ORDER BY p.id LIMIT %d", PERMITS_PAGE);
+    audit->last = row_u64(reader);
+    audit->apart[PERMITS_OF_ENDED] += row_u64(reader) != REQUEST_ACQUIRED; /* or it is gone */
 }
 
-static void slots_sql(const struct audit *audit, struct buf *sql)
+/* The pages of a semaphore, in this order; slots only if it has them. */
+static const struct {
+    const char *sql; /* the index that it walks is named */
+    const char *from;
+    int page;
+    void (*note)(struct audit *audit, struct row_reader *reader);
+    bool in_view;
+    bool slotted;
+} steps[] = {
+    [AUDIT_PERMITS] = {"SELECT id,count,slots FROM permit p FORCE INDEX (permit_state) WHERE state=1 AND semaphore_id=",
+                       "id", PERMITS_PAGE, note_permit, true, false},
+    [AUDIT_SLOTS] = {"SELECT number,permit_id,retired FROM slot p FORCE INDEX (PRIMARY) WHERE semaphore_id=", "number",
+                     SLOTS_PAGE, note_slot, true, true},
+    [AUDIT_REQUESTS] = {"SELECT p.id,r.state FROM permit p FORCE INDEX (permit_state) LEFT JOIN permit_request r"
+                        " FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE p.state=1 AND p.semaphore_id=",
+                        "id", REQUESTS_PAGE, note_request_of, false, false},
+};
+
+/* Ends the view; what cannot be ended in words is ended by closing. */
+static enum permit_status close_view(struct audit *audit)
 {
-    buf_append_text(sql, "SELECT number,permit_id,retired FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");
-    buf_append_u64(sql, audit->semaphore.id);
-    buf_append_text(sql, " AND number>");
-    buf_append_u64(sql, audit->last);
-    buf_printf(sql, " ORDER BY number LIMIT %d", SLOTS_PAGE);
+    if (!audit->in_view)
+        return PERMIT_OK;
+    audit->in_view = false;
+    return session_run(audit->session, "COMMIT");
 }
 
-/* All pages of one kind of row. */
-static enum permit_status read_pages(struct audit *audit, void (*page_sql)(const struct audit *audit, struct buf *sql),
-                                     void (*note)(struct audit *audit, struct row_reader *reader), size_t page_size,
-                                     const atomic_bool *stop)
+static enum permit_status next_step(struct audit *audit)
 {
     audit->last = 0;
-    do {
-        struct buf sql;
-        struct row_reader reader = {.arena = audit->arena};
-        if (atomic_load(stop))
-            return PERMIT_SHUTTING_DOWN;
-        buf_init(&sql, SQL_MAX);
-        page_sql(audit, &sql);
-        audit->page = 0;
-        enum permit_status status = send_text(audit->session, &sql);
-        while (status == PERMIT_OK && row_step(&reader, audit->session))
-            note(audit, &reader);
-        status = end_packet(audit->session, status);
-        if (status != PERMIT_OK)
-            return status;
-    } while (audit->page == page_size);
-    return PERMIT_OK;
+    do
+        audit->step++;
+    while (audit->step != AUDIT_DONE && steps[audit->step].slotted && !audit->holders);
+    return audit->step == AUDIT_DONE || steps[audit->step].in_view ? PERMIT_OK : close_view(audit);
 }
 
-static enum permit_status read_slotted(struct audit *audit, const atomic_bool *stop)
+enum permit_status audit_step(struct audit *audit)
 {
-    audit->holders = arena_array(audit->arena, SLOTS_MAX_CAPACITY + 1, sizeof audit->holders[0]);
-    if (!audit->holders)
-        return PERMIT_NO_MEMORY;
-    enum permit_status status = read_pages(audit, permits_sql, note_permit, PERMITS_PAGE, stop);
-    if (status != PERMIT_OK)
-        return status;
-    audit->apart[SLOTS_OUT_OF_PLACE] = audit->semaphore.capacity; /* less one for each that is there */
-    status = read_pages(audit, slots_sql, note_slot, SLOTS_PAGE, stop);
-    for (uint32_t number = 1; number <= SLOTS_MAX_CAPACITY; number++) /* named by a permit, and no such row */
-        audit->apart[SLOTS_OF_OTHERS] += audit->holders[number] != 0;
-    return status;
+    struct buf sql;
+    struct row_reader reader = {.arena = audit->arena};
+    int rows = 0;
+    int page = steps[audit->step].page;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, steps[audit->step].sql);
+    buf_append_u64(&sql, audit->semaphore.id);
+    buf_printf(&sql, " AND p.%s>%llu ORDER BY p.%s LIMIT %d", steps[audit->step].from, (unsigned long long)audit->last,
+               steps[audit->step].from, page);
+    enum permit_status status = send_text(audit->session, &sql);
+    for (; status == PERMIT_OK && row_step(&reader, audit->session); rows++)
+        steps[audit->step].note(audit, &reader);
+    status = end_packet(audit->session, status);
+    return status == PERMIT_OK && rows < page ? next_step(audit) : status;
 }
 
 static const char *const texts[AUDIT_NUMBERS] = {
@@ -190,17 +190,20 @@ static const char *const texts[AUDIT_NUMBERS] = {
     [PERMITS_WITH_ODD_SLOTS] = "permits whose slots are not theirs alone, or not as many as they count",
 };
 
-static enum permit_status judge(struct audit *audit, struct audit_result *result)
+static enum permit_status judge(struct audit *audit, struct audit_result *ret_result)
 {
     bool drifts = false;
+    for (uint32_t number = 1; audit->holders && number <= SLOTS_MAX_CAPACITY; number++)
+        audit->apart[SLOTS_OF_OTHERS] += audit->holders[number] != 0; /* named by a permit, and there is no such row */
     audit->apart[UNITS] = audit->semaphore.in_use - audit->held;
     for (size_t i = 0; i < AUDIT_NUMBERS; i++)
         drifts |= audit->apart[i] != 0;
-    if (!drifts)
-        return PERMIT_OK;
-    struct audit_drift *drift = arena_alloc(audit->arena, sizeof *drift);
-    if (!drift)
+    struct audit_drift *drift = drifts ? arena_alloc(audit->arena, sizeof *drift) : NULL;
+    if (drifts && !drift)
         return PERMIT_NO_MEMORY;
+    *ret_result = (struct audit_result){.drift_count = drifts, .drifts = drift};
+    if (!drift)
+        return PERMIT_OK;
     drift->id = audit->semaphore.id;
     memcpy(drift->apart, audit->apart, sizeof drift->apart);
     snprintf(drift->subject, sizeof drift->subject, "%s", audit->semaphore.name.data);
@@ -210,37 +213,18 @@ static enum permit_status judge(struct audit *audit, struct audit_result *result
         if (audit->apart[i])
             length += snprintf(drift->sentence + length, sizeof drift->sentence - (size_t)length, "; %lld %s",
                                (long long)audit->apart[i], texts[i]);
-    result->drifts = drift;
-    result->drift_count = 1;
     return PERMIT_OK;
 }
 
-/* Ends the view, whatever has happened. */
-static void end_view(struct session *session, enum permit_status status)
+enum permit_status audit_end(struct audit *audit, enum permit_status status, struct audit_result *ret_result)
 {
-    bool usable = status == PERMIT_OK || status == PERMIT_SHUTTING_DOWN;
-    if (!usable || session_run(session, "COMMIT") != PERMIT_OK)
-        session_drop(session);
-}
-
-enum permit_status audit_semaphore(struct session *session, uint64_t after, const atomic_bool *stop,
-                                   struct arena *arena, struct audit_result *ret_result)
-{
-    struct audit audit = {.session = session, .arena = arena};
-    struct audit_result result = {0};
-    enum permit_status status = read_semaphore(&audit, after);
-    if (status == PERMIT_OK && audit.semaphore.id)
-        status = audit.semaphore.kind == KIND_SLOTTED
-                     ? read_slotted(&audit, stop)
-                     : read_pages(&audit, permits_sql, note_permit, PERMITS_PAGE, stop);
-    end_view(session, status);
-    if (status == PERMIT_OK && audit.semaphore.id)
-        status = judge(&audit, &result);
+    enum permit_status closed = close_view(audit);
+    if (closed != PERMIT_OK)
+        session_drop(audit->session);
     if (status != PERMIT_OK)
         return status;
-    result.semaphore_id = audit.semaphore.id;
-    *ret_result = result;
-    return PERMIT_OK;
+    *ret_result = (struct audit_result){0};
+    return audit->semaphore.id ? judge(audit, ret_result) : PERMIT_OK;
 }
 
 /* --- requests ------------------------------------------------------------------------------------------------ */

@@ -7,9 +7,8 @@
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H
 
-#include <stdatomic.h>
-
 #include "base/arena.h"
+#include "core/request.h"
 #include "store/session.h"
 
 enum { AUDIT_SUBJECT_SIZE = 256, AUDIT_SENTENCE_SIZE = 400, AUDIT_NUMBERS = 5, AUDIT_PAGE = 500 };
@@ -24,18 +23,37 @@ struct audit_drift {
 };
 
 struct audit_result {
-    uint64_t semaphore_id; /* the one that was looked at; 0: there is none any more */
     size_t drift_count;
     struct audit_drift *drifts; /* in the arena */
 };
 
 /*
- * The semaphore with the smallest id above `after`: in_use is what its ACQUIRED permits add up to; no such permit is of
- * an ended request; a slot is taken by exactly the permit that names it, and out of service exactly if it is above the
- * capacity. One read view for all pages of it. PERMIT_SHUTTING_DOWN: *stop became true in between.
+ * One semaphore, page by page: in_use is what its ACQUIRED permits add up to; a slot is taken by exactly the permit
+ * that names it, and out of service exactly if it is above the capacity; then, no such permit is of an ended request.
+ *
+ *     status = audit_begin(&audit, session, after, arena);
+ *     while (status == PERMIT_OK && audit.step != AUDIT_DONE)
+ *         status = audit_step(&audit);                            pauses as the caller likes, short ones while in_view
+ *     status = audit_end(&audit, status, &result);                always due; a status other than PERMIT_OK gives up
  */
-enum permit_status audit_semaphore(struct session *session, uint64_t after, const atomic_bool *stop,
-                                   struct arena *arena, struct audit_result *ret_result) MUST_CHECK;
+struct audit {
+    struct session *session;
+    struct arena *arena;
+    enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_DONE } step;
+    bool in_view;               /* the server keeps old rows for us until that is over */
+    struct semaphore semaphore; /* id, name, kind, capacity, in_use; id 0: there is none any more */
+    int64_t held;               /* units of its ACQUIRED permits */
+    int64_t apart[AUDIT_NUMBERS];
+    uint64_t *holders; /* by slot number: the token of the permit that names it; NULL if counted */
+    uint64_t last;     /* token or slot: where the next page begins */
+};
+
+/* The semaphore with the smallest id above `after`. */
+enum permit_status audit_begin(struct audit *audit, struct session *session, uint64_t after,
+                               struct arena *arena) MUST_CHECK;
+enum permit_status audit_step(struct audit *audit) MUST_CHECK;
+enum permit_status audit_end(struct audit *audit, enum permit_status status,
+                             struct audit_result *ret_result) MUST_CHECK;
 
 /* How far the walk over the ACQUIRED requests has come: those that are never due, by id, then the others, by due_at. */
 struct audit_place {
@@ -45,7 +63,7 @@ struct audit_place {
     bool at_end;
 };
 
-/* A page of ACQUIRED requests: each has permits, all of them ACQUIRED. semaphore_id is not used. */
+/* A page of ACQUIRED requests: each has permits, all of them ACQUIRED. */
 enum permit_status audit_requests(struct session *session, const struct audit_place *from, struct arena *arena,
                                   struct audit_result *ret_result, struct audit_place *ret_place) MUST_CHECK;
 #endif

@@ -215,6 +215,50 @@ static void count_answers(const struct history *history, unsigned counts[5])
         counts[history->calls[i].says] += history->calls[i].kind == CALL_ACQUIRE;
 }
 
+/* A number of /metrics; -1 if it is not there. */
+static double metric(unsigned port, const char *name)
+{
+    struct kit_http http = kit_http(port);
+    struct reply reply;
+    double value = -1;
+    char line[64];
+    snprintf(line, sizeof(line), "\n%s ", name);
+    if (kit_http_get(&http, "/metrics", &reply)) {
+        const char *found = strstr(reply.body, line);
+        value = found ? atof(found + strlen(line)) : -1;
+    }
+    reply_release(&reply);
+    kit_http_close(&http);
+    return value;
+}
+
+struct rounds {
+    unsigned port;
+    double end;
+};
+
+static bool rounds_are_over(void *context)
+{
+    const struct rounds *rounds = context;
+    return metric(rounds->port, "permitd_audit_rounds_total") >= rounds->end;
+}
+
+/* The auditors, which watched all the time, have nothing to object to, and look once more at how it ended. */
+static void judge_audit(struct kit_permitd *const *permitd, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct rounds rounds = {permitd[i]->port, metric(permitd[i]->port, "permitd_audit_rounds_total") + 2};
+        if (!kit_wait_until(rounds_are_over, &rounds, 60000))
+            kit_fail("right: the auditor does not come round");
+        if (metric(permitd[i]->port, "permitd_usage_drift") != 0)
+            kit_fail("right: the auditor has found drifts");
+        char *log = kit_read_file(permitd[i]->log_path);
+        if (log && strstr(log, "usage does not match"))
+            kit_fail("right: the auditor had found drifts");
+        free(log);
+    }
+}
+
 static void run_all(struct run *run, struct kit_database *database)
 {
     struct kit_permitd *permitd[PERMITD_MAX];
@@ -238,14 +282,15 @@ static void run_all(struct run *run, struct kit_database *database)
     judge_rows(sql);
     judge(&history, &run->world.facts);
     kit_sql_close(sql);
+    judge_audit(permitd, run->world.permitd_count);
     for (size_t i = 0; i < run->world.permitd_count; i++)
         kit_permitd_stop(permitd[i]);
     printf("right: %zu calls of %u clients through %zu permitd in %.1f s; %u keys; acquires: %u held, %u no capacity, "
            "%u ended\n",
            calls, run->clients, run->world.permitd_count, seconds, atomic_load(&run->world.next_key), counts[SAYS_HELD],
            counts[SAYS_NO_CAPACITY], counts[SAYS_ENDED]);
-    /* Statuses, capacity, keys, tokens, ends; the rows before and after; everything to be had again. */
-    printf("right: 8 passed, 0 failed: ok\n");
+    /* Statuses, capacity, keys, tokens, ends; the rows before and after; everything to be had again; the auditors. */
+    printf("right: 9 passed, 0 failed: ok\n");
     history_release(&history);
 }
 

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the cleaner costs: ended requests, made quickly by SQL, are removed while the hot benchmark runs. By turns with
+ * the cleaner and without it (the bench holds its lock then) on the same tables, until nothing is left; before that,
+ * how fast it is alone. Prints Markdown on standard output and its progress on standard error.
+ *
+ * clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
+ */
+#include "instance.h"
+#include "measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILL_STEP = 50000, PATIENCE_MS = 60000, ROUNDS_MAX = 1000, ALONE_MS = 10000 };
+
+struct clean_bench {
+    long rows;
+    double seconds; /* of a round without the cleaner; one with it is three times as long */
+    double limit;   /* seconds for all rounds */
+    unsigned clients;
+    struct instance instance;
+    struct kit_sql *sql; /* holds the cleaner's lock, or does not */
+    double alone;        /* rows a second */
+    double alone_cpu_us; /* of the server, for a row */
+    double with[ROUNDS_MAX], without[ROUNDS_MAX], cleaned[ROUNDS_MAX];
+    size_t rounds;
+    double removed_under_load, seconds_under_load, failed;
+};
+
+static double metric(const struct clean_bench *bench, const char *name)
+{
+    struct kit_http http = kit_http(bench->instance.permitd->port);
+    struct reply reply;
+    KIT_CHECK(kit_http_get(&http, "/metrics", &reply));
+    char line[128];
+    snprintf(line, sizeof(line), "\n%s ", name);
+    const char *found = strstr(reply.body, line);
+    double value = found ? atof(found + strlen(line)) : 0;
+    reply_release(&reply);
+    kit_http_close(&http);
+    return value;
+}
+
+static double cleaned(const struct clean_bench *bench)
+{
+    return metric(bench, "permitd_cleaned_total{what=\"requests\"}");
+}
+
+/* ---- the cleaner's lock ---- */
+
+static void hold_cleaner(struct clean_bench *bench)
+{
+    KIT_CHECK(kit_sql_number(bench->sql, "SELECT GET_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())), 60)") == 1);
+}
+
+struct progress {
+    const struct clean_bench *bench;
+    double before;
+};
+
+static bool has_begun(void *context)
+{
+    const struct progress *progress = context;
+    return cleaned(progress->bench) > progress->before;
+}
+
+/* Returns when it is at work; false: there is nothing left to do. */
+static bool let_cleaner(struct clean_bench *bench)
+{
+    struct progress progress = {bench, cleaned(bench)};
+    kit_sql_run(bench->sql, "DO RELEASE_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())))");
+    return kit_wait_until(has_begun, &progress, PATIENCE_MS);
+}
+
+/* ---- the rows ---- */
+
+/*
+ * As permitd leaves them, ended a week ago, the last of them due two minutes ago and the first half an hour before: a
+ * cleaner that is hours behind would yield less.
+ */
+static void fill(struct clean_bench *bench)
+{
+    long long semaphore = kit_sql_number(bench->sql, "SELECT id FROM semaphore WHERE name = 'hot'");
+    for (long at = 0; at < bench->rows; at += FILL_STEP) {
+        long count = bench->rows - at < FILL_STEP ? bench->rows - at : FILL_STEP;
+        kit_sql_run(bench->sql, "BEGIN");
+        kit_sql_run(bench->sql,
+                    "INSERT INTO permit_request (id, external_id, digest, state, end_reason, ttl_ms, due_at,"
+                    " acquired_at, ended_at) SELECT 1000000000 + %ld + seq, CONCAT('fill0000-', LPAD(HEX(seq %% 64), 4,"
+                    " '0'), '-', LPAD(HEX(%ld + seq), 8, '0')), UNHEX(SHA2(seq, 256)), 2, 1, 600000,"
+                    " SYSDATE(6) - INTERVAL 32 MINUTE + INTERVAL (%ld + seq) * 1800 / %ld SECOND,"
+                    " SYSDATE(6) - INTERVAL 8 DAY, SYSDATE(6) - INTERVAL 7 DAY FROM seq_0_to_%ld",
+                    at, at, at, bench->rows, count - 1);
+        kit_sql_run(bench->sql,
+                    "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state)"
+                    " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '', 2 FROM seq_0_to_%ld",
+                    semaphore, at, at, count - 1);
+        kit_sql_run(bench->sql, "COMMIT");
+        fprintf(stderr, "clean: %ld rows made\r", at + count);
+    }
+    /* Tokens of new permits come after those. */
+    kit_sql_run(bench->sql, "UPDATE semaphore SET next_permit_id = 1000000000, version = version + 1 WHERE id = %lld",
+                semaphore);
+    fprintf(stderr, "\n");
+}
+
+/* ---- the rounds ---- */
+
+static void measure_alone(struct clean_bench *bench)
+{
+    if (!let_cleaner(bench))
+        kit_fail("the cleaner does not begin");
+    kit_sleep_ms(2000); /* until it has seen that nobody is there, and batches have grown */
+    double before = cleaned(bench);
+    int64_t start = kit_now_us();
+    int64_t cpu = process_cpu_us(bench->instance.database_pid);
+    for (int i = 0; i < 20 && cleaned(bench) < (double)bench->rows / 2; i++)
+        kit_sleep_ms(ALONE_MS / 20);
+    bench->alone = (cleaned(bench) - before) * 1e6 / (double)(kit_now_us() - start);
+    bench->alone_cpu_us = (double)(process_cpu_us(bench->instance.database_pid) - cpu) / (cleaned(bench) - before);
+    hold_cleaner(bench);
+    fprintf(stderr, "clean: alone %.0f rows/s, longest transaction %.1f ms\n", bench->alone,
+            metric(bench, "permitd_cleaner_longest_seconds") * 1e3);
+}
+
+static double hot(struct clean_bench *bench, double seconds)
+{
+    struct load load = {.clients = bench->clients, .seconds = seconds, .semaphore = "hot"};
+    struct result result = instance_loadgen(&bench->instance, &load);
+    bench->failed += result.failed + result.unanswered + result.refused;
+    return result.rate;
+}
+
+/* False: the cleaner had nothing left to do. */
+static bool measure_round(struct clean_bench *bench)
+{
+    size_t round = bench->rounds;
+    bench->without[round] = hot(bench, bench->seconds);
+    if (!let_cleaner(bench))
+        return false;
+    double before = cleaned(bench);
+    int64_t start = kit_now_us();
+    bench->with[round] = hot(bench, 3 * bench->seconds);
+    double seconds = (double)(kit_now_us() - start) / 1e6;
+    double removed = cleaned(bench) - before;
+    hold_cleaner(bench);
+    bench->removed_under_load += removed;
+    bench->seconds_under_load += seconds;
+    bench->cleaned[round] = removed / seconds;
+    bench->rounds++;
+    fprintf(stderr, "clean: %6.0f operations/s without, %6.0f with: %.3f; %6.0f rows/s removed\n",
+            bench->without[round], bench->with[round], bench->with[round] / bench->without[round],
+            bench->cleaned[round]);
+    return kit_sql_number(bench->sql,
+                          "SELECT EXISTS (SELECT * FROM permit_request WHERE id >= 1000000000 AND id <"
+                          " 1000000000 + %ld)",
+                          bench->rows);
+}
+
+/* ---- the figures ---- */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t count)
+{
+    qsort(values, count, sizeof(values[0]), compare_doubles);
+    return count ? values[count / 2] : 0;
+}
+
+static void print_figures(struct clean_bench *bench)
+{
+    static double ratios[ROUNDS_MAX];
+    double left = (double)kit_sql_number(bench->sql,
+                                         "SELECT COUNT(*) FROM permit_request WHERE id >= 1000000000 AND id"
+                                         " < 1000000000 + %ld",
+                                         bench->rows);
+    double longest = metric(bench, "permitd_cleaner_longest_seconds") * 1e3;
+    for (size_t i = 0; i < bench->rounds; i++)
+        ratios[i] = bench->with[i] / bench->without[i];
+    printf("| figure | asked | measured |\n|---|---|---|\n");
+    printf("| ended requests made, removed under load, left | 5000000 | %ld, %.0f, %.0f |\n", bench->rows,
+           bench->removed_under_load, left);
+    printf("| hot semaphore, %u clients, without the cleaner | | %.0f operations/s |\n", bench->clients,
+           median(bench->without, bench->rounds));
+    printf("| the same while it works | | %.0f operations/s |\n", median(bench->with, bench->rounds));
+    printf("| ratio, median of %zu rounds | at least 0.85 | %.3f |\n", bench->rounds, median(ratios, bench->rounds));
+    printf("| rows removed alone | at least 12000/s | %.0f/s |\n", bench->alone);
+    printf("| CPU of the server for each, purge included | | %.1f us |\n", bench->alone_cpu_us);
+    printf("| rows removed under load | | %.0f/s |\n",
+           bench->seconds_under_load > 0 ? bench->removed_under_load / bench->seconds_under_load : 0);
+    printf("| longest transaction | at most 50 ms | %.1f ms |\n", longest);
+    printf("| operations that failed | 0 | %.0f |\n", bench->failed);
+}
+
+int main(int argc, char **argv)
+{
+    static struct clean_bench bench = {.rows = 5000000, .seconds = 10, .limit = 3600, .clients = 64};
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--rows"))
+            bench.rows = atol(argv[i + 1]);
+        else if (!strcmp(argv[i], "--seconds"))
+            bench.seconds = atof(argv[i + 1]);
+        else if (!strcmp(argv[i], "--clients"))
+            bench.clients = (unsigned)atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--limit"))
+            bench.limit = atof(argv[i + 1]);
+        else
+            kit_fail("usage: clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]");
+    }
+    bench.instance = instance_start();
+    bench.sql = kit_sql_open(bench.instance.socket, "permitd");
+    instance_semaphore(&bench.instance, "hot", "counted", 1000000);
+    hold_cleaner(&bench);
+    fill(&bench);
+    measure_alone(&bench);
+    int64_t end = kit_now_us() + (int64_t)(bench.limit * 1e6);
+    while (bench.rounds < ROUNDS_MAX && kit_now_us() < end && measure_round(&bench))
+        ;
+    print_figures(&bench);
+    kit_sql_close(bench.sql);
+    instance_stop(&bench.instance);
+    return 0;
+}
