@@ -2,7 +2,7 @@
 #include "core/cleaning.h"
 
 enum {
-    AIM_US = 15000,         /* of one transaction: three of them fit into the 50 ms, should the machine turn busy */
+    AIM_US = 20000,         /* of one transaction: twice that fits into the 50 ms, should the machine turn busy */
     GROWTH_PERCENT = 125,   /* of the next batch at most */
     BUSY_COMMITS = 10,      /* a second, of others: fewer are no reason to wait */
     PAUSE_MAX_US = 2000000, /* after the slowest batch */
