@@ -11,8 +11,10 @@
 enum { TICK_LATE_S = 5 };
 
 /* Deadlines are kept in served time (docs/design.md); it stands still while no permitd moves it. */
-static enum permit_status find_served_time(struct session *session, struct doctor_report *report)
+static enum permit_status find_served_time(const struct service *service, struct session *session,
+                                           struct doctor_report *report)
 {
+    (void)service;
     struct query_time time;
     enum permit_status status = query_clock(session, &time);
     if (status != PERMIT_OK)
@@ -30,12 +32,33 @@ static enum permit_status find_served_time(struct session *session, struct docto
     return PERMIT_OK;
 }
 
-/*
- * A row is a question about our own tables that adds its findings to the report. Usage that has drifted from the rows
- * belongs here.
- */
-static enum permit_status (*const own_findings[])(struct session *session, struct doctor_report *report) = {
+enum { DRIFTS_NAMED = 5 };
+
+/* What the auditor of this process has found: nothing is read here, a look at all semaphores takes it a while. */
+static enum permit_status find_usage(const struct service *service, struct session *session,
+                                     struct doctor_report *report)
+{
+    struct audit_drift drifts[DRIFTS_NAMED];
+    (void)session;
+    size_t count = engine_drifts(service->engine, drifts, DRIFTS_NAMED);
+    for (size_t i = 0; i < count && i < DRIFTS_NAMED; i++)
+        doctor_add(report, "usage", DOCTOR_WARN,
+                   "%s %.100s does not match its rows: %s; nobody but permitd may write to its tables, and if nobody "
+                   "did this is a bug: report it",
+                   drifts[i].is_request ? "request" : "semaphore", drifts[i].subject, drifts[i].sentence);
+    if (count > DRIFTS_NAMED)
+        doctor_add(report, "usage", DOCTOR_WARN, "%zu more do not match; the log names them", count - DRIFTS_NAMED);
+    if (count == 0)
+        doctor_add(report, "usage", DOCTOR_OK,
+                   "what is counted as held is what is held, as far as the auditor has seen");
+    return PERMIT_OK;
+}
+
+/* A row is a question about our own tables that adds its findings to the report. */
+static enum permit_status (*const own_findings[])(const struct service *service, struct session *session,
+                                                  struct doctor_report *report) = {
     find_served_time,
+    find_usage,
 };
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
@@ -44,7 +67,7 @@ static enum permit_status examine(const struct service *service, struct session 
 {
     enum permit_status status = doctor_examine(session, service->doctor, report);
     for (size_t i = 0; status == PERMIT_OK && i < ARRAY_LENGTH(own_findings); i++)
-        status = own_findings[i](session, report);
+        status = own_findings[i](service, session, report);
     return status;
 }
 

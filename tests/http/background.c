@@ -176,6 +176,9 @@ Test(background, a_drift_is_found_named_once_and_forgotten_when_mended, .timeout
     wait_for_drifts(talk, 2);
     kit_sql_run(pair.sql, "INSERT INTO permit_request (id, external_id, state) VALUES (999999999, 'bare', 1)");
     wait_for_drifts(talk, 3);
+    say(talk, 200, "GET", "/v1/doctor", NULL);
+    cr_assert(strstr(talk->reply.body, "semaphore units does not match its rows: in_use is 2"), "%s", talk->reply.body);
+    cr_assert_eq(number_of(talk, "warnings"), 3, "%s", talk->reply.body);
     wait_for_rounds(talk, 2);
     cr_assert_eq(times_in_log(pair.permitd[0], "usage does not match"), 3, "once each, not each round");
     cr_assert_eq(times_in_log(pair.permitd[0], "semaphore=units finding=\"in_use is 2, its held permits have 1 units"),
