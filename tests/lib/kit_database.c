@@ -6,12 +6,15 @@
 #include "kit_process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <mysql.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,33 +43,54 @@ static void database_install(struct kit_database *database)
     free(data);
 }
 
-static void database_spawn(struct kit_database *database)
+/* A list of arguments that grows; ends with NULL because it began empty. */
+struct arguments {
+    const char *list[ARGUMENTS_MAX + 1];
+    size_t count;
+};
+
+static void arguments_add(struct arguments *arguments, const char *const *more)
 {
-    char *data = kit_text("--datadir=%s/data", database->directory);
-    char *socket = kit_text("--socket=%s", database->socket);
-    char *pid_file = kit_text("--pid-file=%s/mariadb.pid", database->directory);
-    const char *arguments[ARGUMENTS_MAX] = {"mariadbd",
-                                            "--no-defaults",
-                                            data,
-                                            socket,
-                                            pid_file,
-                                            "--skip-networking",
-                                            "--skip-name-resolve",
-                                            "--character-set-server=utf8mb4",
-                                            "--innodb-buffer-pool-size=128M",
-                                            "--innodb-flush-log-at-trx-commit=1",
-                                            "--max-connections=600",
-                                            geteuid() == 0 ? "--user=root" : "--skip-symbolic-links"};
-    size_t count = 0;
-    while (arguments[count])
-        count++;
-    for (const char *const *flag = database->flags; flag && *flag && count < ARGUMENTS_MAX - 1; flag++)
-        arguments[count++] = *flag;
+    for (; more && *more && arguments->count < ARGUMENTS_MAX; more++)
+        arguments->list[arguments->count++] = *more;
+}
+
+static void widen_path(void)
+{
     const char *path = getenv("PATH");
     char *wider = kit_text("%s:/usr/sbin:/usr/local/sbin", path ? path : "/usr/bin:/bin");
     setenv("PATH", wider, 1);
-    database->pid = kit_spawn(arguments, -1, database->log_path);
     free(wider);
+}
+
+static void database_spawn(struct kit_database *database)
+{
+    char *clock = kit_text("PERMIT_CLOCK_FILE=%s", database->clock_path ? database->clock_path : "");
+    char *data = kit_text("--datadir=%s/data", database->directory);
+    char *socket = kit_text("--socket=%s", database->socket);
+    char *pid_file = kit_text("--pid-file=%s/mariadb.pid", database->directory);
+    /* env becomes mariadbd: the process stays the same. */
+    const char *const shifted[] = {"env", "LD_PRELOAD=" PERMIT_CLOCK_SHIM, clock, NULL};
+    const char *const own[] = {"mariadbd",
+                               "--no-defaults",
+                               data,
+                               socket,
+                               pid_file,
+                               "--skip-networking",
+                               "--skip-name-resolve",
+                               "--character-set-server=utf8mb4",
+                               "--innodb-buffer-pool-size=128M",
+                               "--innodb-flush-log-at-trx-commit=1",
+                               "--max-connections=600",
+                               geteuid() == 0 ? "--user=root" : "--skip-symbolic-links",
+                               NULL};
+    struct arguments arguments = {.count = 0};
+    arguments_add(&arguments, database->clock_path ? shifted : NULL);
+    arguments_add(&arguments, own);
+    arguments_add(&arguments, database->flags);
+    widen_path();
+    database->pid = kit_spawn(arguments.list, -1, database->log_path);
+    free(clock);
     free(data);
     free(socket);
     free(pid_file);
@@ -94,7 +118,7 @@ static bool database_answers(void *context)
     return mysql != NULL;
 }
 
-struct kit_database *kit_database_start(const char *const *flags)
+static struct kit_database *database_new(const char *const *flags)
 {
     struct kit_database *database = calloc(1, sizeof(*database));
     KIT_CHECK(database);
@@ -104,12 +128,51 @@ struct kit_database *kit_database_start(const char *const *flags)
     database->url = kit_text("mysql://root@/permitd?socket=%s", database->socket);
     database->flags = flags;
     KIT_CHECK(!mkdir(database->directory, 0700));
+    return database;
+}
+
+static struct kit_database *database_make(struct kit_database *database)
+{
     database_install(database);
     kit_database_restart(database);
     struct kit_sql *sql = kit_sql_open(database->socket, NULL);
     kit_sql_run(sql, "CREATE DATABASE permitd");
     kit_sql_close(sql);
     return database;
+}
+
+struct kit_database *kit_database_start(const char *const *flags)
+{
+    return database_make(database_new(flags));
+}
+
+struct kit_database *kit_database_start_shifted(const char *const *flags)
+{
+    struct kit_database *database = database_new(flags);
+    database->clock_path = kit_text("%s/clock", database->directory);
+    int fd = open(database->clock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    KIT_CHECK(fd >= 0 && !ftruncate(fd, sizeof(*database->clock_shift_us)));
+    void *map = mmap(NULL, sizeof(*database->clock_shift_us), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    KIT_CHECK(map != MAP_FAILED);
+    close(fd);
+    database->clock_shift_us = map;
+    return database_make(database);
+}
+
+void kit_database_step_clock(struct kit_database *database, int64_t us)
+{
+    KIT_CHECK(database->clock_shift_us);
+    atomic_fetch_add(database->clock_shift_us, us);
+}
+
+void kit_database_freeze(struct kit_database *database)
+{
+    KIT_CHECK(database->pid && !kill(database->pid, SIGSTOP));
+}
+
+void kit_database_thaw(struct kit_database *database)
+{
+    KIT_CHECK(database->pid && !kill(database->pid, SIGCONT));
 }
 
 void kit_database_kill(struct kit_database *database)
@@ -143,6 +206,9 @@ void kit_database_stop(struct kit_database *database)
         if (kit_wait_pid(database->pid, STOP_MS) == -1)
             kit_fail("mariadbd does not stop");
     }
+    if (database->clock_shift_us)
+        munmap((void *)(uintptr_t)database->clock_shift_us, sizeof(*database->clock_shift_us));
+    free(database->clock_path);
     free(database->directory);
     free(database->log_path);
     free(database->socket);

@@ -93,10 +93,19 @@ struct kit_database {
     char *url; /* for --database: its database is called `permitd` and exists, empty */
     char *log_path;
     const char *const *flags;
+    char *clock_path;                /* of a shifted one, else NULL: the file that both sides have mapped */
+    _Atomic int64_t *clock_shift_us; /* how far its clock is off */
 };
 
 /* Makes and starts it, waits until it answers. flags: NULL-terminated, for mariadbd; may be NULL; must stay valid. */
 struct kit_database *kit_database_start(const char *const *flags);
+/* The same, with a wall clock that kit_database_step_clock moves; at first it is right. */
+struct kit_database *kit_database_start_shifted(const char *const *flags);
+/* Its clock jumps by so much at once, forward or back, for as long as it and its restarts run. */
+void kit_database_step_clock(struct kit_database *database, int64_t us);
+/* SIGSTOP and SIGCONT. */
+void kit_database_freeze(struct kit_database *database);
+void kit_database_thaw(struct kit_database *database);
 /* SIGKILL and gone; kit_database_restart starts it again on the same files and waits until it answers. */
 void kit_database_kill(struct kit_database *database);
 void kit_database_restart(struct kit_database *database);

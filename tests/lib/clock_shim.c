@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Preloaded into a mariadbd: its CLOCK_REALTIME is the real one plus an offset that a test changes while it runs. The
+ * offset, in microseconds, stands in a small file that the environment variable PERMIT_CLOCK_FILE names and that both
+ * sides have mapped. CLOCK_MONOTONIC stays as it is, and so does how long a wait takes that was asked for by the
+ * shifted clock. Calls through the vDSO come here first, because the symbols of the C library are ours. Takes nothing
+ * of permitd or of the kit: it lives in a foreign process.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+/* No machine has been up for so long, and no wall clock shows so little: tells apart what a time was taken from. */
+#define WALL_SECONDS_MIN 1000000000
+
+static _Atomic int64_t no_offset;
+static _Atomic int64_t *offset_us = &no_offset;
+
+typedef int read_clock(clockid_t clock, struct timespec *ret_time);
+typedef int wait_until(pthread_cond_t *condition, pthread_mutex_t *mutex, clockid_t clock, const struct timespec *end);
+
+/* Before the constructor has run, and if there is no other. */
+static int read_by_syscall(clockid_t clock, struct timespec *ret_time)
+{
+    return (int)syscall(SYS_clock_gettime, clock, ret_time);
+}
+
+static read_clock *real_clock_gettime = read_by_syscall;
+static wait_until *real_clockwait;
+
+__attribute__((constructor)) static void shim_init(void)
+{
+    /* A pointer to an object and one to a function are the same size here; ISO C does not promise it. */
+    read_clock *clock = NULL;
+    *(void **)&clock = dlsym(RTLD_NEXT, "clock_gettime");
+    if (clock)
+        real_clock_gettime = clock;
+    *(void **)&real_clockwait = dlsym(RTLD_NEXT, "pthread_cond_clockwait");
+    const char *path = getenv("PERMIT_CLOCK_FILE");
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    void *map = mmap(NULL, sizeof(*offset_us), PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (map != MAP_FAILED)
+        offset_us = map;
+}
+
+static struct timespec moved(struct timespec time, int64_t us)
+{
+    int64_t ns = time.tv_nsec + us % 1000000 * 1000;
+    time.tv_sec += us / 1000000 + (ns >= 1000000000) - (ns < 0);
+    time.tv_nsec = ns < 0 ? ns + 1000000000 : ns % 1000000000;
+    return time;
+}
+
+static int is_wall(clockid_t clock)
+{
+    return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *ret_time)
+{
+    int status = real_clock_gettime(clock, ret_time);
+    if (!status && is_wall(clock))
+        *ret_time = moved(*ret_time, atomic_load(offset_us));
+    return status;
+}
+
+int gettimeofday(struct timeval *restrict ret_time, void *restrict zone)
+{
+    (void)zone;
+    struct timespec time;
+    int status = clock_gettime(CLOCK_REALTIME, &time);
+    if (!status)
+        *ret_time = (struct timeval){time.tv_sec, time.tv_nsec / 1000};
+    return status;
+}
+
+time_t time(time_t *ret_time)
+{
+    struct timespec now = {0, 0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (ret_time)
+        *ret_time = now.tv_sec;
+    return now.tv_sec;
+}
+
+int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, clockid_t clock,
+                           const struct timespec *end)
+{
+    struct timespec real_end = is_wall(clock) ? moved(*end, -atomic_load(offset_us)) : *end;
+    return real_clockwait(condition, mutex, clock, &real_end);
+}
+
+/* The condition knows its clock and does not say; the time itself does. */
+int pthread_cond_timedwait(pthread_cond_t *restrict condition, pthread_mutex_t *restrict mutex,
+                           const struct timespec *restrict end)
+{
+    clockid_t clock = end->tv_sec >= WALL_SECONDS_MIN ? CLOCK_REALTIME : CLOCK_MONOTONIC;
+    return pthread_cond_clockwait(condition, mutex, clock, end);
+}
