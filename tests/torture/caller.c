@@ -139,19 +139,23 @@ static void acquire_body(const struct world *world, const struct job *job, const
     for (size_t i = 0; i < job->want_count; i++)
         length += snprintf(body + length, BODY_SIZE - (size_t)length, "%s{\"semaphore\":\"%s\",\"count\":%u}",
                            i ? "," : "", world->facts.semaphores[job->wants[i].semaphore].name, job->wants[i].count);
-    snprintf(body + length, BODY_SIZE - (size_t)length, "]}");
+    length += snprintf(body + length, BODY_SIZE - (size_t)length, "]");
+    if (job->ttl_ms)
+        length += snprintf(body + length, BODY_SIZE - (size_t)length, ",\"ttl\":\"%ums\"", job->ttl_ms);
+    snprintf(body + length, BODY_SIZE - (size_t)length, "}");
 }
 
 static struct request request_for(const struct world *world, enum call_kind kind, const struct job *job)
 {
-    static const char *const methods[] = {[CALL_ACQUIRE] = "POST", [CALL_RELEASE] = "DELETE", [CALL_LOOK] = "GET"};
+    static const char *const methods[] = {
+        [CALL_ACQUIRE] = "POST", [CALL_RELEASE] = "DELETE", [CALL_LOOK] = "GET", [CALL_RENEW] = "POST"};
     struct request request = {.method = methods[kind]};
     char key[64];
     key_name(world, job->key, key);
     if (kind == CALL_ACQUIRE)
         acquire_body(world, job, key, request.body);
-    snprintf(request.path, sizeof(request.path), "/v1/requests%s%s", kind == CALL_ACQUIRE ? "" : "/",
-             kind == CALL_ACQUIRE ? "" : key);
+    snprintf(request.path, sizeof(request.path), "/v1/requests%s%s%s", kind == CALL_ACQUIRE ? "" : "/",
+             kind == CALL_ACQUIRE ? "" : key, kind == CALL_RENEW ? "/renew" : "");
     return request;
 }
 
@@ -199,10 +203,16 @@ static enum call_says finish_call(struct caller *caller, unsigned at, const stru
     return call->says;
 }
 
+static struct call new_call(enum call_kind kind, const struct job *job)
+{
+    return (struct call){
+        .kind = kind, .key = job->key, .lease_us = (int64_t)job->ttl_ms * 1000, .sent_us = kit_now_us()};
+}
+
 static enum call_says call_one(struct caller *caller, unsigned at, enum call_kind kind, const struct job *job)
 {
     struct request request = request_for(caller->world, kind, job);
-    struct call call = {.kind = kind, .key = job->key, .sent_us = kit_now_us()};
+    struct call call = new_call(kind, job);
     start_call(caller, at, &request);
     return finish_call(caller, at, &request, &call);
 }
@@ -210,7 +220,7 @@ static enum call_says call_one(struct caller *caller, unsigned at, enum call_kin
 static enum call_says call_all(struct caller *caller, enum call_kind kind, const struct job *job)
 {
     struct request request = request_for(caller->world, kind, job);
-    struct call call = {.kind = kind, .key = job->key, .sent_us = kit_now_us()};
+    struct call call = new_call(kind, job);
     enum call_says last = SAYS_NOTHING;
     for (unsigned at = 0; at < caller->world->permitd_count; at++)
         start_call(caller, at, &request);
@@ -234,6 +244,11 @@ enum call_says caller_release(struct caller *caller, unsigned at, const struct j
 enum call_says caller_look(struct caller *caller, unsigned at, const struct job *job)
 {
     return call_one(caller, at, CALL_LOOK, job);
+}
+
+enum call_says caller_renew(struct caller *caller, unsigned at, const struct job *job)
+{
+    return call_one(caller, at, CALL_RENEW, job);
 }
 
 enum call_says caller_acquire_everywhere(struct caller *caller, const struct job *job)

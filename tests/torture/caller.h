@@ -29,6 +29,7 @@ struct want {
 /* What is asked for under a key; always the same. */
 struct job {
     unsigned key;
+    unsigned ttl_ms; /* 0: the semaphores' default, which no run outlives */
     size_t want_count;
     struct want wants[SHARES_MAX];
 };
@@ -53,6 +54,7 @@ struct job caller_new_job(struct caller *caller);
 enum call_says caller_acquire(struct caller *caller, unsigned at, const struct job *job);
 enum call_says caller_release(struct caller *caller, unsigned at, const struct job *job);
 enum call_says caller_look(struct caller *caller, unsigned at, const struct job *job);
+enum call_says caller_renew(struct caller *caller, unsigned at, const struct job *job);
 /* The same request to all permitd at once; what the last answer says. */
 enum call_says caller_acquire_everywhere(struct caller *caller, const struct job *job);
 enum call_says caller_release_everywhere(struct caller *caller, const struct job *job);

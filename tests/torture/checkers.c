@@ -11,7 +11,9 @@ struct key_facts {
     int64_t first_asked;     /* an acquire was sent */
     int64_t first_known;     /* an answer said that it is held */
     int64_t release_sent;    /* the first one */
-    int64_t release_known;   /* the first one that was acknowledged */
+    int64_t end_known;       /* the first answer that said so */
+    int64_t lease_end;       /* it does not expire before */
+    bool leased;             /* lease_end counts */
     const struct call *held; /* the answer of first_known */
 };
 
@@ -20,15 +22,30 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* A replayed grant prolongs nothing, and how old it is nobody knows here. */
+static void key_learn_lease(struct key_facts *key, const struct call *call)
+{
+    bool prolongs = call->kind == CALL_RENEW || (call->kind == CALL_ACQUIRE && call->status == 201);
+    key->leased = key->leased || call->lease_us;
+    if (prolongs && call->lease_us && call->sent_us + call->lease_us > key->lease_end)
+        key->lease_end = call->sent_us + call->lease_us;
+}
+
+static int64_t key_held_until(const struct key_facts *key)
+{
+    return key->leased ? earlier(key->lease_end, key->release_sent) : key->release_sent;
+}
+
 static void key_learn(struct key_facts *key, const struct call *call)
 {
     if (call->kind == CALL_ACQUIRE)
         key->first_asked = earlier(key->first_asked, call->sent_us);
-    if (call->kind == CALL_RELEASE) {
+    if (call->kind == CALL_RELEASE)
         key->release_sent = earlier(key->release_sent, call->sent_us);
-        if (call->says == SAYS_ENDED)
-            key->release_known = earlier(key->release_known, call->answered_us);
-    }
+    if (call->says == SAYS_ENDED)
+        key->end_known = earlier(key->end_known, call->answered_us);
+    if (call->says == SAYS_HELD)
+        key_learn_lease(key, call);
     if (call->says == SAYS_HELD && call->answered_us < key->first_known) {
         key->first_known = call->answered_us;
         key->held = call;
@@ -43,7 +60,7 @@ static struct key_facts *keys_of(const struct history *history, size_t *ret_coun
     if (!keys)
         abort();
     for (size_t i = 0; i < count; i++)
-        keys[i] = (struct key_facts){INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, NULL};
+        keys[i] = (struct key_facts){INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MIN, false, NULL};
     for (size_t i = 0; i < history->count; i++)
         key_learn(&keys[history->calls[i].key], &history->calls[i]);
     *ret_count = count;
@@ -84,7 +101,7 @@ static void edges_add(struct edges *edges, const struct key_facts *key, unsigned
 {
     int units = slot ? 1 : (int)share->count;
     edges->list[edges->count++] = (struct edge){key->first_known, share->semaphore, slot, units, number};
-    edges->list[edges->count++] = (struct edge){key->release_sent, share->semaphore, slot, -units, number};
+    edges->list[edges->count++] = (struct edge){key_held_until(key), share->semaphore, slot, -units, number};
 }
 
 static void edges_add_key(struct edges *edges, const struct key_facts *key, unsigned number)
@@ -103,7 +120,7 @@ static struct edges edges_of(const struct key_facts *keys, size_t count)
     if (!edges.list)
         abort();
     for (size_t i = 0; i < count; i++)
-        if (keys[i].held && keys[i].first_known < keys[i].release_sent)
+        if (keys[i].held && keys[i].first_known < key_held_until(&keys[i]))
             edges_add_key(&edges, &keys[i], (unsigned)i);
     qsort(edges.list, edges.count, sizeof(edges.list[0]), compare_edges);
     return edges;
@@ -275,14 +292,14 @@ bool check_tokens(const struct history *history, const struct facts *facts, char
 static const char *contradiction(const struct call *call, const struct key_facts *key)
 {
     bool after_known = call->sent_us > key->first_known;
-    bool before_release = call->answered_us < key->release_sent;
-    if (call->says == SAYS_HELD && call->sent_us > key->release_known)
-        return "is held again after its release was acknowledged";
-    if (call->says == SAYS_ENDED && before_release)
-        return "has ended though nobody had released it";
-    if (call->says == SAYS_NO_CAPACITY && after_known && before_release)
+    bool before_end = call->answered_us < key_held_until(key);
+    if (call->says == SAYS_HELD && call->sent_us > key->end_known)
+        return "is held again after its end was acknowledged";
+    if (call->says == SAYS_ENDED && before_end)
+        return "has ended though nobody had released it and its lease was not over";
+    if (call->says == SAYS_NO_CAPACITY && after_known && before_end)
         return "got \"no capacity\" while it was held";
-    if (call->says == SAYS_UNKNOWN && (after_known || call->sent_us > key->release_known))
+    if (call->says == SAYS_UNKNOWN && (after_known || call->sent_us > key->end_known))
         return "is unknown though it was granted or released";
     return NULL;
 }
@@ -309,6 +326,7 @@ static const int allowed[][8] = {
     [CALL_ACQUIRE] = {200, 201, 410, 423, 0},
     [CALL_RELEASE] = {200, 0},
     [CALL_LOOK] = {200, 404, 0},
+    [CALL_RENEW] = {200, 410, 0},
 };
 
 static bool status_allowed(const struct call *call, bool faults)
@@ -321,7 +339,7 @@ static bool status_allowed(const struct call *call, bool faults)
 
 bool check_statuses(const struct history *history, bool faults, char message[MESSAGE_SIZE])
 {
-    static const char *const words[] = {"acquire", "release", "look"};
+    static const char *const words[] = {"acquire", "release", "look", "renew"};
     for (size_t i = 0; i < history->count; i++) {
         const struct call *call = &history->calls[i];
         if (status_allowed(call, faults))

@@ -2,8 +2,8 @@
 /*
  * Judges of a history. Each returns true if nothing in it breaks the promise it stands for, else false with a sentence
  * in `message`. They know what clients can know: a permit is surely held from the first answer that says so to the
- * moment before the first release of its key was sent; what lies outside may have been so or not, and is not held
- * against anybody. Nothing may expire during the run.
+ * moment before the first release of its key was sent or its lease was over, counted from before the last call that
+ * prolonged it was sent; what lies outside may have been so or not, and is not held against anybody.
  */
 #ifndef CHECKERS_H
 #define CHECKERS_H
@@ -25,8 +25,8 @@ bool check_keys(const struct history *history, const struct facts *facts, char m
  */
 bool check_tokens(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);
 /*
- * P4, P5, P6: a key once known as held is neither ended, unknown nor without capacity before a release was sent; a key
- * whose release was acknowledged is never held again.
+ * P4, P5, P6, P8, P11: a key once known as held is neither ended, unknown nor without capacity before a release was
+ * sent or its lease was over; a key whose end was acknowledged is never held again.
  */
 bool check_ends(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);
 /* Every answer has a status that its call may have; with `faults` also 503, 429 and no answer at all. */

@@ -112,6 +112,32 @@ Test(capacity, a_grant_that_only_a_look_has_seen_counts)
     cr_assert_not(run(check_capacity, &story));
 }
 
+Test(capacity, a_lease_counts_until_it_is_over_and_no_longer)
+{
+    struct story good = {{HELD(0, 1, 2, {ONE, 1, 5}), HELD(1, 12, 13, {ONE, 1, 6})}};
+    struct story bad = {{HELD(0, 1, 2, {ONE, 1, 5}), HELD(1, 9, 10, {ONE, 1, 6})}};
+    good.calls[0].lease_us = bad.calls[0].lease_us = 10;
+    cr_assert(run(check_capacity, &good));
+    cr_assert_not(run(check_capacity, &bad));
+}
+
+Test(capacity, a_renewal_prolongs_the_lease)
+{
+    struct story story = {{HELD(0, 1, 2, {ONE, 1, 5}), HELD(0, 9, 10, {ONE, 1, 5}), HELD(1, 12, 13, {ONE, 1, 6})}};
+    story.calls[0].lease_us = story.calls[1].lease_us = 10;
+    story.calls[1].kind = CALL_RENEW;
+    story.calls[1].status = 200;
+    cr_assert_not(run(check_capacity, &story));
+}
+
+Test(capacity, a_replay_prolongs_nothing)
+{
+    struct story story = {{HELD(0, 1, 2, {ONE, 1, 5}), HELD(0, 9, 10, {ONE, 1, 5}), HELD(1, 12, 13, {ONE, 1, 6})}};
+    story.calls[0].lease_us = story.calls[1].lease_us = 10;
+    story.calls[1].status = 200;
+    cr_assert(run(check_capacity, &story));
+}
+
 /* C4 */
 
 Test(keys, the_same_grant_again_passes)
@@ -224,6 +250,25 @@ Test(ends, a_release_that_got_lost_is_caught)
     cr_assert_not(run(check_ends, &story));
 }
 
+Test(ends, an_end_before_the_lease_is_over_is_caught_and_after_it_passes)
+{
+    struct story early = {{HELD(0, 1, 2, {ONE, 1, 5}), CALL(CALL_RENEW, SAYS_ENDED, 410, 0, 9, 10)}};
+    struct story in_time = {{HELD(0, 1, 2, {ONE, 1, 5}), CALL(CALL_RENEW, SAYS_ENDED, 410, 0, 9, 11)}};
+    early.calls[0].lease_us = in_time.calls[0].lease_us = 10;
+    cr_assert_not(run(check_ends, &early));
+    cr_assert(run(check_ends, &in_time));
+}
+
+Test(ends, a_renewal_after_the_end_was_known_is_caught)
+{
+    struct story story = {
+        {HELD(0, 1, 2, {ONE, 1, 5}), CALL(CALL_LOOK, SAYS_ENDED, 200, 0, 12, 13), HELD(0, 14, 15, {ONE, 1, 5})}};
+    story.calls[0].lease_us = story.calls[2].lease_us = 10;
+    story.calls[2].kind = CALL_RENEW;
+    story.calls[2].status = 200;
+    cr_assert_not(run(check_ends, &story));
+}
+
 Test(ends, no_capacity_for_who_holds_is_caught)
 {
     struct story story = {{HELD(0, 1, 2, {ONE, 1, 5}), CALL(CALL_ACQUIRE, SAYS_NO_CAPACITY, 423, 0, 3, 4)}};
@@ -257,6 +302,14 @@ Test(statuses, with_faults_a_lost_answer_passes_and_a_500_does_not)
     struct story fault = {{CALL(CALL_ACQUIRE, SAYS_NOTHING, 500, 0, 1, 2)}};
     cr_assert(run(statuses_with_faults, &busy));
     cr_assert_not(run(statuses_with_faults, &fault));
+}
+
+Test(statuses, a_renewal_finds_its_request_held_or_ended)
+{
+    struct story ended = {{CALL(CALL_RENEW, SAYS_ENDED, 410, 0, 1, 2)}};
+    struct story unknown = {{CALL(CALL_RENEW, SAYS_NOTHING, 404, 0, 1, 2)}};
+    cr_assert(run(statuses_in_good_weather, &ended));
+    cr_assert_not(run(statuses_in_good_weather, &unknown));
 }
 
 Test(statuses, each_call_has_its_own_list)

@@ -17,6 +17,7 @@ enum call_kind {
     CALL_ACQUIRE,
     CALL_RELEASE,
     CALL_LOOK, /* GET, or a row read by SQL */
+    CALL_RENEW,
 };
 
 /* What an answer asserts about its key. */
@@ -40,10 +41,11 @@ struct call {
     enum call_kind kind;
     enum call_says says;
     unsigned key;
-    int status;                      /* HTTP; 0: no answer */
-    int64_t sent_us;                 /* before the first byte was sent */
-    int64_t answered_us;             /* after the last byte came */
-    size_t share_count;              /* SAYS_HELD */
+    int status;          /* HTTP; 0: no answer */
+    int64_t sent_us;     /* before the first byte was sent */
+    int64_t answered_us; /* after the last byte came */
+    int64_t lease_us;    /* a new grant or a renewal: held so long from when it was sent; 0: until released */
+    size_t share_count;  /* SAYS_HELD */
     struct share shares[SHARES_MAX]; /* ascending by semaphore */
 };
 
