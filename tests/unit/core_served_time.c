@@ -89,6 +89,7 @@ Test(served_time, moves_at_most_five_seconds_a_jump_and_never_back_over_ticks)
         clock = served_clock_tick(&clock, now);
         utc_us after = served_time(&clock, now);
         cr_assert_eq(after, unticked, "a tick moved it");
+        cr_assert_eq(served_to_wall(&clock, after), now, "right after a tick an answer shows the clock as it is");
         cr_assert_geq(after, before, "it went back");
         cr_assert_leq(after - before, SERVED_TIME_LEAP_US, "it leapt");
         cr_assert(jump || after - before == step, "it lost time that passed");
