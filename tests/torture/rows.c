@@ -80,10 +80,12 @@ void rows_look(struct kit_sql *sql, const struct world *world, unsigned from, un
     free(looking.calls);
 }
 
-static const struct {
+struct rule {
     const char *what;
     const char *count; /* of rows that should not be */
-} rules[] = {
+};
+
+static const struct rule rules[] = {
     {"in_use differs from the permits held",
      "SELECT COUNT(*) FROM semaphore s LEFT JOIN (SELECT semaphore_id, SUM(count) AS held FROM permit WHERE state = 1 "
      "GROUP BY semaphore_id) p ON p.semaphore_id = s.id WHERE s.in_use <> COALESCE(p.held, 0)"},
@@ -106,14 +108,41 @@ static const struct {
      "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id WHERE p.id >= s.next_permit_id"},
 };
 
-bool rows_check(struct kit_sql *sql, char message[MESSAGE_SIZE])
+static const struct rule past_rules[] = {
+    /* At the same moment the end counts first: one batch ends and grants. */
+    {"the units held exceeded the capacity",
+     "SELECT COUNT(*) FROM (SELECT s.capacity, SUM(e.units) OVER (PARTITION BY e.semaphore_id ORDER BY e.at, e.units "
+     "ROWS UNBOUNDED PRECEDING) AS held FROM (SELECT p.semaphore_id, r.acquired_at AS at, p.count AS units "
+     "FROM permit p JOIN permit_request r ON r.id = p.permit_request_id UNION ALL SELECT p.semaphore_id, r.ended_at, "
+     "-p.count FROM permit p JOIN permit_request r ON r.id = p.permit_request_id) e "
+     "JOIN semaphore s ON s.id = e.semaphore_id) x WHERE x.held > x.capacity"},
+    {"a later token was granted earlier",
+     "SELECT COUNT(*) FROM (SELECT r.acquired_at, LAG(r.acquired_at) OVER (PARTITION BY p.semaphore_id ORDER BY p.id) "
+     "AS before_it FROM permit p JOIN permit_request r ON r.id = p.permit_request_id) x "
+     "WHERE x.acquired_at < x.before_it"},
+    {"a request expired before its ttl was over",
+     "SELECT COUNT(*) FROM permit_request WHERE end_reason = 2 AND renewals = 0 AND "
+     "TIMESTAMPDIFF(MICROSECOND, acquired_at, ended_at) < ttl_ms * 1000"},
+};
+
+static bool rules_hold(struct kit_sql *sql, const struct rule *list, size_t length, char message[MESSAGE_SIZE])
 {
-    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-        long long count = kit_sql_number(sql, "%s", rules[i].count);
+    for (size_t i = 0; i < length; i++) {
+        long long count = kit_sql_number(sql, "%s", list[i].count);
         if (count) {
-            snprintf(message, MESSAGE_SIZE, "%s, %lld times", rules[i].what, count);
+            snprintf(message, MESSAGE_SIZE, "%s, %lld times", list[i].what, count);
             return false;
         }
     }
     return true;
+}
+
+bool rows_check(struct kit_sql *sql, char message[MESSAGE_SIZE])
+{
+    return rules_hold(sql, rules, sizeof(rules) / sizeof(rules[0]), message);
+}
+
+bool rows_check_past(struct kit_sql *sql, char message[MESSAGE_SIZE])
+{
+    return rules_hold(sql, past_rules, sizeof(past_rules) / sizeof(past_rules[0]), message);
 }

@@ -16,4 +16,10 @@ void rows_look(struct kit_sql *sql, const struct world *world, unsigned from, un
  * capacities.
  */
 bool rows_check(struct kit_sql *sql, char message[MESSAGE_SIZE]);
+/*
+ * What the ended requests tell: in the order of time no semaphore ever had more units held than its capacity, later
+ * tokens were granted later, nothing expired before its ttl was over. For runs without steps of the clock and with
+ * constant capacities.
+ */
+bool rows_check_past(struct kit_sql *sql, char message[MESSAGE_SIZE]);
 #endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How permits end by themselves: what the parts of the suite `ends` share. Each part runs in a process of its own with
+ * servers of its own, prints a line of figures, and ends that process through kit_fail if a promise is broken.
+ */
+#ifndef ENDS_H
+#define ENDS_H
+
+#include <pthread.h>
+
+#include "expiry.h"
+#include "rows.h"
+#include "site.h"
+
+struct ends {
+    bool full; /* the numbers of the issue instead of those for every day */
+    uint64_t seed;
+};
+
+typedef void ends_part(const struct ends *ends);
+
+ends_part ends_shim;       /* the clock of the database can be stepped */
+ends_part ends_expiry;     /* 1,000 holders that nobody renews */
+ends_part ends_demand;     /* somebody who wants the unit */
+ends_part ends_race;       /* a request on two semaphores, and one who needs each of them */
+ends_part ends_crowd;      /* everything at once */
+ends_part ends_steps;      /* the clock goes an hour forward and back */
+ends_part ends_away;       /* no permitd for longer than every ttl */
+ends_part ends_frozen;     /* no database for longer than every ttl */
+ends_part ends_owner_kill; /* SIGKILL of permitctl run */
+#endif

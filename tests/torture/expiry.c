@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* Holders that nobody renews, and clients that want their units. */
+#include "expiry.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 50, LOOK_EVERY_MS = 10, GRANT_MS = 60000, THREADS_MAX = 32, NAME_SIZE = 64 };
+
+/* ---- durations ---- */
+
+static int compare_us(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int64_t spread_at(const struct spread *spread, double part)
+{
+    return spread->count ? spread->us[(size_t)(part * (double)(spread->count - 1))] : 0;
+}
+
+void spread_release(struct spread *spread)
+{
+    free(spread->us);
+    *spread = (struct spread){NULL, 0};
+}
+
+static void spread_add(void *context, char **columns)
+{
+    struct spread *spread = context;
+    spread->us = realloc(spread->us, (spread->count + 1) * sizeof(spread->us[0]));
+    if (!spread->us)
+        abort();
+    spread->us[spread->count++] = columns[0] ? strtoll(columns[0], NULL, 10) : INT64_MIN;
+}
+
+/* One number per row. */
+static struct spread spread_read(struct kit_sql *sql, const char *statement)
+{
+    struct spread spread = {NULL, 0};
+    kit_sql_each(sql, statement, spread_add, &spread);
+    if (spread.count)
+        qsort(spread.us, spread.count, sizeof(spread.us[0]), compare_us);
+    return spread;
+}
+
+/* ---- holders that nobody renews ---- */
+
+static void hold_batch(struct kit_http *http, unsigned from, unsigned to, unsigned ttl_ms)
+{
+    char *body = malloc(64 + (size_t)(to - from) * 128);
+    KIT_CHECK(body);
+    int length = sprintf(body, "{\"operations\":[");
+    for (unsigned i = from; i < to; i++)
+        length += sprintf(body + length,
+                          "%s{\"op\":\"acquire\",\"external_id\":\"forgotten-%u\",\"ttl\":\"%ums\",\"permits\":"
+                          "[{\"semaphore\":\"forgotten\"}]}",
+                          i > from ? "," : "", i, ttl_ms);
+    sprintf(body + length, "]}");
+    struct reply reply;
+    kit_http_post(http, "/v1/batch", body, &reply);
+    for (unsigned i = 0; i < to - from; i++) {
+        char path[NAME_SIZE];
+        snprintf(path, sizeof(path), "results.%u.status", i);
+        if (kit_json_int(reply.body, path) != 201)
+            kit_fail("a batch of acquires: %d %.300s", reply.status, reply.body);
+    }
+    reply_release(&reply);
+    free(body);
+}
+
+/*
+ * SYSDATE is read after the rows, so what has ended is at least so old by then; and the oldest holder is at most so
+ * old.
+ */
+static void look_from_outside(struct site *site, unsigned ttl_ms, int64_t *oldest_us)
+{
+    int64_t early = kit_sql_number(site->sql,
+                                   "SELECT COUNT(*) FROM permit_request WHERE state = 2 AND "
+                                   "TIMESTAMPDIFF(MICROSECOND, acquired_at, SYSDATE(6)) < %u",
+                                   ttl_ms * 1000);
+    if (early)
+        kit_fail("%lld requests were seen to have ended before their ttl of %u ms was over", (long long)early, ttl_ms);
+    int64_t oldest = kit_sql_number(site->sql, "SELECT MAX(TIMESTAMPDIFF(MICROSECOND, acquired_at, SYSDATE(6))) "
+                                               "FROM permit_request WHERE state = 1");
+    if (oldest > *oldest_us)
+        *oldest_us = oldest;
+}
+
+static void check_lives(struct site *site, unsigned holders, unsigned ttl_ms, const struct spread *lives)
+{
+    int64_t expired =
+        kit_sql_number(site->sql, "SELECT COUNT(*) FROM permit_request WHERE state = 2 AND end_reason = 2");
+    if (lives->count != holders || expired != holders)
+        kit_fail("of %u holders %zu have ended, %lld of them expired", holders, lives->count, (long long)expired);
+    if (spread_at(lives, 0) < (int64_t)ttl_ms * 1000)
+        kit_fail("a holder with a ttl of %u ms was ended after %lld us", ttl_ms, (long long)spread_at(lives, 0));
+}
+
+void expiry_run(struct site *site, unsigned holders, unsigned ttl_ms, int wait_ms, struct spread *ret_lives,
+                int64_t *ret_oldest_us)
+{
+    site_semaphore(site, "forgotten", "{\"capacity\":1000000,\"kind\":\"counted\"}");
+    struct kit_http http = kit_http(site->permitd[0]->port);
+    int64_t oldest_us = 0;
+    for (unsigned i = 0; i < holders; i += BATCH) {
+        hold_batch(&http, i, i + BATCH < holders ? i + BATCH : holders, ttl_ms);
+        look_from_outside(site, ttl_ms, &oldest_us);
+    }
+    kit_http_close(&http);
+    int64_t end = kit_now_us() + ((int64_t)ttl_ms + wait_ms) * 1000;
+    while (site_held(site) && kit_now_us() < end) {
+        look_from_outside(site, ttl_ms, &oldest_us);
+        kit_sleep_ms(LOOK_EVERY_MS);
+    }
+    *ret_lives = spread_read(site->sql, "SELECT TIMESTAMPDIFF(MICROSECOND, acquired_at, ended_at) FROM permit_request "
+                                        "WHERE external_id LIKE 'forgotten-%' AND state = 2");
+    check_lives(site, holders, ttl_ms, ret_lives);
+    *ret_oldest_us = oldest_us;
+}
+
+/* ---- somebody who wants the unit ---- */
+
+struct wanter {
+    pthread_t thread;
+    const struct site *site;
+    const struct demand *demand;
+    unsigned number;
+};
+
+/* Until it is granted. */
+static void insist(struct kit_http *http, const char *key, const char *semaphore, const char *ttl, unsigned retry_ms)
+{
+    int64_t end = kit_now_us() + (int64_t)GRANT_MS * 1000;
+    for (;;) {
+        struct reply reply;
+        int status = site_acquire(http, key, semaphore, 1, ttl, &reply);
+        if (status != 201 && status != 423)
+            kit_fail("an acquire of %s: %d %s", semaphore, status, reply.body);
+        reply_release(&reply);
+        if (status == 201)
+            return;
+        if (kit_now_us() > end)
+            kit_fail("%s is not granted to %s within %d s", semaphore, key, GRANT_MS / 1000);
+        kit_sleep_ms((int)retry_ms);
+    }
+}
+
+static void *wanter_run(void *context)
+{
+    const struct wanter *wanter = context;
+    const struct site *site = wanter->site;
+    struct kit_http http = kit_http(site->permitd[wanter->number % site->count]->port);
+    char semaphore[NAME_SIZE], ttl[NAME_SIZE];
+    snprintf(semaphore, sizeof(semaphore), "wanted-%u", wanter->number);
+    snprintf(ttl, sizeof(ttl), "%ums", wanter->demand->ttl_ms);
+    for (unsigned round = 0; round < wanter->demand->rounds; round++) {
+        char holder[NAME_SIZE], next[NAME_SIZE];
+        snprintf(holder, sizeof(holder), "held-%u-%u", wanter->number, round);
+        snprintf(next, sizeof(next), "want-%u-%u", wanter->number, round);
+        insist(&http, holder, semaphore, ttl, wanter->demand->retry_ms);
+        insist(&http, next, semaphore, "1h", wanter->demand->retry_ms);
+        KIT_CHECK(site_release(&http, next) == 200);
+    }
+    kit_http_close(&http);
+    return NULL;
+}
+
+void demand_run(struct site *site, const struct demand *demand, struct spread *ret_late)
+{
+    static struct wanter wanters[THREADS_MAX];
+    KIT_CHECK(demand->threads <= THREADS_MAX);
+    for (unsigned i = 0; i < demand->threads; i++) {
+        char name[NAME_SIZE];
+        snprintf(name, sizeof(name), "wanted-%u", i);
+        site_semaphore(site, name, "{\"capacity\":1}");
+        wanters[i] = (struct wanter){.site = site, .demand = demand, .number = i};
+        KIT_CHECK(!pthread_create(&wanters[i].thread, NULL, wanter_run, &wanters[i]));
+    }
+    for (unsigned i = 0; i < demand->threads; i++)
+        pthread_join(wanters[i].thread, NULL);
+    *ret_late =
+        spread_read(site->sql, "SELECT TIMESTAMPDIFF(MICROSECOND, h.acquired_at, w.acquired_at) - h.ttl_ms * 1000 "
+                               "FROM permit_request h JOIN permit_request w "
+                               "ON w.external_id = CONCAT('want', SUBSTR(h.external_id, 5)) "
+                               "WHERE h.external_id LIKE 'held-%'");
+    KIT_CHECK(ret_late->count == (size_t)demand->threads * demand->rounds);
+    if (spread_at(ret_late, 0) < 0)
+        kit_fail("a unit was granted again %lld us before its deadline", (long long)-spread_at(ret_late, 0));
+}
