@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The figures of docs/performance.md on how permits end: how late units come back, what 100,000 renewed requests cost,
+ * and what permitd reads while it has nothing to do. Prints Markdown on standard output and its progress on standard
+ * error. It judges nothing by its exit status, except what may never be: an end before the ttl is over.
+ *
+ * bench_ends [--quick]
+ */
+#include "expiry.h"
+#include "idle.h"
+#include "measure.h"
+#include "renewals.h"
+#include "table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct figures {
+    struct spread lives; /* from grant to end */
+    int64_t oldest_us;
+    struct spread late; /* from deadline to the next grant */
+    struct renewals renewals;
+    struct idle idle;
+};
+
+static const struct expiry_numbers {
+    unsigned holders, ttl_ms;
+    struct demand demand;
+    struct renewals_settings renewals;
+    long live;
+    int idle_ms;
+} full = {1000, 2000, {8, 30, 2000, 5}, {100000, 4, 10000, 30000, 60000}, 1000000, 30000},
+  quick = {1000, 2000, {4, 3, 1000, 5}, {10000, 4, 5000, 15000, 10000}, 100000, 5000};
+
+static void measure(const struct expiry_numbers *numbers, struct figures *figures)
+{
+    fprintf(stderr, "bench: %u holders that nobody renews\n", numbers->holders);
+    struct site site = site_start(1, false);
+    expiry_run(&site, numbers->holders, numbers->ttl_ms, 60000, &figures->lives, &figures->oldest_us);
+    site_stop(&site);
+
+    fprintf(stderr, "bench: units that are wanted at their deadline\n");
+    site = site_start(1, false);
+    demand_run(&site, &numbers->demand, &figures->late);
+    site_stop(&site);
+
+    fprintf(stderr, "bench: %ld requests, all renewed every %d ms\n", numbers->renewals.requests,
+            numbers->renewals.every_ms);
+    renewals_measure(&numbers->renewals, &figures->renewals);
+
+    fprintf(stderr, "bench: %ld permits held and nothing due\n", numbers->live);
+    idle_measure(numbers->live, numbers->idle_ms, &figures->idle);
+}
+
+static void print_expiry(const struct expiry_numbers *numbers, const struct figures *figures)
+{
+    const struct spread *lives = &figures->lives, *late = &figures->late;
+    char what[128], measured[256];
+    snprintf(what, sizeof(what), "%u holders with ttl %g s that nobody renews", numbers->holders,
+             numbers->ttl_ms / 1e3);
+    snprintf(measured, sizeof(measured), "all between %.3f and %.3f s (median %.3f); seen held for %.3f s at most",
+             (double)spread_at(lives, 0) / 1e6, (double)spread_at(lives, 1) / 1e6, (double)spread_at(lives, 0.5) / 1e6,
+             (double)figures->oldest_us / 1e6);
+    print_asked(what, "all ended 2.0 to 3.0 s after their grant, none before", measured,
+                spread_at(lives, 1) <= ((int64_t)numbers->ttl_ms + 1000) * 1000, 0);
+    snprintf(what, sizeof(what), "a unit that is wanted (asked for every %u ms, %zu times)", numbers->demand.retry_ms,
+             late->count);
+    snprintf(measured, sizeof(measured), "%.1f to %.1f ms after it (median %.1f, 99 %% %.1f)",
+             (double)spread_at(late, 0) / 1e3, (double)spread_at(late, 1) / 1e3, (double)spread_at(late, 0.5) / 1e3,
+             (double)spread_at(late, 0.99) / 1e3);
+    print_asked(what, "granted again within 50 ms of the deadline", measured, spread_at(late, 1) <= 50000, 0);
+}
+
+static void print_renewals(const struct expiry_numbers *numbers, const struct renewals *renewals)
+{
+    char what[128], measured[256];
+    snprintf(what, sizeof(what), "%ld live requests renewed every %g s by %u clients", numbers->renewals.requests,
+             numbers->renewals.every_ms / 1e3, numbers->renewals.clients);
+    snprintf(measured, sizeof(measured), "the longest time from one renewal to the answer of the next was %.2f s of %g",
+             (double)renewals->longest_us / 1e6, numbers->renewals.ttl_ms / 1e3);
+    print_asked(what, "no renewal later than its ttl", measured,
+                renewals->longest_us < (int64_t)numbers->renewals.ttl_ms * 1000, (double)renewals->failed);
+    snprintf(measured, sizeof(measured), "%.2f cores: permitd %.2f, mariadbd %.2f (%.0f renewals/s)",
+             renewals->permitd_cores + renewals->database_cores, renewals->permitd_cores, renewals->database_cores,
+             renewals->rate);
+    print_asked("the same, CPU", "permitd and mariadbd below half a core", measured,
+                renewals->permitd_cores + renewals->database_cores < 0.5, (double)renewals->failed);
+}
+
+static void print_idle(const struct expiry_numbers *numbers, const struct idle *idle)
+{
+    char what[128], measured[256];
+    snprintf(what, sizeof(what), "%ld permits held, nothing due, no clients", numbers->live);
+    snprintf(measured, sizeof(measured),
+             "%lld rows by one query at most; %.1f queries and %.0f rows/s, %.3f cores together", (long long)idle->most,
+             idle->queries_rate, idle->rows_rate, idle->cores);
+    print_asked(what, "no query that reads more than 100 rows", measured, idle->most <= 100, 0);
+    printf("\n| query | times | rows read, at most | in all |\n|---|---:|---:|---:|\n");
+    for (size_t i = 0; i < idle->count; i++)
+        printf("| `%s` | %lld | %lld | %lld |\n", idle->queries[i].text, (long long)idle->queries[i].times,
+               (long long)idle->queries[i].most, (long long)idle->queries[i].rows);
+    printf("\nBy the handlers of the server: %.0f rows/s.\n", idle->handler_rate);
+}
+
+int main(int argc, char **argv)
+{
+    static struct figures figures;
+    const struct expiry_numbers *numbers = argc > 1 && !strcmp(argv[1], "--quick") ? &quick : &full;
+    measure(numbers, &figures);
+    struct instance instance = instance_start();
+    print_machine(&instance);
+    instance_stop(&instance);
+    printf("\n");
+    print_asked_head();
+    print_expiry(numbers, &figures);
+    print_renewals(numbers, &figures.renewals);
+    print_idle(numbers, &figures.idle);
+    return 0;
+}
