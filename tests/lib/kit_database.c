@@ -28,9 +28,11 @@ struct kit_sql {
 static void database_install(struct kit_database *database)
 {
     char *data = kit_text("--datadir=%s/data", database->directory);
+    char *temporary = kit_text("--tmpdir=%s", database->directory);
     const char *arguments[] = {"mariadb-install-db",
                                "--no-defaults",
                                data,
+                               temporary, /* servers side by side delete each other's temporary tables */
                                "--auth-root-authentication-method=normal",
                                "--skip-test-db",
                                "--skip-name-resolve",
@@ -40,6 +42,7 @@ static void database_install(struct kit_database *database)
     int status = kit_wait_pid(kit_spawn(arguments, -1, database->log_path), INSTALL_MS);
     if (status)
         kit_fail("mariadb-install-db ended with status 0x%x", (unsigned)status);
+    free(temporary);
     free(data);
 }
 
@@ -69,6 +72,7 @@ static void database_spawn(struct kit_database *database)
     char *data = kit_text("--datadir=%s/data", database->directory);
     char *socket = kit_text("--socket=%s", database->socket);
     char *pid_file = kit_text("--pid-file=%s/mariadb.pid", database->directory);
+    char *temporary = kit_text("--tmpdir=%s", database->directory);
     /* env becomes mariadbd: the process stays the same. */
     const char *const shifted[] = {"env", "LD_PRELOAD=" PERMIT_CLOCK_SHIM, clock, NULL};
     const char *const own[] = {"mariadbd",
@@ -76,6 +80,7 @@ static void database_spawn(struct kit_database *database)
                                data,
                                socket,
                                pid_file,
+                               temporary,
                                "--skip-networking",
                                "--skip-name-resolve",
                                "--character-set-server=utf8mb4",
@@ -94,6 +99,7 @@ static void database_spawn(struct kit_database *database)
     free(data);
     free(socket);
     free(pid_file);
+    free(temporary);
 }
 
 static MYSQL *try_connect(const char *socket, const char *database)
