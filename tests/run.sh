@@ -27,6 +27,7 @@ cli          lines      900  tests/cli/run.sh {build}
 checkers     criterion  240  {bin}/torture/torture_checkers
 right        lines      600  {bin}/torture/right
 durable      lines      900  {bin}/torture/durable
+ends         lines      900  {bin}/torture/ends
 quickstart   exit       600  examples/quickstart.sh
 '
 

@@ -117,10 +117,10 @@ static void watch_idle(const struct instance *instance, const char *log_path, in
     handler_reads(sql);
     /* What looking itself reads. */
     int64_t first = handler_reads(sql), own = handler_reads(sql) - first;
-    kit_sleep_ms(500);
+    int64_t before = handler_reads(sql);
+    kit_sleep_ms(200); /* until that is in the log */
     size_t from = log_length(log_path);
-    int64_t before = handler_reads(sql),
-            cpu_us = process_cpu_us(instance->permitd->pid) + process_cpu_us(instance->database_pid);
+    int64_t cpu_us = process_cpu_us(instance->permitd->pid) + process_cpu_us(instance->database_pid);
     int64_t start_us = kit_now_us();
     kit_sleep_ms(ms);
     double seconds = (double)(kit_now_us() - start_us) / 1e6;

@@ -1,25 +1,34 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Measures permitd against the naive design and prints the figures as Markdown.
+# Measures permitd against the naive design, or how permits end, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
+#     tests/bench/run.sh ends [--quick] [--write]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
 # clean    what the cleaner costs: 5,000,000 ended requests removed while the hot benchmark runs (some 40 minutes)
 # --quick  one short round, fewer permits held: to see that it runs, not for figures
-# --write  also puts the figures between the marks in docs/performance.md
+# --write  also puts the figures between their marks in docs/performance.md
 #
 # PERMIT_BUILD names the build directory (default: build); it is made as a release build if it is not there.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${PERMIT_BUILD:-build}
 
-if [ "${1-}" = clean ]; then
+program=bench
+marks=figures
+case ${1-} in
+ends)
+    program=bench_ends
+    marks=ends
     shift
-    [ -f "$build/CMakeCache.txt" ] || cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release >&2
-    cmake --build "$build" -j "$(nproc)" --target permitd clean_bench loadgen >&2
-    exec "$build/tests/bench/clean_bench" "$@"
-fi
+    ;;
+clean)
+    program=clean_bench
+    marks=clean
+    shift
+    ;;
+esac
 
 write=no
 for argument do
@@ -31,18 +40,18 @@ for argument do
 done
 
 [ -f "$build/CMakeCache.txt" ] || cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release >&2
-cmake --build "$build" -j "$(nproc)" --target permitd bench loadgen naive >&2
+cmake --build "$build" -j "$(nproc)" --target permitd "$program" loadgen naive >&2
 
 figures=$(mktemp)
 trap 'rm -f "$figures" "$figures.new"' EXIT
-"$build/tests/bench/bench" "$@" > "$figures"
+"$build/tests/bench/$program" "$@" > "$figures"
 cat "$figures"
 
 if [ "$write" = yes ]; then
-    awk -v figures="$figures" '
-        /^<!-- figures: end/   { inside = 0 }
+    awk -v figures="$figures" -v begin="<!-- $marks: begin" -v end="<!-- $marks: end" '
+        index($0, end) == 1    { inside = 0 }
         !inside                { print }
-        /^<!-- figures: begin/ { inside = 1; while ((getline line < figures) > 0) print line }
+        index($0, begin) == 1  { inside = 1; while ((getline line < figures) > 0) print line }
     ' docs/performance.md > "$figures.new"
     cat "$figures.new" > docs/performance.md
 fi
