@@ -131,18 +131,23 @@ struct wanter {
     unsigned number;
 };
 
-/* Until it is granted. */
-static void insist(struct kit_http *http, const char *key, const char *semaphore, const char *ttl, unsigned retry_ms)
+/* Until it is granted. "At once when somebody needs the unit": what is sent when it is due is not refused. */
+static void insist(struct kit_http *http, const char *key, const char *semaphore, const char *ttl, unsigned retry_ms,
+                   int64_t due_us)
 {
     int64_t end = kit_now_us() + (int64_t)GRANT_MS * 1000;
     for (;;) {
         struct reply reply;
+        int64_t sent_us = kit_now_us();
         int status = site_acquire(http, key, semaphore, 1, ttl, &reply);
         if (status != 201 && status != 423)
             kit_fail("an acquire of %s: %d %s", semaphore, status, reply.body);
         reply_release(&reply);
         if (status == 201)
             return;
+        if (sent_us > due_us)
+            kit_fail("%s was refused to %s, %lld us after its holder was due", semaphore, key,
+                     (long long)(sent_us - due_us));
         if (kit_now_us() > end)
             kit_fail("%s is not granted to %s within %d s", semaphore, key, GRANT_MS / 1000);
         kit_sleep_ms((int)retry_ms);
@@ -161,8 +166,9 @@ static void *wanter_run(void *context)
         char holder[NAME_SIZE], next[NAME_SIZE];
         snprintf(holder, sizeof(holder), "held-%u-%u", wanter->number, round);
         snprintf(next, sizeof(next), "want-%u-%u", wanter->number, round);
-        insist(&http, holder, semaphore, ttl, wanter->demand->retry_ms);
-        insist(&http, next, semaphore, "1h", wanter->demand->retry_ms);
+        insist(&http, holder, semaphore, ttl, wanter->demand->retry_ms, INT64_MAX);
+        int64_t due_us = kit_now_us() + (int64_t)wanter->demand->ttl_ms * 1000;
+        insist(&http, next, semaphore, "1h", wanter->demand->retry_ms, due_us);
         KIT_CHECK(site_release(&http, next) == 200);
     }
     kit_http_close(&http);

@@ -32,7 +32,8 @@ struct demand {
 
 /*
  * Somebody holds the unit and does not renew, somebody else wants it and asks all the time: how long after the deadline
- * it was granted again, by the rows. Ends the process if that is before the deadline, or does not come.
+ * it was granted again, by the rows. Ends the process if that is before the deadline, or if somebody is refused after
+ * it.
  */
 void demand_run(struct site *site, const struct demand *demand, struct spread *ret_late);
 #endif
