@@ -24,9 +24,11 @@ static const struct {
     ends_part *run;
     int group;
 } parts[] = {
-    {"shim", ends_shim, 0}, {"expiry", ends_expiry, 1}, {"demand", ends_demand, 2},
-    {"race", ends_race, 3}, {"crowd", ends_crowd, 4},   {"steps", ends_steps, 5},
-    {"away", ends_away, 5}, {"frozen", ends_frozen, 5}, {"owner_kill", ends_owner_kill, 5},
+    {"shim", ends_shim, 0},     {"expiry", ends_expiry, 1},
+    {"demand", ends_demand, 2}, {"race", ends_race, 3},
+    {"crowd", ends_crowd, 4},   {"steps", ends_steps, 5},
+    {"away", ends_away, 5},     {"frozen", ends_frozen, 5},
+    {"leader", ends_leader, 5}, {"owner_kill", ends_owner_kill, 5}, /* the last group */
 };
 
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };

@@ -27,5 +27,6 @@ ends_part ends_crowd;      /* everything at once */
 ends_part ends_steps;      /* the clock goes an hour forward and back */
 ends_part ends_away;       /* no permitd for longer than every ttl */
 ends_part ends_frozen;     /* no database for longer than every ttl */
+ends_part ends_leader;     /* each permitd stopped in turn: the others sweep */
 ends_part ends_owner_kill; /* SIGKILL of permitctl run */
 #endif

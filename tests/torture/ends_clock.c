@@ -306,6 +306,29 @@ void ends_away(const struct ends *ends)
     run_outage(ends, &(struct outage){"away: no permitd", site_stop_permitd, site_start_permitd});
 }
 
+/* "The sweeper's lateness" is 5 s, also while the permitd that would sweep at once is stopped. */
+void ends_leader(const struct ends *ends)
+{
+    enum { TTL_MS = 1000 };
+    struct site site = site_start(PERMITD_MAX, false);
+    site_semaphore(&site, "many", "{\"capacity\":100000,\"kind\":\"counted\"}");
+    for (size_t i = 0; i < site.count; i++) {
+        static struct watch watch;
+        char what[64];
+        watch = (struct watch){.site = &site};
+        snprintf(what, sizeof(what), "leader: permitd %zu of %zu stopped", i + 1, site.count);
+        struct kit_http http = kit_http(site.permitd[(i + 1) % site.count]->port);
+        kit_permitd_freeze(site.permitd[i]);
+        for (unsigned j = 0; j < WATCHED; j++)
+            watch_acquire(&watch, &http, "many", TTL_MS);
+        watch_until_ended(&watch, WAIT_MS);
+        kit_permitd_thaw(site.permitd[i]);
+        watch_judge(&watch, 0, EDGE_MS, ends->full ? LEAP_MS : SUITE_LATE_MS, what);
+        kit_http_close(&http);
+    }
+    site_stop(&site);
+}
+
 static void freeze(struct site *site)
 {
     kit_database_freeze(site->database);
