@@ -15,6 +15,7 @@
 enum {
     PAGE = 100,           /* requests a round; no query of the sweeper reads more rows */
     SWEEPING_MAX = 1000,  /* operations under way */
+    SWEEPING_FEW = 400,   /* so many or fewer: the next page may be read, so that a batch gathers while one runs */
     LOOK_EVERY_MS = 2000, /* at deadlines that another permitd has set and left behind */
     STUCK_AFTER_MS = 200, /* a page that is not decided by then is passed over in this round */
     LEADS_FOR_MS = 1600,  /* after a tick that was won; ticks are 1 to 1.5 s apart */
@@ -51,7 +52,8 @@ static void on_decided(struct op *op, const struct decision *decision)
     struct engine *engine = expiry->engine;
     (void)decision; /* what was not ended is found again */
     pthread_mutex_lock(&engine->mutex);
-    if (--engine->sweeping == 0)
+    engine->sweeping--;
+    if (engine->sweeping == 0 || engine->sweeping == SWEEPING_FEW)
         pthread_cond_signal(&engine->sweep);
     pthread_mutex_unlock(&engine->mutex);
     free(expiry);
@@ -164,12 +166,12 @@ static struct timespec timespec_of(mono_us time)
     return (struct timespec){.tv_sec = time / US_PER_SECOND, .tv_nsec = time % US_PER_SECOND * 1000};
 }
 
-/* Until what was put in is decided, or some of it seems to be stuck. Engine's mutex held. */
-static void wait_for_decisions(struct engine *engine)
+/* Until all but so many of those that were put in are decided, or they seem to be stuck. Engine's mutex held. */
+static void wait_for_decisions(struct engine *engine, unsigned rest)
 {
     struct timespec until = timespec_of(clock_mono() + STUCK_AFTER_MS * US_PER_MS);
     int result = 0;
-    while (engine->sweeping && result == 0 && !atomic_load(&engine->stopping))
+    while (engine->sweeping > rest && result == 0 && !atomic_load(&engine->stopping))
         result = pthread_cond_timedwait(&engine->sweep, &engine->mutex, &until);
 }
 
@@ -205,7 +207,7 @@ static void sweep_and_sleep(struct sweeper *sweeper)
     utc_us next = sweep(sweeper);
     bool more = next <= sweeper->now;
     pthread_mutex_lock(&engine->mutex);
-    wait_for_decisions(engine);
+    wait_for_decisions(engine, more ? SWEEPING_FEW : 0);
     if (engine->sweeping == 0 || engine->sweeping >= SWEEPING_MAX)
         sweeper->after_due_at = 0; /* nothing is stuck, or too much: from the beginning */
     if (!more) {
