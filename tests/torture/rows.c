@@ -113,8 +113,9 @@ static const struct rule past_rules[] = {
     {"the units held exceeded the capacity",
      "SELECT COUNT(*) FROM (SELECT s.capacity, SUM(e.units) OVER (PARTITION BY e.semaphore_id ORDER BY e.at, e.units "
      "ROWS UNBOUNDED PRECEDING) AS held FROM (SELECT p.semaphore_id, r.acquired_at AS at, p.count AS units "
-     "FROM permit p JOIN permit_request r ON r.id = p.permit_request_id UNION ALL SELECT p.semaphore_id, r.ended_at, "
-     "-p.count FROM permit p JOIN permit_request r ON r.id = p.permit_request_id) e "
+     "FROM permit p JOIN permit_request r ON r.id = p.permit_request_id WHERE r.acquired_at IS NOT NULL "
+     "UNION ALL SELECT p.semaphore_id, r.ended_at, -p.count FROM permit p JOIN permit_request r "
+     "ON r.id = p.permit_request_id WHERE r.acquired_at IS NOT NULL) e "
      "JOIN semaphore s ON s.id = e.semaphore_id) x WHERE x.held > x.capacity"},
     {"a later token was granted earlier",
      "SELECT COUNT(*) FROM (SELECT r.acquired_at, LAG(r.acquired_at) OVER (PARTITION BY p.semaphore_id ORDER BY p.id) "

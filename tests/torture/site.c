@@ -8,7 +8,7 @@
 
 enum { PATH_SIZE = 512, BODY_SIZE = 512, INSPECT_EVERY_MS = 200 };
 
-static struct kit_sql *site_sql(const struct kit_database *database)
+struct kit_sql *site_sql(const struct kit_database *database)
 {
     struct kit_sql *sql = kit_sql_open(database->socket, "permitd");
     kit_sql_run(sql, "SET time_zone = '+00:00'");

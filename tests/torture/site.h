@@ -21,6 +21,9 @@ void site_start_permitd(struct site *site);
 void site_stop_permitd(struct site *site);
 void site_stop(struct site *site);
 
+/* A connection for a thread of its own, in UTC. */
+struct kit_sql *site_sql(const struct kit_database *database);
+
 /* A semaphore with this body (`{"capacity":1}`). */
 void site_semaphore(struct site *site, const char *name, const char *body);
 /* Points a world at these permitd. */
