@@ -4,7 +4,7 @@
  * and what permitd reads while it has nothing to do. Prints Markdown on standard output and its progress on standard
  * error. It judges nothing by its exit status, except what may never be: an end before the ttl is over.
  *
- * bench_ends [--quick]
+ * bench_ends [--quick] [PART ...]: expiry, demand, renewals, idle; without names all of them
  */
 #include "expiry.h"
 #include "idle.h"
@@ -32,29 +32,33 @@ static const struct expiry_numbers {
 } full = {1000, 2000, {8, 30, 2000, 5}, {100000, 4, 10000, 30000, 60000}, 1000000, 30000},
   quick = {1000, 2000, {4, 3, 1000, 5}, {10000, 4, 5000, 15000, 10000}, 100000, 5000};
 
-static void measure(const struct expiry_numbers *numbers, struct figures *figures)
+static void measure_expiry(const struct expiry_numbers *numbers, struct figures *figures)
 {
-    fprintf(stderr, "bench: %u holders that nobody renews\n", numbers->holders);
     struct site site = site_start(1, false);
     expiry_run(&site, numbers->holders, numbers->ttl_ms, 60000, &figures->lives, &figures->oldest_us);
     site_stop(&site);
+}
 
-    fprintf(stderr, "bench: units that are wanted at their deadline\n");
-    site = site_start(1, false);
+static void measure_demand(const struct expiry_numbers *numbers, struct figures *figures)
+{
+    struct site site = site_start(1, false);
     demand_run(&site, &numbers->demand, &figures->late);
     site_stop(&site);
+}
 
-    fprintf(stderr, "bench: %ld requests, all renewed every %d ms\n", numbers->renewals.requests,
-            numbers->renewals.every_ms);
+static void measure_renewals(const struct expiry_numbers *numbers, struct figures *figures)
+{
     renewals_measure(&numbers->renewals, &figures->renewals);
+}
 
-    fprintf(stderr, "bench: %ld permits held and nothing due\n", numbers->live);
+static void measure_idle(const struct expiry_numbers *numbers, struct figures *figures)
+{
     idle_measure(numbers->live, numbers->idle_ms, &figures->idle);
 }
 
 static void print_expiry(const struct expiry_numbers *numbers, const struct figures *figures)
 {
-    const struct spread *lives = &figures->lives, *late = &figures->late;
+    const struct spread *lives = &figures->lives;
     char what[128], measured[256];
     snprintf(what, sizeof(what), "%u holders with ttl %g s that nobody renews", numbers->holders,
              numbers->ttl_ms / 1e3);
@@ -63,6 +67,12 @@ static void print_expiry(const struct expiry_numbers *numbers, const struct figu
              (double)figures->oldest_us / 1e6);
     print_asked(what, "all ended 2.0 to 3.0 s after their grant, none before", measured,
                 spread_at(lives, 1) <= ((int64_t)numbers->ttl_ms + 1000) * 1000, 0);
+}
+
+static void print_demand(const struct expiry_numbers *numbers, const struct figures *figures)
+{
+    const struct spread *late = &figures->late;
+    char what[128], measured[256];
     snprintf(what, sizeof(what), "a unit that is wanted (asked for every %u ms, %zu times)", numbers->demand.retry_ms,
              late->count);
     snprintf(measured, sizeof(measured), "%.1f to %.1f ms after it (median %.1f, 99 %% %.1f)",
@@ -71,8 +81,9 @@ static void print_expiry(const struct expiry_numbers *numbers, const struct figu
     print_asked(what, "granted again within 50 ms of the deadline", measured, spread_at(late, 1) <= 50000, 0);
 }
 
-static void print_renewals(const struct expiry_numbers *numbers, const struct renewals *renewals)
+static void print_renewals(const struct expiry_numbers *numbers, const struct figures *figures)
 {
+    const struct renewals *renewals = &figures->renewals;
     char what[128], measured[256];
     snprintf(what, sizeof(what), "%ld live requests renewed every %g s by %u clients", numbers->renewals.requests,
              numbers->renewals.every_ms / 1e3, numbers->renewals.clients);
@@ -87,33 +98,82 @@ static void print_renewals(const struct expiry_numbers *numbers, const struct re
                 renewals->permitd_cores + renewals->database_cores < 0.5, (double)renewals->failed);
 }
 
-static void print_idle(const struct expiry_numbers *numbers, const struct idle *idle)
+static void print_idle(const struct expiry_numbers *numbers, const struct figures *figures)
 {
+    const struct idle *idle = &figures->idle;
     char what[128], measured[256];
     snprintf(what, sizeof(what), "%ld permits held, nothing due, no clients", numbers->live);
     snprintf(measured, sizeof(measured),
-             "%lld rows by one query at most; %.1f queries and %.0f rows/s, %.3f cores together", (long long)idle->most,
-             idle->queries_rate, idle->rows_rate, idle->cores);
+             "%lld rows by one query at most; %.1f queries and %.0f rows/s (by the server's handlers %.0f), %.3f cores",
+             (long long)idle->most, idle->queries_rate, idle->rows_rate, idle->handler_rate, idle->cores);
     print_asked(what, "no query that reads more than 100 rows", measured, idle->most <= 100, 0);
+}
+
+/* Behind the table of figures: what permitd asks by itself. */
+static void print_queries(const struct idle *idle)
+{
     printf("\n| query | times | rows read, at most | in all |\n|---|---:|---:|---:|\n");
     for (size_t i = 0; i < idle->count; i++)
         printf("| `%s` | %lld | %lld | %lld |\n", idle->queries[i].text, (long long)idle->queries[i].times,
                (long long)idle->queries[i].most, (long long)idle->queries[i].rows);
-    printf("\nBy the handlers of the server: %.0f rows/s.\n", idle->handler_rate);
+}
+
+static const struct {
+    const char *name;
+    void (*measure)(const struct expiry_numbers *numbers, struct figures *figures);
+    void (*print)(const struct expiry_numbers *numbers, const struct figures *figures);
+} parts[] = {
+    {"expiry", measure_expiry, print_expiry},
+    {"demand", measure_demand, print_demand},
+    {"renewals", measure_renewals, print_renewals},
+    {"idle", measure_idle, print_idle}, /* the last one */
+};
+
+enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
+
+static bool choose(const char *name, bool chosen[PARTS])
+{
+    for (size_t i = 0; i < PARTS; i++)
+        if (!strcmp(parts[i].name, name))
+            return chosen[i] = true;
+    return false;
+}
+
+static void print_all(const struct expiry_numbers *numbers, const struct figures *figures, const bool chosen[PARTS])
+{
+    struct instance instance = instance_start();
+    print_machine(&instance);
+    instance_stop(&instance);
+    printf(
+        "- The rows that permitd reads by itself are those that its MariaDB logs, here with 1 GiB of buffer pool\n\n");
+    print_asked_head();
+    for (size_t i = 0; i < PARTS; i++)
+        if (chosen[i])
+            parts[i].print(numbers, figures);
+    if (chosen[PARTS - 1])
+        print_queries(&figures->idle);
 }
 
 int main(int argc, char **argv)
 {
     static struct figures figures;
-    const struct expiry_numbers *numbers = argc > 1 && !strcmp(argv[1], "--quick") ? &quick : &full;
-    measure(numbers, &figures);
-    struct instance instance = instance_start();
-    print_machine(&instance);
-    instance_stop(&instance);
-    printf("\n");
-    print_asked_head();
-    print_expiry(numbers, &figures);
-    print_renewals(numbers, &figures.renewals);
-    print_idle(numbers, &figures.idle);
+    const struct expiry_numbers *numbers = &full;
+    bool chosen[PARTS] = {false}, some = false;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--quick"))
+            numbers = &quick;
+        else if (choose(argv[i], chosen))
+            some = true;
+        else
+            kit_fail("usage: bench_ends [--quick] [PART ...]");
+    }
+    for (size_t i = 0; i < PARTS; i++) {
+        chosen[i] = chosen[i] || !some;
+        if (!chosen[i])
+            continue;
+        fprintf(stderr, "bench: %s\n", parts[i].name);
+        parts[i].measure(numbers, &figures);
+    }
+    print_all(numbers, &figures, chosen);
     return 0;
 }
