@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MUST_CHECK                          __attribute__((warn_unused_result))
@@ -56,6 +57,18 @@ static inline int compare_u64(const void *a, const void *b)
     uint64_t left = *(const uint64_t *)a;
     uint64_t right = *(const uint64_t *)b;
     return (left > right) - (left < right);
+}
+
+/* Sorts, and drops what is there twice; returns the new count. */
+static inline size_t u64_sort_unique(uint64_t *numbers, size_t count)
+{
+    size_t unique = 0;
+    if (count > 1)
+        qsort(numbers, count, sizeof *numbers, compare_u64);
+    for (size_t i = 0; i < count; i++)
+        if (unique == 0 || numbers[unique - 1] != numbers[i])
+            numbers[unique++] = numbers[i];
+    return unique;
 }
 
 static inline int64_t min_i64(int64_t a, int64_t b)

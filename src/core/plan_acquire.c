@@ -303,7 +303,8 @@ static enum permit_status check_newcomer(struct planner *planner, const struct o
         return PERMIT_UNKNOWN_OWNER;
     }
     if (planner->now < planner->view->grants_from) {
-        *ret_detail = "the database is another one since a moment ago; nothing is granted for some seconds";
+        *ret_detail =
+            "the epoch has just risen (failover, restore, or fence bump); nothing is granted for some seconds";
         return PERMIT_BUSY;
     }
     return PERMIT_OK;

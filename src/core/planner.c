@@ -168,17 +168,6 @@ enum permit_status outcome_assert_again(struct planner *planner, struct outcome 
     return outcome_assert(planner, outcome, key->request);
 }
 
-/* Sorts, and drops what is there twice; returns the new count. */
-static size_t ids_unique(uint64_t *ids, size_t count)
-{
-    size_t unique = 0;
-    qsort(ids, count, sizeof *ids, compare_u64);
-    for (size_t i = 0; i < count; i++)
-        if (unique == 0 || ids[unique - 1] != ids[i])
-            ids[unique++] = ids[i];
-    return unique;
-}
-
 static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *request)
 {
     for (size_t i = 0; request && i < request->permit_count; i++)
@@ -201,7 +190,7 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
         count = add_semaphores(needs, count, others[i]->request);
     outcome->put_back = true;
     outcome->needs = key->needs = needs;
-    outcome->need_count = key->need_count = ids_unique(needs, count);
+    outcome->need_count = key->need_count = u64_sort_unique(needs, count);
     return PERMIT_OK;
 }
 

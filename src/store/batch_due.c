@@ -9,7 +9,8 @@
 #include "store/rows.h"
 
 enum {
-    DUE_MAX = 500,          /* holders read for one semaphore */
+    DUE_MAX = SLOTS_MAX_COUNT, /* holders read for one semaphore: enough for any single slotted acquire */
+    KEYS_A_STATEMENT = 500,
     WALK_HOLDERS_MAX = 2000 /* with more of them, walk what is due rather than who holds */
 };
 
@@ -106,25 +107,20 @@ static int compare_external_ids(const void *a, const void *b)
     return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
 }
 
-/* Behind the requests that were there already; the rows of a request follow each other. */
-static enum permit_status read_rows(struct session *session, size_t id_count, struct arena *arena, struct view *view)
+/* Appended to view->requests, which has room; the first `before` of them were there already. */
+static enum permit_status read_rows(struct session *session, size_t before, struct arena *arena, struct view *view)
 {
-    size_t before = view->request_count;
-    struct request *all = arena_array(arena, before + id_count, sizeof *all);
     struct permit *permits = arena_array(arena, session_affected(session), sizeof *permits);
-    if (!all || !permits)
-        return PERMIT_NO_MEMORY;
-    if (before)
-        memcpy(all, view->requests, before * sizeof *all);
-    view->requests = all;
     struct row_reader reader = {.arena = arena};
+    if (!permits)
+        return PERMIT_NO_MEMORY;
     struct request *request = NULL;
     while (row_step(&reader, session)) {
         uint64_t id = column_u64(reader.row.columns[0]);
         if (in_view(view, before, id))
             continue;
         if (!request || request->id != id) {
-            request = &all[view->request_count++];
+            request = &view->requests[view->request_count++];
             row_request(&reader, request);
             request->permits = permits;
             request->permit_count = 0;
@@ -133,12 +129,11 @@ static enum permit_status read_rows(struct session *session, size_t id_count, st
         row_permit(&reader, permits++);
         request->permit_count++;
     }
-    qsort(all, view->request_count, sizeof *all, compare_external_ids);
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
-static enum permit_status fetch_rows(struct session *session, const uint64_t *ids, size_t count, struct buf *sql,
-                                     struct arena *arena, struct view *view)
+static enum permit_status fetch_some(struct session *session, const uint64_t *ids, size_t count, size_t before,
+                                     struct buf *sql, struct arena *arena, struct view *view)
 {
     buf_clear(sql);
     buf_append_text(sql, due_rows);
@@ -148,9 +143,29 @@ static enum permit_status fetch_rows(struct session *session, const uint64_t *id
         return PERMIT_NO_MEMORY;
     enum permit_status status = session_send(session, (struct bytes){sql->data, sql->length});
     if (status == PERMIT_OK)
-        status = read_rows(session, count, arena, view);
+        status = read_rows(session, before, arena, view);
     enum permit_status finished = session_finish(session);
     return status == PERMIT_OK ? finished : status;
+}
+
+static enum permit_status fetch_rows(struct session *session, uint64_t *ids, size_t count, struct buf *sql,
+                                     struct arena *arena, struct view *view)
+{
+    size_t before = view->request_count;
+    count = u64_sort_unique(ids, count); /* one request may be in the way on several semaphores */
+    struct request *all = arena_array(arena, before + count, sizeof *all);
+    if (!all)
+        return PERMIT_NO_MEMORY;
+    if (before)
+        memcpy(all, view->requests, before * sizeof *all);
+    view->requests = all;
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
+        size_t some = count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT;
+        status = fetch_some(session, ids + i, some, before, sql, arena, view);
+    }
+    qsort(all, view->request_count, sizeof *all, compare_external_ids);
+    return status;
 }
 
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
