@@ -44,7 +44,7 @@ CREATE TABLE permit_request (
   PRIMARY KEY (id),
   UNIQUE KEY permit_request_external_id (external_id),
   KEY permit_request_due (state, due_at)     COMMENT 'sweeper and cleaner',
-  KEY permit_request_owner (owner, state)    COMMENT 'lists by owner'
+  KEY permit_request_owner (state, owner)    COMMENT 'lists by owner; the owners who hold something, one seek each'
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='what a client asked for under its key, and holds or held';
 
 CREATE TABLE permit (
@@ -86,13 +86,16 @@ CREATE TABLE semaphore_event (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='what operators did to a semaphore';
 
 CREATE TABLE owner (
-  name VARBINARY(255) NOT NULL               COMMENT 'as in permit_request.owner',
-  ttl_ms BIGINT NOT NULL                     COMMENT 'of a heartbeat',
-  due_at DATETIME(6) NOT NULL                COMMENT 'when it lapses without another heartbeat',
-  lapsed_at DATETIME(6) NULL                 COMMENT 'judged dead since',
+  name VARBINARY(255) NOT NULL               COMMENT 'as in permit_request.owner; row locks are taken in this order',
+  ttl_ms BIGINT NOT NULL                     COMMENT 'of a heartbeat; 0: there never was one, the probe found it dead',
+  due_at DATETIME(6) NOT NULL                COMMENT 'last heartbeat + ttl: when it lapses without another one',
+  lapsed_at DATETIME(6) NULL                 COMMENT 'judged dead since; what it acquired before ends with it',
+  settled_at DATETIME(6) NULL                COMMENT 'all that ends with the lapse has ended, found at this time',
+  replays INT UNSIGNED NOT NULL DEFAULT 0    COMMENT 'answers that asserted this row without changing it otherwise',
   PRIMARY KEY (name),
-  KEY owner_due (lapsed_at, due_at)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='heartbeats';
+  KEY owner_due (lapsed_at, due_at)          COMMENT 'who lapses next',
+  KEY owner_settled (settled_at, lapsed_at)  COMMENT 'lapsed and not settled; settled long ago'
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='heartbeats, and who was found dead';
 
 CREATE TABLE cluster (
   id TINYINT UNSIGNED NOT NULL               COMMENT 'always 1',

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/* The rows of owners on a real MariaDB: one transaction for many, who lapses, what ends with them, which indexes. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "store/owners.h"
+#include "support.h"
+
+static const struct database_address *address;
+static struct session *session;
+static struct session *eye;
+static struct arena arena;
+static struct query_time now;
+
+static void owners_begin(void)
+{
+    address = fresh_database();
+    session = connected(address, SESSION_WORKER);
+    eye = connected(address, SESSION_READER);
+    arena_init(&arena, 1 << 16, 1 << 26);
+}
+
+static void owners_finish(void)
+{
+    arena_release(&arena);
+    session_free(eye);
+    session_free(session);
+}
+
+TestSuite(owners, .init = owners_begin, .fini = owners_finish, .timeout = 60);
+
+/* Request `id` of an owner, held; NULL texts are SQL NULL. */
+static void request(int id, const char *owner, const char *ttl_ms, const char *acquired_at, bool confirmed)
+{
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, confirmed_at)"
+             " VALUES (%d, 'r%d', '%s', %s, '%s', %s)",
+             id, id, owner, ttl_ms, acquired_at, confirmed ? "'2026-01-01'" : "NULL");
+    must_run(eye, sql);
+}
+
+Test(owners, one_transaction_makes_changes_and_removes)
+{
+    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('changed', 1000, '2026-01-01'),"
+                  " ('gone', 1000, '2026-01-01'), ('other', 7, '2026-01-01'), ('same', 7, '2026-01-01')");
+    const struct bytes names[] = {BYTES("Changed"), BYTES("changed"), BYTES("gone"), BYTES("new"), BYTES("same")};
+    struct owner_image images[ARRAY_LENGTH(names)];
+    cr_assert_eq(owners_lock(session, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK, "%s",
+                 session_message(session));
+    static const bool was[] = {false, true, true, false, true};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+        cr_assert(images[i].was == was[i] && images[i].is == was[i] && !images[i].changed, "%zu", i);
+        cr_assert(bytes_equal(images[i].owner.name, names[i]));
+    }
+    cr_assert_eq(images[1].owner.ttl_ms, 1000);
+    cr_assert_eq(images[1].owner.lapsed_at, NEVER);
+    cr_assert_gt(now.now, images[1].owner.due_at);
+    images[1].owner.ttl_ms = 2000;
+    images[1].owner.lapsed_at = images[1].owner.due_at;
+    images[2].is = false;
+    images[3].owner.due_at = images[1].owner.due_at + 1;
+    images[3].owner.replays = 3;
+    images[3].is = true;
+    for (size_t i = 1; i <= 3; i++)
+        images[i].changed = true;
+    cr_assert_eq(owners_write(session, images, ARRAY_LENGTH(names)), PERMIT_OK, "%s", session_message(session));
+    cr_assert_str_eq(text_of(eye, "SELECT GROUP_CONCAT(name ORDER BY name) FROM owner"), "changed,new,other,same");
+    cr_assert_str_eq(text_of(eye, "SELECT CONCAT_WS(' ', ttl_ms, due_at, lapsed_at, settled_at IS NULL) FROM owner"
+                                  " WHERE name = 'changed'"),
+                     "2000 2026-01-01 00:00:00.000000 2026-01-01 00:00:00.000000 1");
+    cr_assert_str_eq(text_of(eye, "SELECT CONCAT_WS(' ', due_at, replays, lapsed_at IS NULL) FROM owner"
+                                  " WHERE name = 'new'"),
+                     "2026-01-01 00:00:00.000001 3 1");
+}
+
+Test(owners, a_name_that_two_make_at_once_is_a_conflict_and_not_overwritten)
+{
+    const struct bytes name = BYTES("twice");
+    struct owner_image image;
+    cr_assert_eq(owners_lock(session, &name, 1, &arena, &image, &now), PERMIT_OK);
+    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('twice', 9, '2026-01-01')");
+    image.owner.due_at = 1;
+    image.is = image.changed = true;
+    cr_assert_eq(owners_write(session, &image, 1), PERMIT_CONFLICT);
+    owners_rollback(session);
+    cr_assert_eq(number_of(eye, "SELECT ttl_ms FROM owner"), 9);
+}
+
+Test(owners, a_locked_row_is_waited_for_and_a_stranger_is_not)
+{
+    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('a', 1, '2026-01-01'), ('b', 1, '2026-01-01')");
+    const struct bytes a = BYTES("a"), b = BYTES("b");
+    struct owner_image image;
+    struct session *other = connected(address, SESSION_WORKER);
+    cr_assert_eq(owners_lock(session, &a, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(owners_lock(other, &b, 1, &arena, &image, &now), PERMIT_OK);
+    owners_rollback(other);
+    cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
+    owners_rollback(other);
+    owners_rollback(session);
+    cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_OK);
+    owners_rollback(other);
+    session_free(other);
+}
+
+/*
+ * `dead` lapsed at noon; of its requests 1 (before), 2 (by heartbeat) and 3 (until released) end with it, not 4
+ * (after), 5 (confirmed), 6 (ended) and 7 (of somebody else). `tidy` lapsed too and holds only what came later.
+ */
+static void lapses_make(void)
+{
+    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at, lapsed_at, settled_at) VALUES"
+                  " ('alive', 1000, '2026-06-01', NULL, NULL), ('due', 1000, '2026-01-01', NULL, NULL),"
+                  " ('dead', 1000, '2026-01-01 11:00', '2026-01-01 12:00', NULL),"
+                  " ('tidy', 1000, '2026-01-01 11:00', '2026-01-01 12:00', NULL),"
+                  " ('old', 1000, '2026-01-01 01:00', '2026-01-01 02:00', '2026-01-01 02:01')");
+    request(1, "dead", "5000", "2026-01-01 11:59", false);
+    request(2, "dead", "0", "2026-01-01 12:01", false);
+    request(3, "dead", "NULL", "2026-01-01 12:00", false);
+    request(4, "dead", "5000", "2026-01-01 12:01", false);
+    request(5, "dead", "0", "2026-01-01 11:00", true);
+    request(6, "dead", "5000", "2026-01-01 11:00", false);
+    request(7, "alive", "0", "2026-01-01 11:00", false);
+    request(8, "tidy", "5000", "2026-01-01 12:01", false);
+    must_run(eye, "UPDATE permit_request SET state = 2, end_reason = 1, ended_at = '2026-01-01 11:30' WHERE id = 6");
+}
+
+static utc_us time_of(const char *sql)
+{
+    char text[256];
+    snprintf(text, sizeof text, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', '%s')", sql);
+    return number_of(eye, text);
+}
+
+Test(owners, lapses_are_found_with_what_ends_with_them)
+{
+    struct owner *owners;
+    size_t count;
+    struct owner_ends ends[OWNERS_PAGE];
+    lapses_make();
+    cr_assert_eq(owners_lapsed(session, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(count, 2);
+    cr_assert(bytes_equal(owners[0].name, BYTES("dead")) && bytes_equal(owners[1].name, BYTES("tidy")));
+    cr_assert_eq(owners_ends(session, owners, count, &arena, ends), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(ends[0].count, 3);
+    cr_assert(bytes_equal(ends[0].keys[0], BYTES("r1")) && bytes_equal(ends[0].keys[1], BYTES("r2")) &&
+              bytes_equal(ends[0].keys[2], BYTES("r3")));
+    cr_assert_eq(ends[1].count, 0);
+    cr_assert_eq(owners_lapsed(session, owners[0].lapsed_at, owners[0].name, &arena, &owners, &count), PERMIT_OK);
+    cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("tidy")));
+}
+
+Test(owners, who_was_revived_since_has_nothing_to_end)
+{
+    struct owner *owners;
+    size_t count;
+    struct owner_ends ends[OWNERS_PAGE];
+    lapses_make();
+    cr_assert_eq(owners_lapsed(session, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    must_run(eye, "UPDATE owner SET lapsed_at = NULL WHERE name = 'dead'");
+    cr_assert_eq(owners_ends(session, owners, count, &arena, ends), PERMIT_OK);
+    cr_assert_eq(ends[0].count, 0);
+}
+
+Test(owners, a_heartbeat_is_told_whether_something_of_the_lapse_is_held)
+{
+    const struct bytes names[] = {BYTES("alive"), BYTES("dead"), BYTES("nobody"), BYTES("old"), BYTES("tidy")};
+    static const bool holding[] = {false, true, false, false, false};
+    struct owner_image images[ARRAY_LENGTH(names)];
+    lapses_make();
+    cr_assert_eq(owners_lock(session, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK);
+    cr_assert_eq(owners_read_holding(session, images, ARRAY_LENGTH(names)), PERMIT_OK, "%s", session_message(session));
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+        cr_assert_eq(images[i].holding, holding[i], "%s", names[i].data);
+    owners_rollback(session);
+}
+
+Test(owners, those_that_are_due_and_those_to_forget_are_found_by_their_times)
+{
+    struct owner *owners;
+    size_t count;
+    lapses_make();
+    cr_assert_eq(owners_due(session, time_of("2026-02-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("due")));
+    cr_assert_eq(owners_due(session, time_of("2026-07-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert(count == 2 && bytes_equal(owners[1].name, BYTES("alive")));
+    cr_assert_eq(owners_forgettable(session, time_of("2026-01-01 02:01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(count, 0);
+    cr_assert_eq(owners_forgettable(session, time_of("2026-01-02"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("old")));
+}
+
+Test(owners, one_is_shown_with_what_it_holds_and_all_are_counted)
+{
+    struct owner owner;
+    uint64_t held;
+    uint64_t counts[OWNER_LIFE_COUNT];
+    lapses_make();
+    cr_assert_eq(owners_get(session, BYTES("dead"), &arena, &owner, &held, &now), PERMIT_OK);
+    cr_assert_eq(owner.lapsed_at, time_of("2026-01-01 12:00"));
+    cr_assert_eq(held, 5);
+    cr_assert_eq(owners_get(session, BYTES("Dead"), &arena, &owner, &held, &now), PERMIT_UNKNOWN_OWNER);
+    must_run(eye, "UPDATE owner SET due_at = '2100-01-01' WHERE name = 'alive'");
+    cr_assert_eq(owners_count(session, counts), PERMIT_OK, "%s", session_message(session));
+    cr_assert(counts[OWNER_ALIVE] == 1 && counts[OWNER_LATE] == 1 && counts[OWNER_LAPSED] == 3);
+}
+
+Test(owners, the_probe_is_given_each_owner_of_something_unconfirmed_once)
+{
+    struct owner_holder *holders;
+    size_t count;
+    lapses_make();
+    request(20, "", "5000", "2026-01-01", false);
+    request(21, "sold", "5000", "2026-01-01", true);
+    must_run(eye, "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, state)"
+                  " SELECT seq, CONCAT('e', seq), CONCAT('ended', seq), 1, '2026-01-01', 2 FROM seq_1000_to_1999");
+    cr_assert_eq(owners_holding_page(session, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK, "%s",
+                 session_message(session));
+    static const struct {
+        const char *name;
+        bool asked_about;
+    } expected[] = {{"alive", true}, {"dead", true}, {"sold", false}, {"tidy", true}};
+    cr_assert_eq(count, ARRAY_LENGTH(expected));
+    for (size_t i = 0; i < count; i++)
+        cr_assert(bytes_equal(holders[i].name, bytes_of(expected[i].name)) &&
+                      holders[i].asked_about == expected[i].asked_about,
+                  "%s", expected[i].name);
+    cr_assert_eq(owners_holding_page(session, BYTES("dead"), &arena, &holders, &count, &now), PERMIT_OK);
+    cr_assert(count == 2 && bytes_equal(holders[0].name, BYTES("sold")));
+}
+
+/* --- access paths ------------------------------------------------------------------------------------------------- */
+
+/* Rows of all tables that the session has read since the last call. */
+static int64_t rows_read(void)
+{
+    static int64_t before;
+    int64_t read = 0;
+    struct session_row row;
+    cr_assert_eq(session_send(session, BYTES("SHOW SESSION STATUS LIKE 'Handler_read%'")), PERMIT_OK);
+    while (session_row(session, &row))
+        if (!bytes_equal(row.columns[0], BYTES("Handler_read_rnd_deleted")))
+            read += column_i64(row.columns[1]);
+    (void)session_finish(session);
+    int64_t since = read - before;
+    before = read;
+    return since;
+}
+
+/*
+ * 20,000 owners alive, 20,000 settled, and as many requests held and ended by them: what is read must not grow with
+ * them. What SHOW STATUS itself reads is allowed for.
+ */
+Test(owners, nothing_reads_more_than_it_finds)
+{
+    enum { SLACK = 60 };
+    struct owner *owners;
+    struct owner_holder *holders;
+    size_t count;
+    struct owner_ends ends[OWNERS_PAGE];
+    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at) SELECT CONCAT('a', seq), 1000, '2100-01-01'"
+                  " FROM seq_1_to_20000;"
+                  "INSERT INTO owner (name, ttl_ms, due_at, lapsed_at, settled_at)"
+                  " SELECT CONCAT('b', seq), 1000, '2026-01-01', '2026-01-01', '2026-01-01' FROM seq_1_to_20000;"
+                  "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, state)"
+                  " SELECT 100 + seq, CONCAT('x', seq), CONCAT('a', seq MOD 20), 5000, '2026-01-01', 1 + (seq MOD 2)"
+                  " FROM seq_1_to_20000;"
+                  "ANALYZE TABLE owner, permit_request");
+    lapses_make();
+    (void)rows_read();
+    (void)rows_read();
+    cr_assert_eq(owners_due(session, time_of("2026-02-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_lt(rows_read(), SLACK, "who is due");
+    cr_assert_eq(owners_lapsed(session, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_lt(rows_read(), SLACK, "who is lapsed");
+    cr_assert_eq(owners_ends(session, owners, count, &arena, ends), PERMIT_OK);
+    cr_assert_lt(rows_read(), SLACK, "what ends with them");
+    cr_assert_eq(owners_forgettable(session, time_of("2026-01-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_lt(rows_read(), SLACK, "whom to forget");
+    cr_assert_eq(owners_holding_page(session, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK);
+    cr_assert_lt(rows_read(), SLACK + 10 * (int64_t)count, "owners of what is held");
+    const struct bytes names[] = {BYTES("a1"), BYTES("b1")};
+    struct owner_image images[2];
+    cr_assert_eq(owners_lock(session, names, 2, &arena, images, &now), PERMIT_OK);
+    cr_assert_eq(owners_read_holding(session, images, 2), PERMIT_OK);
+    cr_assert_lt(rows_read(), SLACK, "a heartbeat");
+    owners_rollback(session);
+}
