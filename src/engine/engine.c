@@ -3,12 +3,16 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/liveness.h"
+#include "engine/owners.h"
 #include "engine/state.h"
 
 enum { READERS = 1, MAX_LOOKS = 10000 };
 
 /* One each, beside the readers and the workers. */
-static void *(*const servants[])(void *) = {keeper_thread, sweeper_thread, cleaner_thread, auditor_thread};
+static void *(*const servants[])(void *) = {
+    keeper_thread, sweeper_thread, cleaner_thread, auditor_thread, owners_thread, liveness_thread,
+};
 
 void op_init(struct op *op, const struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision))
@@ -70,7 +74,9 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     list_init(&engine->look_list);
     list_init(&engine->refusal_list);
     init_locks(engine);
-    if (!start_threads(engine)) {
+    engine->owners = owners_new(engine);
+    engine->liveness = liveness_new(engine);
+    if (!engine->owners || !engine->liveness || !start_threads(engine)) {
         buf_append_text(message, "cannot start a thread");
         engine_stop(engine);
         engine_free(engine);
@@ -87,6 +93,7 @@ static void wake_all(struct engine *engine)
     pthread_cond_broadcast(&engine->looks);
     pthread_cond_broadcast(&engine->sweep);
     pthread_mutex_unlock(&engine->mutex);
+    owners_wake(engine->owners);
 }
 
 /* What nobody took. */
@@ -123,6 +130,8 @@ void engine_free(struct engine *engine)
         return;
     queue_release(&engine->queue);
     pthread_cond_destroy(&engine->sweep);
+    liveness_free(engine->liveness);
+    owners_free(engine->owners);
     pthread_cond_destroy(&engine->looks);
     pthread_cond_destroy(&engine->work);
     pthread_mutex_destroy(&engine->mutex);
@@ -200,6 +209,8 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
     engine->settings.failover_hold_ms = settings->failover_hold_ms;
     engine->settings.plan = settings->plan;
     engine->settings.retention_rows = settings->retention_rows;
+    engine->settings.liveness_interval_ms = settings->liveness_interval_ms;
+    atomic_store(&engine->owners->max_calls, settings->max_pending);
     pthread_mutex_unlock(&engine->mutex);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "core/owner.h"
 #include "core/plan.h"
 #include "store/audit.h"
 #include "store/session.h"
@@ -76,6 +77,43 @@ struct op {
     unsigned put_backs;
 };
 
+/* What a call about an owner is told. */
+struct owner_decision {
+    enum permit_status status;
+    const char *detail;                  /* a sentence, or NULL */
+    const struct owner_outcome *outcome; /* NULL: it never came to a decision */
+    const struct served_clock *clock;    /* with outcome */
+    utc_us now;                          /* with outcome: the database's clock */
+    int64_t retry_after_ms;              /* statuses that carry Retry-After; else 0 */
+};
+
+/*
+ * A call about an owner on its way. All that have gathered are written in one transaction; `decided` runs on a thread
+ * of the engine, exactly once, after COMMIT. It must not block, and may free the op.
+ */
+struct owner_op {
+    struct owner_call call;
+    void (*decided)(struct owner_op *op, const struct owner_decision *decision);
+    mono_us deadline;
+    atomic_bool commit_sent; /* as in struct op */
+
+    /* The engine's own. */
+    struct list node;
+    size_t place; /* in order of arrival, within a transaction */
+};
+
+/* What a probe says of an owner. */
+enum probe_answer { PROBE_UNKNOWN, PROBE_ALIVE, PROBE_DEAD, PROBE_ANSWER_COUNT };
+
+struct probe_question {
+    struct bytes owner;
+    enum probe_answer ret_answer;
+};
+
+/* Asks whoever knows whether owners live. Blocks until all are answered, or *stopping is true: then some are unknown.
+ */
+typedef void probe_ask(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping);
+
 struct engine_settings {
     unsigned workers;
     size_t max_pending;      /* acquires and look-ups; more are answered too_many */
@@ -88,7 +126,10 @@ struct engine_settings {
     /* Opens a session of a store for a worker; NULL: no memory. */
     struct store *(*open_store)(void *context);
     void *open_context;
-    const struct database_address *address; /* for the reader's sessions */
+    const struct database_address *address; /* for sessions beside the store's */
+    probe_ask *ask_probe;                   /* NULL: there is no probe */
+    void *probe_context;
+    int64_t liveness_interval_ms; /* how often each owner is asked about */
 };
 
 void op_init(struct op *op, const struct operation *operation, mono_us deadline,
@@ -118,7 +159,14 @@ bool engine_database_up(const struct engine *engine);
  * mended, which the engine notices within seconds, operations and looks are answered PERMIT_DATABASE_UNAVAILABLE.
  */
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
-/* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows. */
+/* As engine_submit, for a call about an owner. */
+enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *op) MUST_CHECK;
+/* The probe could not say of this owner that it lives. Of this process; a restart forgets it. */
+bool engine_owner_in_doubt(struct engine *engine, struct bytes owner);
+
+/* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows,
+ * liveness_interval_ms.
+ */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
 
 enum { DRIFTS_MAX = 100 };

@@ -119,6 +119,24 @@ static void print_background(struct metrics *metrics, struct buf *out)
     buf_printf(out, "permitd_usage_drift %llu\n", load(&metrics->usage_drift));
 }
 
+static void print_owners(struct metrics *metrics, struct buf *out)
+{
+    static const char *const answer_words[ARRAY_LENGTH(metrics->probes)] = {"unknown", "alive", "dead"};
+    print_head(out, "permitd_owner_calls_total", "counter",
+               "Heartbeats (beat), goodbyes (gone), and what permitd found out about owners, by outcome.");
+    for (enum owner_call_kind kind = 0; kind < OWNER_CALL_KIND_COUNT; kind++)
+        for (enum permit_status status = 0; status < PERMIT_STATUS_COUNT; status++)
+            if (load(&metrics->owner_calls[kind][status]))
+                buf_printf(out, "permitd_owner_calls_total{call=\"%s\",outcome=\"%s\"} %llu\n", owner_call_word(kind),
+                           permit_status_word(status), load(&metrics->owner_calls[kind][status]));
+    print_head(out, "permitd_probes_total", "counter", "Questions to liveness_url, by answer.");
+    for (size_t i = 0; i < ARRAY_LENGTH(answer_words); i++)
+        buf_printf(out, "permitd_probes_total{answer=\"%s\"} %llu\n", answer_words[i], load(&metrics->probes[i]));
+    print_head(out, "permitd_owners_suspect", "gauge",
+               "Owners of held requests that liveness_url does not call alive.");
+    buf_printf(out, "permitd_owners_suspect %llu\n", load(&metrics->owners_suspect));
+}
+
 void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
 {
     static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
@@ -136,6 +154,7 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
         buf_printf(out, "permitd_ended_total{reason=\"%s\"} %llu\n", end_reason_word((enum end_reason)reason),
                    load(&metrics->ended[reason]));
     print_background(metrics, out);
+    print_owners(metrics, out);
     print_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
     buf_printf(out, "permitd_database_up %d\n", database_up ? 1 : 0);
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "core/owner.h"
 #include "core/plan.h"
 
 enum { HISTOGRAM_MAX = 20 };
@@ -41,7 +42,10 @@ struct metrics {
     atomic_uint_fast64_t usage_drift; /* what does not match now, as the auditor has seen it */
     struct histogram operation_seconds[OP_KIND_COUNT];
     struct histogram batch_operations;
-    atomic_bool database_up; /* it answers; whether it is safe is the engine's to say */
+    atomic_uint_fast64_t owner_calls[OWNER_CALL_KIND_COUNT][PERMIT_STATUS_COUNT];
+    atomic_uint_fast64_t probes[3];      /* by enum probe_answer */
+    atomic_uint_fast64_t owners_suspect; /* in whose life the probe leaves doubt */
+    atomic_bool database_up;             /* it answers; whether it is safe is the engine's to say */
 };
 
 void metrics_init(struct metrics *metrics);

@@ -36,6 +36,9 @@ struct engine {
     struct audit_drift drifts[DRIFTS_MAX]; /* written by the auditor alone */
     size_t drift_count;
 
+    struct owners *owners;     /* owners.h; has a mutex of its own */
+    struct liveness *liveness; /* liveness.h; has a mutex of its own */
+
     pthread_t *threads;
     size_t thread_count;
 };
@@ -47,6 +50,8 @@ void *keeper_thread(void *engine);
 void *sweeper_thread(void *engine);
 void *cleaner_thread(void *engine);
 void *auditor_thread(void *engine);
+void *owners_thread(void *engine);
+void *liveness_thread(void *engine);
 
 /* Tells the sweeper of a deadline, in served time. Mutex held. */
 void sweeper_notice(struct engine *engine, utc_us due_at);
