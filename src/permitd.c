@@ -17,6 +17,7 @@
 #include "base/map.h"
 #include "base/uuid.h"
 #include "engine/engine.h"
+#include "http/probe.h"
 #include "http/routes.h"
 #include "http/server.h"
 #include "http/service.h"
@@ -45,6 +46,8 @@ struct settings {
     int64_t retention_ms;
     int64_t retention_rows;
     int64_t failover_hold_ms;
+    char *liveness_url;
+    int64_t liveness_interval_ms;
     int64_t metrics_semaphores;
     const char *log_level;
     const char *log_format;
@@ -164,6 +167,21 @@ static const struct config_row setting_rows[] = {
      .max = 3600 * 1000,
      .flags = CONFIG_RELOADABLE,
      .help = "Nothing is granted for so long after the database turned out to be another server, or an older copy."},
+    {.name = "liveness_url",
+     .type = CONFIG_TEXT,
+     .offset = AT(liveness_url),
+     .placeholder = "URL",
+     .help =
+         "Who knows whether an owner is alive: http://HOST:PORT/PATH with {owner} for its name. 200 is alive; 404 or "
+         "410, twice in a row, ends what it holds; anything else ends nothing."},
+    {.name = "liveness_interval",
+     .type = CONFIG_DURATION,
+     .offset = AT(liveness_interval_ms),
+     .default_text = "30s",
+     .min = 100,
+     .max = DAY_MS,
+     .flags = CONFIG_RELOADABLE,
+     .help = "How often liveness_url is asked about each owner of held requests."},
     {.name = "metrics_semaphores",
      .type = CONFIG_NUMBER,
      .offset = AT(metrics_semaphores),
@@ -288,6 +306,7 @@ struct permitd {
     struct database_address own_address; /* of `database` */
     const struct database_address *address;
     struct doctor_options doctor;
+    struct probe *probe; /* NULL: nobody is asked */
     struct engine *engine;
     struct server *server;
     struct service service;
@@ -447,6 +466,9 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .open_store = open_store,
         .open_context = permitd,
         .address = permitd->address,
+        .ask_probe = permitd->probe ? probe_ask_all : NULL,
+        .probe_context = permitd->probe,
+        .liveness_interval_ms = settings->liveness_interval_ms,
     };
 }
 
@@ -544,11 +566,19 @@ static bool catch_signals(struct permitd *permitd)
            server_on_signal(permitd->server, SIGHUP, on_reload, permitd);
 }
 
+static bool open_probe(struct permitd *permitd)
+{
+    const char *url = permitd->settings.liveness_url;
+    if (url && *url)
+        permitd->probe = probe_new(url, &permitd->message);
+    return !url || !*url || permitd->probe;
+}
+
 /* A port that is taken or an address that is refused is found before the database is started. */
 static bool start(struct permitd *permitd)
 {
-    return open_service(permitd) && take_database(permitd) && prepare_database(permitd) && start_engine(permitd) &&
-           catch_signals(permitd);
+    return open_service(permitd) && open_probe(permitd) && take_database(permitd) && prepare_database(permitd) &&
+           start_engine(permitd) && catch_signals(permitd);
 }
 
 static void serve(struct permitd *permitd)
@@ -571,6 +601,7 @@ static void stop(struct permitd *permitd)
     server_free(permitd->server);
     if (permitd->engine)
         engine_free(permitd->engine);
+    probe_free(permitd->probe);
     embedded_stop(permitd->embedded);
     database_address_release(&permitd->own_address);
     wire_free(permitd->service.wire);

@@ -62,12 +62,15 @@ void exchange_clear(struct exchange *exchange)
     exchange->connection = NULL;
     exchange->batch = NULL;
     exchange->part_count = 0;
+    atomic_store(&exchange->owner.commit_sent, false);
     memset(exchange->parts, 0, sizeof exchange->parts);
     memset(exchange->values, 0, sizeof exchange->values);
 }
 
 bool exchange_commit_sent(struct exchange *exchange)
 {
+    if (atomic_load(&exchange->owner.commit_sent))
+        return true;
     if (!exchange->batch)
         return exchange->part_count && atomic_load(&exchange->first.op.commit_sent);
     for (size_t i = 0; i < exchange->part_count; i++)

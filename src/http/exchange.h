@@ -75,6 +75,7 @@ struct exchange {
 
     /* How it is decided. */
     struct look look;
+    struct owner_op owner; /* of a heartbeat or a goodbye */
     struct part first;     /* of an exchange with one operation */
     struct part *batch;    /* POST /v1/batch: its operations, in the arena */
     size_t part_count;     /* 0: a look */

@@ -15,7 +15,7 @@
 /* --- from a body -------------------------------------------------------------------------------------------------- */
 
 #define KEY_EXPECTED "a text of 1 to 255 bytes of printable ASCII without space, not . or .."
-#define TTL_EXPECTED "a duration above 0 such as \"90s\", a number of seconds, or \"none\""
+#define TTL_EXPECTED "a duration above 0 such as \"90s\", a number of seconds, \"none\", or \"owner\""
 
 struct acquire_form {
     struct bytes op;
@@ -34,7 +34,7 @@ static const struct wire_member acquire_members[] = {
     {"owner", WIRE_KEY, false, offsetof(struct acquire_form, owner), 0, 0, 0, NULL, KEY_EXPECTED},
     {"permits", WIRE_LIST, true, offsetof(struct acquire_form, permits), 0, 1, REQUEST_MAX_SEMAPHORES, NULL,
      "an array of 1 to 64 objects {semaphore, count}"},
-    {"ttl", WIRE_TTL, false, offsetof(struct acquire_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
+    {"ttl", WIRE_HOLD, false, offsetof(struct acquire_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
     {"wait", WIRE_DURATION, false, offsetof(struct acquire_form, wait_ms), 0, 0, 0, NULL,
      "0: waiting is not offered yet, ask again after Retry-After"},
 };
@@ -61,7 +61,7 @@ static const struct wire_member key_members[] = {
     {"confirmed", WIRE_BOOLEAN, false, offsetof(struct key_form, confirmed), 0, 0, 0, NULL, "true or false"},
     {"op", WIRE_TEXT, true, offsetof(struct key_form, op), 0, 0, 64, NULL, "a text"},
     {"external_id", WIRE_KEY, true, offsetof(struct key_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
-    {"ttl", WIRE_TTL, false, offsetof(struct key_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
+    {"ttl", WIRE_HOLD, false, offsetof(struct key_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
 };
 static const struct wire_table release_batched = {key_members, 3};
 static const struct wire_table confirm_batched = {key_members + 1, 2};
@@ -136,6 +136,10 @@ enum permit_status operation_read_acquire(struct exchange *exchange, struct json
         return status;
     operation.owner = form.owner;
     operation.ttl = form.ttl;
+    if (form.ttl.kind == TTL_OWNER && !form.owner.length) {
+        buf_append_text(&exchange->service->message, "ttl \"owner\" needs an owner");
+        return PERMIT_INVALID;
+    }
     if (!request_digest(operation.owner, operation.ttl, operation.wants, operation.want_count, operation.digest))
         return PERMIT_NO_MEMORY;
     *ret_operation = operation;

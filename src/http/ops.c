@@ -8,6 +8,7 @@
 #include "http/server.h"
 #include "http/service.h"
 #include "http/write.h"
+#include "store/owners.h"
 
 static void append_member(struct buf *out, const char *name, int64_t number)
 {
@@ -135,6 +136,16 @@ static void append_all_semaphores(struct exchange *exchange, struct session *ses
         append_semaphores(out, rows, count);
 }
 
+static void append_owners(struct buf *out, struct session *session)
+{
+    uint64_t counts[OWNER_LIFE_COUNT];
+    if (owners_count(session, counts) != PERMIT_OK)
+        return;
+    append_head(out, "permitd_owners", "gauge", "Owners that have sent heartbeats, or were found dead.");
+    for (enum owner_life life = 0; life < OWNER_LIFE_COUNT; life++)
+        buf_printf(out, "permitd_owners{state=\"%s\"} %llu\n", owner_life_word(life), (unsigned long long)counts[life]);
+}
+
 static void append_server(struct buf *out, const struct server_counts *counts)
 {
     append_head(out, "permitd_http_connections", "gauge", "Client connections open.");
@@ -155,8 +166,10 @@ static void metrics_work(struct look *look, struct session *session, enum permit
     struct answer *answer = &exchange->answer;
     engine_metrics(exchange->service->engine, &answer->body);
     append_server(&answer->body, exchange->context);
-    if (status == PERMIT_OK)
+    if (status == PERMIT_OK) {
         append_all_semaphores(exchange, session);
+        append_owners(&answer->body, session);
+    }
     answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
     exchange_finish(exchange);
 }

@@ -4,6 +4,7 @@
 #include "core/name.h"
 #include "http/look.h"
 #include "http/operations.h"
+#include "http/owners.h"
 #include "http/problem.h"
 #include "http/routes.h"
 #include "http/service.h"
@@ -101,10 +102,11 @@ bool request_renew(struct exchange *exchange)
 }
 
 static void write_looked_up(struct buf *out, const struct request *request, const struct bytes *names,
-                            const struct query_time *time)
+                            const struct query_time *time, bool suspect)
 {
     write_request_begin(out, request, names, NULL, &time->clock, time->now);
     write_overdue(out, request, &time->clock, time->now);
+    write_suspect(out, request, suspect);
     buf_append_char(out, '}');
 }
 
@@ -114,10 +116,13 @@ static void get_work(struct look *look, struct session *session, enum permit_sta
     struct request request;
     struct bytes *names;
     struct query_time time;
+    const bool *suspect;
     if (status == PERMIT_OK)
         status = query_request(session, exchange->parts[0], &exchange->arena, &request, &names, &time);
     if (status == PERMIT_OK)
-        write_looked_up(&exchange->answer.body, &request, names, &time);
+        status = suspects_find(exchange, session, &request, 1, sizeof request, &suspect);
+    if (status == PERMIT_OK)
+        write_looked_up(&exchange->answer.body, &request, names, &time, *suspect);
     else
         look_refuse(exchange, status);
     exchange_finish(exchange);
@@ -176,15 +181,18 @@ static void list_work(struct look *look, struct session *session, enum permit_st
     size_t count = 0;
     uint64_t next = 0;
     struct query_time time;
+    const bool *suspects;
     if (status == PERMIT_OK)
         status = question->at_given ? read_held_at(exchange, session, &requests, &names, &count, &next, &time)
                                     : read_list(exchange, session, &requests, &names, &count, &next, &time);
+    if (status == PERMIT_OK)
+        status = suspects_find(exchange, session, requests, count, sizeof *requests, &suspects);
     if (status == PERMIT_OK) {
         list_begin(exchange, "requests");
         for (size_t i = 0; i < count; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
-            write_looked_up(&exchange->answer.body, &requests[i], names[i], &time);
+            write_looked_up(&exchange->answer.body, &requests[i], names[i], &time, suspects[i]);
         }
         if (next)
             list_next_number(exchange, next);

@@ -20,7 +20,7 @@ struct route {
 enum { KIB = 1024, USUAL_BODY = 256 * KIB };
 
 /*
- * {semaphore} and {external_id} stand for one part of the path, which is split before it is percent-decoded; what they
+ * {semaphore}, {external_id} and {owner} stand for one part of the path, which is split before it is percent-decoded; what they
  * may be is checked here. The busiest come first.
  */
 /* clang-format off */
@@ -46,6 +46,9 @@ static const struct route routes[] = {
     {METHOD_POST,    "/v1/semaphores/{semaphore}/pause",            semaphore_pause,       USUAL_BODY,      {NULL}},
     {METHOD_POST,    "/v1/semaphores/{semaphore}/resume",           semaphore_resume,      0,               {NULL}},
     {METHOD_POST,    "/v1/fence/bump",                              fence_bump,            USUAL_BODY,      {NULL}},
+    {METHOD_PUT,     "/v1/owners/{owner}",                          owner_put,             USUAL_BODY,      {NULL}},
+    {METHOD_GET,     "/v1/owners/{owner}",                          owner_get,             0,               {NULL}},
+    {METHOD_DELETE,  "/v1/owners/{owner}",                          owner_delete,          0,               {NULL}},
     {METHOD_GET,     "/v1/doctor",                                  ops_doctor,            0,               {NULL}},
     {METHOD_GET,     "/healthz",                                    ops_health,            0,               {NULL}},
     {METHOD_GET,     "/readyz",                                     ops_ready,             0,               {NULL}},
@@ -159,6 +162,9 @@ static bool take_part(struct exchange *exchange, const struct route *route, stru
     if (strstr(route->path, "{external_id}") && !name_is_key(name))
         return !problem_answer(exchange, PERMIT_INVALID,
                                "an external_id is 1 to 255 bytes of printable ASCII without space, not . or ..");
+    if (strstr(route->path, "{owner}") && !name_is_key(name))
+        return !problem_answer(exchange, PERMIT_INVALID,
+                               "an owner is 1 to 255 bytes of printable ASCII without space, not . or ..");
     return true;
 }
 

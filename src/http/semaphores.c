@@ -7,6 +7,7 @@
 #include "base/duration.h"
 #include "http/look.h"
 #include "http/operations.h"
+#include "http/owners.h"
 #include "http/problem.h"
 #include "http/routes.h"
 #include "http/service.h"
@@ -216,15 +217,18 @@ static void holders_work(struct look *look, struct session *session, enum permit
     struct holder_row *rows;
     size_t count;
     struct query_time time;
+    const bool *suspects;
     if (status == PERMIT_OK)
         status = query_holders(session, exchange->parts[0], page->after_number, (unsigned)page->limit + 1,
                                &exchange->arena, &rows, &count, &time);
+    if (status == PERMIT_OK)
+        status = suspects_find(exchange, session, count ? &rows->request : NULL, count, sizeof *rows, &suspects);
     if (status == PERMIT_OK) {
         list_begin(exchange, "holders");
         for (size_t i = 0; i < count && i < page->limit; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
-            write_holder(&exchange->answer.body, &rows[i], &time);
+            write_holder(&exchange->answer.body, &rows[i], &time, suspects[i]);
         }
         if (count > page->limit)
             list_next_number(exchange, rows[page->limit - 1].permit.token);

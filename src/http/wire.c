@@ -220,6 +220,11 @@ static bool read_ttl(struct json_object *value, const struct wire_member *member
         *ret_ttl = (struct ttl){.kind = TTL_UNLIMITED};
         return true;
     }
+    if (member->type == WIRE_HOLD && json_object_is_type(value, json_type_string) &&
+        bytes_equal(text_of(value), BYTES("owner"))) {
+        *ret_ttl = (struct ttl){.kind = TTL_OWNER};
+        return true;
+    }
     int64_t ms;
     if (!read_duration(value, member, &ms))
         return false;
@@ -307,7 +312,8 @@ static bool read_value(struct json_object *value, const struct wire_member *memb
     case WIRE_KEY: return read_text(value, member, place, arena);
     case WIRE_INTEGER: return read_integer(value, member, place);
     case WIRE_DURATION: return read_duration(value, member, place);
-    case WIRE_TTL: return read_ttl(value, member, place);
+    case WIRE_TTL:
+    case WIRE_HOLD: return read_ttl(value, member, place);
     case WIRE_BOOLEAN: return read_boolean(value, place);
     case WIRE_CHOICE: return read_choice(value, member, place);
     case WIRE_LIST: return read_list(value, member, place);

@@ -29,6 +29,7 @@ enum wire_type {
     WIRE_DURATION,  /* int64_t in milliseconds, min to max */
     WIRE_TTL,       /* struct ttl: a duration, min to max ms, or "none" */
     WIRE_BOOLEAN,   /* bool */
+    WIRE_HOLD,      /* as WIRE_TTL, or "owner" */
     WIRE_CHOICE,    /* int64_t: the index of the word in `choices` */
     WIRE_LIST,      /* struct json_object *: an array of min to max elements; valid until wire_drop */
 };

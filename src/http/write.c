@@ -162,7 +162,9 @@ void write_request_begin(struct buf *out, const struct request *request, const s
     if (request->owner.length)
         write_member_text(out, "owner", request->owner);
     write_permits(out, request, names, floors);
-    if (request->ttl_ms != TTL_NONE && request->end_reason != END_NEVER_HELD)
+    if (request->ttl_ms == TTL_BY_OWNER)
+        buf_append_text(out, ",\"ttl\":\"owner\",\"ttl_ms\":null");
+    else if (request->ttl_ms != TTL_NONE && request->end_reason != END_NEVER_HELD)
         write_member_i64(out, "ttl_ms", request->ttl_ms);
     write_member_time(out, "acquired_at", served_to_wall(clock, request->acquired_at));
     write_member_time(out, "confirmed_at", served_to_wall(clock, request->confirmed_at));
@@ -181,6 +183,12 @@ void write_overdue(struct buf *out, const struct request *request, const struct 
 {
     if (request->state == REQUEST_ACQUIRED)
         write_member_bool(out, "overdue", is_overdue(request, clock, now));
+}
+
+void write_suspect(struct buf *out, const struct request *request, bool suspect)
+{
+    if (request->state == REQUEST_ACQUIRED)
+        write_member_bool(out, "suspect", suspect);
 }
 
 static void write_settings(struct buf *out, const struct semaphore *semaphore)
@@ -234,7 +242,7 @@ void write_event(struct buf *out, const struct event_row *event)
     buf_append_char(out, '}');
 }
 
-void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time)
+void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect)
 {
     const struct request *request = &holder->request;
     buf_append_text(out, "{\"external_id\":");
@@ -246,6 +254,7 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
     write_member_time(out, "confirmed_at", served_to_wall(&time->clock, request->confirmed_at));
     write_deadline(out, request, &time->clock, time->now);
     write_overdue(out, request, &time->clock, time->now);
+    write_suspect(out, request, suspect);
     buf_append_char(out, '}');
 }
 

@@ -24,10 +24,12 @@ void write_request_begin(struct buf *out, const struct request *request, const s
                          const uint64_t *floors, const struct served_clock *clock, utc_us now);
 /* ,"overdue":... of a held one: due, and not yet ended. */
 void write_overdue(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now);
+/* ,"suspect":... of a held one: its owner may not be alive (owners.h). */
+void write_suspect(struct buf *out, const struct request *request, bool suspect);
 /* A semaphore, whole. floor 0: left out. */
 void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor);
 /* An entry of /holders, whole. */
-void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time);
+void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect);
 /* An entry of /events, whole. */
 void write_event(struct buf *out, const struct event_row *event);
 /* ,"blocking":[...] ; now: the database's clock. */

@@ -7,49 +7,9 @@
 
 #include "support.h"
 
-enum { PATIENCE_MS = 120000 };
-
 static const char *acquire_body(const char *key, const char *semaphore, const char *ttl)
 {
     return text("{\"external_id\":\"%s\",\"ttl\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, ttl, semaphore);
-}
-
-/* A conversation that goes on until its last answer has this status. */
-struct until {
-    struct talk *talk;
-    const char *method;
-    const char *path;
-    const char *body;
-    int status;
-};
-
-static bool answers(void *context)
-{
-    struct until *until = context;
-    reply_release(&until->talk->reply);
-    kit_http_call(&until->talk->http, until->method, until->path, NULL, until->body, &until->talk->reply);
-    return until->talk->reply.status == until->status;
-}
-
-static void say_until(struct talk *talk, int status, const char *method, const char *path, const char *body)
-{
-    struct until until = {talk, method, path, body, status};
-    cr_assert(kit_wait_until(answers, &until, PATIENCE_MS), "%s %s: %d %s", method, path, talk->reply.status,
-              talk->reply.body);
-}
-
-static bool has_ended(void *context)
-{
-    struct until *until = context;
-    say(until->talk, 200, "GET", until->path, NULL);
-    return kit_json_has(until->talk->reply.body, "ended_at");
-}
-
-static void ends_as(struct talk *talk, const char *key, const char *reason)
-{
-    struct until until = {.talk = talk, .path = text("/v1/requests/%s", key)};
-    cr_assert(kit_wait_until(has_ended, &until, PATIENCE_MS), "%s", talk->reply.body);
-    text_is(talk, "end_reason", reason);
 }
 
 Test(ends, a_ttl_that_nobody_renews_runs_out, .timeout = 300)

@@ -38,6 +38,10 @@ void refused(struct talk *talk, int status, const char *type, const char *method
 /* As refused, with header lines of one's own. type NULL: not a problem. */
 void say_with(struct talk *talk, int status, const char *type, const char *method, const char *path,
               const char *headers, const char *body);
+/* Says it again and again until the answer has this status, for two minutes. */
+void say_until(struct talk *talk, int status, const char *method, const char *path, const char *body);
+/* Looks at the request until it has ended, for two minutes; the reason must be this one. */
+void ends_as(struct talk *talk, const char *key, const char *reason);
 /* The last answer has this header with this value. */
 void header_is(struct talk *talk, const char *name, const char *value);
 /* Members of the last answer. */
