@@ -53,9 +53,11 @@ extern "C" {
 #define PERMIT_DEFAULT_URL "http://127.0.0.1:7070"
 
 /* wait_ms: until it is granted. */
-#define PERMIT_FOREVER  INT64_MAX
+#define PERMIT_FOREVER   INT64_MAX
 /* ttl_ms: until it is released; in results: it has none. */
-#define PERMIT_TTL_NONE (-1)
+#define PERMIT_TTL_NONE  (-1)
+/* ttl_ms of an acquire: as long as its owner, who must be named, sends heartbeats (PUT /v1/owners/{owner}). */
+#define PERMIT_TTL_OWNER (-2)
 
 /* "0.1.0" */
 const char *permit_version(void);
@@ -123,7 +125,7 @@ struct permit_request {
     char *end_reason;      /* "released", "expired", ...; NULL while held */
     struct permit_held *permits;
     size_t permit_count;
-    int64_t ttl_ms;        /* PERMIT_TTL_NONE: it has none */
+    int64_t ttl_ms;        /* PERMIT_TTL_NONE: it has none; PERMIT_TTL_OWNER */
     char *acquired_at;     /* RFC 3339, UTC, by the server's clock; NULL: it never held anything */
     char *confirmed_at;    /* NULL: not confirmed */
     char *expires_at;      /* NULL: does not expire, or has ended */
@@ -136,7 +138,8 @@ struct permit_acquire_options {
     const char *owner;                 /* who asks, for people; same form; NULL: none */
     const struct permit_want *permits; /* all of them are granted, or none */
     size_t permit_count;               /* 1 to 64 */
-    int64_t ttl_ms; /* held so long unless renewed; 0: the semaphores' default; PERMIT_TTL_NONE: until it is released */
+    int64_t ttl_ms;  /* held so long unless renewed; 0: the semaphores' default; PERMIT_TTL_NONE: until it is released;
+                        PERMIT_TTL_OWNER: as long as its owner's heartbeat */
     int64_t wait_ms; /* keep asking so long while there is no capacity; 0: ask once; PERMIT_FOREVER. A server that goes
                         away while we wait is waited for up to 60 s. */
     int cancel_fd;   /* 0: none. The call ends soon after this descriptor becomes readable (a signalfd, an eventfd);
@@ -189,7 +192,7 @@ void permit_request_free(struct permit_request *request);
 struct permit_renewer;
 
 struct permit_renewer_options {
-    int64_t every_ms; /* 0: a third of the ttl (10 min without one) */
+    int64_t every_ms; /* 0: a third of the ttl (10 min without one, 10 s with PERMIT_TTL_OWNER) */
     /*
      * Called at most once, on the renewer's thread: the server says that it has ended (PERMIT_ENDED,
      * PERMIT_UNKNOWN_REQUEST), or held_until_us has passed without a successful renewal (the status of the last try;

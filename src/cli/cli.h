@@ -36,7 +36,7 @@ struct cli_options {
 
     struct permit_want wants[CLI_MAX_WANTS];
     size_t want_count;
-    int64_t ttl_ms; /* PERMIT_TTL_NONE: none */
+    int64_t ttl_ms; /* PERMIT_TTL_NONE: none; PERMIT_TTL_OWNER: by heartbeat */
     int64_t wait_ms;
     bool no_wait;
     const char *id;
@@ -108,6 +108,8 @@ enum verb_bit {
     VERB_RESUME = 1 << 16,
     VERB_EVENTS = 1 << 17,
     VERB_BUMP = 1 << 18,
+    VERB_BEAT = 1 << 19,
+    VERB_OWNER = 1 << 20,
 };
 #define VERB_ANY (~0U)
 
@@ -145,6 +147,9 @@ int verb_semaphore_delete(struct cli *cli);
 int verb_semaphore_pause(struct cli *cli);
 int verb_semaphore_resume(struct cli *cli);
 int verb_semaphore_events(struct cli *cli);
+int verb_owner_beat(struct cli *cli);
+int verb_owner_show(struct cli *cli);
+int verb_owner_gone(struct cli *cli);
 int verb_holders(struct cli *cli);
 int verb_fence_check(struct cli *cli);
 int verb_doctor(struct cli *cli);

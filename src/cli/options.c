@@ -14,6 +14,7 @@ enum option_type {
     OPTION_NUMBER,   /* int64_t, from `least` on */
     OPTION_DURATION, /* int64_t in ms, from `least` on */
     OPTION_TTL,      /* the same, or "none" */
+    OPTION_HOLD,     /* the same, or "owner" */
     OPTION_WANT,     /* appended to wants */
 };
 
@@ -41,8 +42,9 @@ static const struct option options[] = {
      "wait so long for capacity, such as 10m (run: for as long as it takes; acquire: not at all)"},
     {'n', "no-wait", NULL, ASKS, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
     {'E', "conflict-exit-code", "N", ASKS, OPTION_NUMBER, AT(exit_code), 0, "exit with N instead of 75"},
-    {'t', "ttl", "TIME", ASKS | VERB_RENEW, OPTION_TTL, AT(ttl_ms), 1,
-     "the permit ends by itself after this time unless renewed; none: never (run: 30s, renewed every 10s)"},
+    {'t', "ttl", "TIME", ASKS | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
+     "the permit ends by itself after this time unless renewed; none: never; owner: as long as the owner's heartbeat "
+     "(run: 30s, renewed every 10s)"},
     {0, "id", "KEY", ASKS, OPTION_TEXT, AT(id), 0,
      "the key of the request (a random one): at most one holder at a time has it"},
     {0, "owner", "OWNER", ASKS, OPTION_TEXT, AT(owner), 0, "who asks, for people (USER@HOST; with --id none)"},
@@ -112,7 +114,11 @@ static bool read_number(const struct option *option, const char *value, int64_t 
 
 static bool read_duration(const struct option *option, const char *value, int64_t *ret_ms)
 {
-    if (option->type == OPTION_TTL && strcmp(value, "none") == 0) {
+    if (option->type == OPTION_HOLD && strcmp(value, "owner") == 0) {
+        *ret_ms = PERMIT_TTL_OWNER;
+        return true;
+    }
+    if (option->type != OPTION_DURATION && strcmp(value, "none") == 0) {
         *ret_ms = PERMIT_TTL_NONE;
         return true;
     }
@@ -185,7 +191,8 @@ static bool store(const struct option *option, char *value, struct cli *cli)
     case OPTION_CHOICE: return read_choice(option, value, member);
     case OPTION_NUMBER: return read_number(option, value, member);
     case OPTION_DURATION:
-    case OPTION_TTL: return read_duration(option, value, member);
+    case OPTION_TTL:
+    case OPTION_HOLD: return read_duration(option, value, member);
     case OPTION_WANT: return read_want(option, value, &cli->options);
     }
     return false;

@@ -61,6 +61,13 @@ static const struct verb verbs[] = {
     {"semaphore resume", "NAME", VERB_RESUME, 1, 1, false, verb_semaphore_resume, "Allows new grants again", NULL},
     {"semaphore events", "NAME", VERB_EVENTS, 1, 1, false, verb_semaphore_events,
      "Lists what was done to a semaphore, the newest first", ". Also of a retired one"},
+    {"owner beat", "NAME [--ttl TIME]", VERB_BEAT, 1, 1, false, verb_owner_beat, "Sends a heartbeat of an owner",
+     ": it is alive, for the ttl (30s) from now. What was acquired with\n"
+     "--ttl owner is held as long as heartbeats come; when they stop, all that the owner holds ends. Exit status 76:\n"
+     "they had stopped, and what ends with that is still ending"},
+    {"owner show", "NAME", VERB_OWNER, 1, 1, false, verb_owner_show, "Says whether an owner is alive", NULL},
+    {"owner gone", "NAME", VERB_OWNER, 1, 1, false, verb_owner_gone, "Ends an owner, and with it all that it holds",
+     ". Confirmed requests stay. May be repeated"},
     {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
     {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Says whether a token is live",
      ". Exit status 76 if it is not"},
@@ -120,7 +127,8 @@ static int exit_of_status(const struct cli *cli, enum permit_status status)
     case PERMIT_PAUSED:
     case PERMIT_TOO_MANY: return (int)cli->options.exit_code;
     case PERMIT_ENDED:
-    case PERMIT_UNKNOWN_REQUEST: return cli->verb->bit & (VERB_RENEW | VERB_CONFIRM) ? CLI_LOST : CLI_REFUSED;
+    case PERMIT_UNKNOWN_REQUEST:
+        return cli->verb->bit & (VERB_RENEW | VERB_CONFIRM | VERB_BEAT) ? CLI_LOST : CLI_REFUSED;
     case PERMIT_NO_MEMORY: return CLI_NO_START;
     default: return permit_status_http(status) >= 500 ? CLI_NO_SERVER : CLI_REFUSED;
     }

@@ -14,7 +14,8 @@
 #include "client/client.h"
 #include "client/wire.h"
 
-enum { EVERY_WITHOUT_TTL_MS = 600000 };
+/* By heartbeat it may end at any time: renewing extends nothing, but tells. */
+enum { EVERY_WITHOUT_TTL_MS = 600000, EVERY_BY_OWNER_MS = 10000 };
 
 struct permit_renewer {
     struct permit_client *client;
@@ -133,6 +134,8 @@ static void renewer_free(struct permit_renewer *renewer)
 
 static int64_t usual_interval_ms(const struct permit_request *request)
 {
+    if (request->ttl_ms == PERMIT_TTL_OWNER)
+        return EVERY_BY_OWNER_MS;
     return request->ttl_ms == PERMIT_TTL_NONE ? EVERY_WITHOUT_TTL_MS : max_i64(1, request->ttl_ms / 3);
 }
 

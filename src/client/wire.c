@@ -15,6 +15,8 @@ static struct json_object *duration_value(int64_t ms)
     char text[32];
     if (ms == PERMIT_TTL_NONE)
         return json_object_new_string("none");
+    if (ms == PERMIT_TTL_OWNER)
+        return json_object_new_string("owner");
     (void)snprintf(text, sizeof(text), "%lldms", (long long)ms);
     return json_object_new_string(text);
 }
@@ -230,6 +232,13 @@ static int64_t held_until(struct json_object *object, bool held, mono_us sent)
     return sent + max_i64(left_ms, 0) * US_PER_MS;
 }
 
+/* A duration, or a word: {"ttl":"owner","ttl_ms":null}. */
+static int64_t ttl_of(struct json_object *object)
+{
+    const char *word = text_of(object, "ttl");
+    return number_of(object, "ttl_ms", word && strcmp(word, "owner") == 0 ? PERMIT_TTL_OWNER : PERMIT_TTL_NONE);
+}
+
 static bool read_request(struct json_object *object, mono_us sent, struct permit_request *request)
 {
     const char *state = text_of(object, "state");
@@ -238,7 +247,7 @@ static bool read_request(struct json_object *object, mono_us sent, struct permit
     request->held = strcmp(state, "ACQUIRED") == 0;
     request->replayed = true_of(object, "replayed");
     request->already_released = true_of(object, "already_released");
-    request->ttl_ms = number_of(object, "ttl_ms", PERMIT_TTL_NONE);
+    request->ttl_ms = ttl_of(object);
     request->held_until_us = held_until(object, request->held, sent);
     return copy_text(object, "external_id", &request->external_id) && copy_text(object, "owner", &request->owner) &&
            copy_text(object, "end_reason", &request->end_reason) &&

@@ -66,6 +66,30 @@ call "$permitctl" --json release overtaken
 check "release of an unknown key leaves a tombstone" test "$code $(jq -r .end_reason <<<"$out")" = "0 never_held"
 call "$permitctl" acquire -s backups --id overtaken
 check "which refuses the late acquire: 65" contains "$code $err" "65 permitctl: ended"
+
+call "$permitctl" acquire -s network --owner w1 --ttl owner
+check "ttl owner without a heartbeat: 65" contains "$code $err" "65 permitctl: unknown_owner"
+call "$permitctl" --json owner beat w1
+check "owner beat makes an owner for 30 s" test "$code $(jq -r '.state, .ttl_ms' <<<"$out" | xargs)" = "0 alive 30000"
+call "$permitctl" --json owner beat w1 --ttl 1h
+check "and extends it" test "$code $(jq -r .ttl_ms <<<"$out")" = "0 3600000"
+call "$permitctl" owner beat w1 --ttl none
+check "a heartbeat counts for some time: 64" test "$code" = 64
+call "$permitctl" --json acquire -s network --id of-w1 --owner w1 --ttl owner
+check "ttl owner" test "$code $(jq -r '.ttl, .ttl_ms' <<<"$out" | xargs)" = "0 owner null"
+call "$permitctl" run -s network --owner w1 --ttl owner -- true
+check "run with ttl owner" test "$code" = 0
+call "$permitctl" owner show w1
+check "owner show prints lines" contains "$out" "requests held"
+call "$permitctl" --json owner gone w1
+check "owner gone" test "$code $(jq -r .state <<<"$out")" = "0 lapsed"
+ended_as() { [ "$("$permitctl" --json show "$1" | jq -r .end_reason)" = "$2" ]; }
+check "ends what it held" soon ended_as of-w1 owner_dead
+call "$permitctl" renew of-w1
+check "which cannot be renewed any more: 76" test "$code" = 76
+call "$permitctl" owner show nobody
+check "an unknown owner: 65" contains "$code $err" "65 permitctl: unknown_owner"
+
 call "$permitctl" semaphore put old --capacity 1
 call "$permitctl" semaphore delete old
 check "semaphore delete" test "$code" = 0
