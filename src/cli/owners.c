@@ -10,7 +10,7 @@ enum { PATH_MAX_BYTES = 2048, BODY_MAX_BYTES = 64, BEAT_TTL_MS = 30000 };
 static void print_owner(const char *body)
 {
     static const struct json_column lines[] = {
-        {"owner", "owner"},      {"state", "state"},        {"ttl ms", "ttl_ms"},   {"expires", "expires_at"},
+        {"owner", "owner"},      {"state", "state"},        {"ttl", "ttl_ms"},      {"expires", "expires_at"},
         {"lapsed", "lapsed_at"}, {"requests held", "held"}, {"suspect", "suspect"},
     };
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
