@@ -20,8 +20,8 @@ struct route {
 enum { KIB = 1024, USUAL_BODY = 256 * KIB };
 
 /*
- * {semaphore}, {external_id} and {owner} stand for one part of the path, which is split before it is percent-decoded; what they
- * may be is checked here. The busiest come first.
+ * {semaphore}, {external_id} and {owner} stand for one part of the path, which is split before it is percent-decoded;
+ * what they may be is checked here. The busiest come first.
  */
 /* clang-format off */
 static const struct route routes[] = {
