@@ -19,6 +19,9 @@ enum {
     REQUESTS_PAGE = 500,
 };
 
+/* So that whoever looks at the server's log of statements sees who reads all the rows, a few at a time. */
+#define AUDIT_SELECT "SELECT /* audit */ "
+
 #define ONE_VIEW                                                                                                       \
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;"
 
@@ -48,8 +51,8 @@ static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
     struct buf sql;
     struct row_reader reader = {.arena = audit->arena};
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql,
-                    ONE_VIEW "SELECT id,name,kind,capacity,in_use FROM semaphore FORCE INDEX (PRIMARY) WHERE id>");
+    buf_append_text(&sql, ONE_VIEW AUDIT_SELECT
+                    "id,name,kind,capacity,in_use FROM semaphore FORCE INDEX (PRIMARY) WHERE id>");
     buf_append_u64(&sql, after);
     buf_append_text(&sql, " ORDER BY id LIMIT 1");
     enum permit_status status = send_text(audit->session, &sql);
@@ -138,11 +141,13 @@ static const struct {
     bool in_view;
     bool slotted;
 } steps[] = {
-    [AUDIT_PERMITS] = {"SELECT id,count,slots FROM permit p FORCE INDEX (permit_state) WHERE state=1 AND semaphore_id=",
+    [AUDIT_PERMITS] = {AUDIT_SELECT
+                       "id,count,slots FROM permit p FORCE INDEX (permit_state) WHERE state=1 AND semaphore_id=",
                        "id", PERMITS_PAGE, note_permit, true, false},
-    [AUDIT_SLOTS] = {"SELECT number,permit_id,retired FROM slot p FORCE INDEX (PRIMARY) WHERE semaphore_id=", "number",
-                     SLOTS_PAGE, note_slot, true, true},
-    [AUDIT_REQUESTS] = {"SELECT p.id,r.state FROM permit p FORCE INDEX (permit_state) LEFT JOIN permit_request r"
+    [AUDIT_SLOTS] = {AUDIT_SELECT "number,permit_id,retired FROM slot p FORCE INDEX (PRIMARY) WHERE semaphore_id=",
+                     "number", SLOTS_PAGE, note_slot, true, true},
+    [AUDIT_REQUESTS] = {AUDIT_SELECT
+                        "p.id,r.state FROM permit p FORCE INDEX (permit_state) LEFT JOIN permit_request r"
                         " FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE p.state=1 AND p.semaphore_id=",
                         "id", REQUESTS_PAGE, note_request_of, false, false},
 };
@@ -232,8 +237,8 @@ enum permit_status audit_end(struct audit *audit, enum permit_status status, str
 /* Walks permit_request_due among the ACQUIRED, and permit_request for each. One statement: one read view. */
 static void requests_sql(const struct audit_place *from, struct buf *sql)
 {
-    buf_append_text(sql,
-                    "SELECT r.id,r.due_at,r.external_id,"
+    buf_append_text(sql, AUDIT_SELECT
+                    "r.id,r.due_at,r.external_id,"
                     "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id),"
                     "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id AND"
                     " p.state<>1) FROM permit_request r FORCE INDEX (permit_request_due) WHERE r.state=1 AND ");

@@ -101,11 +101,13 @@ static void print_renewals(const struct expiry_numbers *numbers, const struct fi
 static void print_idle(const struct expiry_numbers *numbers, const struct figures *figures)
 {
     const struct idle *idle = &figures->idle;
-    char what[128], measured[256];
+    char what[128], measured[400];
     snprintf(what, sizeof(what), "%ld permits held, nothing due, no clients", numbers->live);
     snprintf(measured, sizeof(measured),
-             "%lld rows by one query at most; %.1f queries and %.0f rows/s (by the server's handlers %.0f), %.3f cores",
-             (long long)idle->most, idle->queries_rate, idle->rows_rate, idle->handler_rate, idle->cores);
+             "%lld rows by one query at most; the auditor, which reads all rows all the time: %lld; %.1f queries and "
+             "%.0f rows/s together (by the server's handlers %.0f), %.3f cores",
+             (long long)idle->most, (long long)idle->audit_most, idle->queries_rate, idle->rows_rate,
+             idle->handler_rate, idle->cores);
     print_asked(what, "no query that reads more than 100 rows", measured, idle->most <= 100, 0);
 }
 

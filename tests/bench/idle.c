@@ -45,7 +45,9 @@ static void idle_add(struct idle *idle, const char *statement, int64_t rows)
     query->times++;
     query->rows += rows;
     query->most = rows > query->most ? rows : query->most;
-    idle->most = rows > idle->most ? rows : idle->most;
+    bool audit = strstr(statement, "/* audit */") != NULL;
+    int64_t *most = audit ? &idle->audit_most : &idle->most;
+    *most = rows > *most ? rows : *most;
 }
 
 /* One entry: a line with the figures, more lines that begin with #, SET timestamp, the statement. */

@@ -15,7 +15,8 @@ struct idle_query {
 };
 
 struct idle {
-    int64_t most; /* rows read by one statement */
+    int64_t most;       /* rows read by one statement, the auditor's left out */
+    int64_t audit_most; /* the auditor reads all rows, all the time, a few at a time */
     double queries_rate, rows_rate;
     double handler_rate; /* rows per second by the server's Handler_read counters */
     double cores;        /* permitd and mariadbd together */
