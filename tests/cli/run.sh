@@ -1,12 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# permitctl against a real permitd: tests/cli/run.sh BUILD_DIRECTORY. One line per check, a last line with the sums; exits
-# non-zero if any check failed. Needs jq and script(1).
+# permitctl against a real permitd: tests/cli/run.sh BUILD_DIRECTORY [SUITE ...]. One line per check, a last line with the
+# sums; exits non-zero if any check failed. Needs jq and script(1). Named suites run one after the other on one permitd;
+# without names all of them, in lanes side by side: most of the time they wait.
 # shellcheck disable=SC2034,SC2154
 set -u
 
+lanes='
+usage verbs doctor
+libpermit command signals
+terminal lost
+'
+
 here=$(cd "$(dirname "$0")" && pwd)
-build=$(cd "${1:?usage: run.sh BUILD_DIRECTORY}" && pwd)
+build=$(cd "${1:?usage: run.sh BUILD_DIRECTORY [SUITE ...]}" && pwd)
+shift
 permitctl=$build/permitctl
 permitd=${PERMIT_PERMITD:-$build/permitd}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/permit-cli.XXXXXX")
@@ -23,17 +31,58 @@ trap leave EXIT
 trap 'exit 130' INT TERM
 
 # The library: its suite prints lines of the same form.
-echo "# libpermit"
-"$build/tests/cli/cli_libpermit" >"$dir/lines" 2>&1 || [ "$?" -eq 1 ] || echo "not ok - libpermit: the suite ends" >>"$dir/lines"
-cat "$dir/lines"
-passed=$((passed + $(grep -c '^ok ' "$dir/lines")))
-failed=$((failed + $(grep -c '^not ok ' "$dir/lines")))
+run_libpermit() {
+    "$build/tests/cli/cli_libpermit" >"$dir/lines" 2>&1 || [ "$?" -eq 1 ] || echo "not ok - libpermit: the suite ends" >>"$dir/lines"
+    cat "$dir/lines"
+    passed=$((passed + $(grep -c '^ok ' "$dir/lines")))
+    failed=$((failed + $(grep -c '^not ok ' "$dir/lines")))
+}
 
-for suite in usage verbs doctor command signals terminal lost; do
-    echo "# $suite"
-    [ "$suite" != verbs ] || start_permitd
+# What the suites find; verbs makes them itself.
+make_semaphores() {
+    "$permitctl" --json semaphore put backups --capacity 2 >/dev/null
+    "$permitctl" --json semaphore put network --capacity 10 --kind counted >/dev/null
+}
+
+run_suite() {
+    [ "$1" = usage ] || [ -n "${PERMITD_URL-}" ] || start_permitd
+    case $1 in
+    command | signals | terminal | lost) make_semaphores ;;
+    esac
     # shellcheck source=/dev/null
-    . "$here/$suite.sh"
+    . "$here/$1.sh"
+}
+
+# A background job would ignore the signals that the suites send.
+run_lanes() {
+    local lane pids=()
+    while read -r lane; do
+        [ -n "$lane" ] || continue
+        # shellcheck disable=SC2086 # a lane is words
+        env --default-signal=INT,QUIT "$here/run.sh" "$build" $lane >"$dir/lane.${#pids[@]}" 2>&1 </dev/null &
+        pids+=($!)
+    done <<<"$lanes"
+    for lane in "${!pids[@]}"; do
+        wait "${pids[$lane]}"
+        cat "$dir/lane.$lane"
+        if [[ $(tail -n 1 "$dir/lane.$lane") =~ ^cli:\ ([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+            passed=$((passed + BASH_REMATCH[1]))
+            failed=$((failed + BASH_REMATCH[2]))
+        else
+            echo "not ok - lane $lane comes to its end"
+            failed=$((failed + 1))
+        fi
+    done
+}
+
+[ $# -gt 0 ] || run_lanes
+for suite; do
+    echo "# $suite"
+    if [ "$suite" = libpermit ]; then
+        run_libpermit
+    else
+        run_suite "$suite"
+    fi
 done
 
 echo "cli: $passed passed, $failed failed"
