@@ -22,7 +22,7 @@ unit_core    criterion  240  {bin}/unit/unit_core
 plan_model   criterion  600  {bin}/unit/plan_model
 engine       criterion  240  {bin}/engine/engine
 store        criterion  600  {bin}/store/store
-http         criterion  600  {bin}/http/http
+http         criterion  600  {bin}/http/http --jobs 3
 cli          lines      900  tests/cli/run.sh {build}
 checkers     criterion  240  {bin}/torture/torture_checkers
 right        lines      600  {bin}/torture/right
