@@ -32,16 +32,9 @@ enum { UNITS, PERMITS_OF_ENDED, SLOTS_OF_OTHERS, SLOTS_OUT_OF_PLACE, PERMITS_WIT
 
 static enum permit_status send_text(struct session *session, struct buf *sql)
 {
-    enum permit_status status =
-        sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
+    enum permit_status status = session_send_buf(session, sql);
     buf_release(sql);
     return status;
-}
-
-static enum permit_status end_packet(struct session *session, enum permit_status status)
-{
-    enum permit_status finished = session_finish(session);
-    return status != PERMIT_OK ? status : finished;
 }
 
 /* --- a semaphore --------------------------------------------------------------------------------------------- */
@@ -65,7 +58,7 @@ static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
         audit->semaphore.capacity = row_i64(&reader);
         audit->semaphore.in_use = row_i64(&reader);
     }
-    return end_packet(audit->session, reader.broken ? PERMIT_NO_MEMORY : status);
+    return session_end(audit->session, reader.broken ? PERMIT_NO_MEMORY : status);
 }
 
 enum permit_status audit_begin(struct audit *audit, struct session *session, uint64_t after, struct arena *arena)
@@ -184,7 +177,7 @@ enum permit_status audit_step(struct audit *audit)
     enum permit_status status = send_text(audit->session, &sql);
     for (; status == PERMIT_OK && row_step(&reader, audit->session); rows++)
         steps[audit->step].note(audit, &reader);
-    status = end_packet(audit->session, status);
+    status = session_end(audit->session, status);
     return status == PERMIT_OK && rows < page ? next_step(audit) : status;
 }
 
@@ -288,7 +281,7 @@ enum permit_status audit_requests(struct session *session, const struct audit_pl
     size_t count = 0;
     for (; status == PERMIT_OK && count < AUDIT_PAGE && row_step(&reader, session); count++)
         note_request(&reader, &result, &place);
-    status = end_packet(session, status);
+    status = session_end(session, status);
     if (status != PERMIT_OK)
         return status;
     if (count < AUDIT_PAGE)

@@ -81,17 +81,14 @@ static enum permit_status find_ids(struct session *session, const struct shortfa
     buf_clear(sql);
     for (size_t i = 0; i < count; i++)
         due_ids_sql(view, &shortfalls[i], now, sql);
-    if (sql->broken)
-        return PERMIT_NO_MEMORY;
-    enum permit_status status = session_send(session, (struct bytes){sql->data, sql->length});
+    enum permit_status status = session_send_buf(session, sql);
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
         if (i > 0)
             status = session_next(session);
         if (status == PERMIT_OK)
             status = read_ids(session, &shortfalls[i], now, ids, ret_count, view);
     }
-    enum permit_status finished = session_finish(session);
-    return status == PERMIT_OK ? finished : status;
+    return session_end(session, status);
 }
 
 static bool in_view(const struct view *view, size_t count, uint64_t id)
@@ -139,13 +136,10 @@ static enum permit_status fetch_some(struct session *session, const uint64_t *id
     buf_append_text(sql, due_rows);
     sql_ids(sql, ids, count);
     buf_append_text(sql, ") ORDER BY r.id,p.semaphore_id");
-    if (sql->broken)
-        return PERMIT_NO_MEMORY;
-    enum permit_status status = session_send(session, (struct bytes){sql->data, sql->length});
+    enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = read_rows(session, before, arena, view);
-    enum permit_status finished = session_finish(session);
-    return status == PERMIT_OK ? finished : status;
+    return session_end(session, status);
 }
 
 static enum permit_status fetch_rows(struct session *session, uint64_t *ids, size_t count, struct buf *sql,

@@ -264,14 +264,10 @@ enum permit_status batch_read_view(struct session *session, const struct lock_se
     struct view view = {0};
     buf_clear(sql);
     batch_lock_sql(set, identity, sql);
-    if (sql->broken)
-        return PERMIT_NO_MEMORY;
-    enum permit_status status = session_send(session, (struct bytes){sql->data, sql->length});
+    enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = read_results(session, set, arena, &view);
-    enum permit_status finished = session_finish(session);
-    if (status == PERMIT_OK)
-        status = finished;
+    status = session_end(session, status);
     if (status == PERMIT_OK)
         *ret_view = view;
     return status;

@@ -42,17 +42,9 @@ struct clean {
 /* The text is sent and forgotten. */
 static enum permit_status send_text(struct session *session, struct buf *sql)
 {
-    enum permit_status status =
-        sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
+    enum permit_status status = session_send_buf(session, sql);
     buf_release(sql);
     return status;
-}
-
-/* The first failure counts. */
-static enum permit_status end_packet(struct session *session, enum permit_status status)
-{
-    enum permit_status finished = session_finish(session);
-    return status != PERMIT_OK ? status : finished;
 }
 
 /* --- the lock and the clock ---------------------------------------------------------------------------------- */
@@ -89,7 +81,7 @@ static enum permit_status look(struct clean *clean)
     enum permit_status status = session_send(clean->session, BYTES(LOOK));
     if (status == PERMIT_OK)
         status = read_look(clean);
-    return end_packet(clean->session, status);
+    return session_end(clean->session, status);
 }
 
 /* --- candidates ---------------------------------------------------------------------------------------------- */
@@ -179,7 +171,7 @@ static enum permit_status find(struct clean *clean)
     enum permit_status status = send_text(clean->session, &sql);
     if (status == PERMIT_OK)
         status = read_page(clean);
-    return end_packet(clean->session, status);
+    return session_end(clean->session, status);
 }
 
 /* --- the transaction ----------------------------------------------------------------------------------------- */
@@ -228,7 +220,7 @@ static enum permit_status delete_all(struct clean *clean)
     else
         delete_requests_sql(clean, &sql);
     mono_us started = clock_mono();
-    enum permit_status status = end_packet(clean->session, send_text(clean->session, &sql));
+    enum permit_status status = session_end(clean->session, send_text(clean->session, &sql));
     if (status != PERMIT_OK)
         return status;
     clean->result.took_us = clock_mono() - started;
@@ -245,7 +237,7 @@ enum permit_status clean_commits(struct session *session, uint64_t *ret_commits)
         (void)row_column(&reader);
         *ret_commits = row_u64(&reader);
     }
-    status = end_packet(session, status);
+    status = session_end(session, status);
     return status != PERMIT_OK || found ? status : PERMIT_INTERNAL;
 }
 

@@ -175,12 +175,6 @@ static const struct check checks[] = {
 };
 /* clang-format on */
 
-static enum permit_status finish(struct session *session, enum permit_status status)
-{
-    enum permit_status finished = session_finish(session);
-    return status != PERMIT_OK ? status : finished;
-}
-
 /* Two statements; a name that is a status value is no variable, and the other way round. */
 static void variables_sql(struct buf *sql)
 {
@@ -215,8 +209,7 @@ static enum permit_status facts_read_variables(struct session *session, struct f
     struct buf sql;
     buf_init(&sql, 4096);
     variables_sql(&sql);
-    enum permit_status status =
-        sql.broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql.data, sql.length});
+    enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK) {
         facts_take_rows(facts, session);
         status = session_next(session);
@@ -224,7 +217,7 @@ static enum permit_status facts_read_variables(struct session *session, struct f
     if (status == PERMIT_OK)
         facts_take_rows(facts, session);
     buf_release(&sql);
-    return finish(session, status);
+    return session_end(session, status);
 }
 
 /* None if the session is in no database, or there are no tables yet. */
@@ -245,7 +238,7 @@ static enum permit_status facts_read_tables(struct session *session, struct fact
                                        length ? ", " : "", (int)name.length, name.data, (int)engine.length,
                                        engine.data ? engine.data : "");
     }
-    return finish(session, status);
+    return session_end(session, status);
 }
 
 static enum permit_status facts_read_schema(struct session *session, struct facts *facts)
@@ -256,7 +249,7 @@ static enum permit_status facts_read_schema(struct session *session, struct fact
     enum permit_status status = session_send(session, BYTES("SELECT MAX(version) FROM schema_version"));
     if (status == PERMIT_OK && session_row(session, &row))
         facts->schema_version = (unsigned)column_u64(row.columns[0]);
-    return finish(session, status);
+    return session_end(session, status);
 }
 
 static bool check_passes(const struct check *check, const struct facts *facts)

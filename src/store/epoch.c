@@ -11,17 +11,6 @@ enum { SQL_MAX = 64 * 1024, ROW_MAX = 8 * 1024 };
  */
 #define EPOCH_ORIGIN_US (1767225600LL * US_PER_SECOND)
 
-static enum permit_status send(struct session *session, const struct buf *sql)
-{
-    return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
-}
-
-static enum permit_status finish(struct session *session, enum permit_status status)
-{
-    enum permit_status finished = session_finish(session);
-    return status == PERMIT_OK ? finished : status;
-}
-
 /* --- identity ------------------------------------------------------------------------------------------------- */
 
 /* What a server may say of itself. Two servers on one host can share server_uid: the rest tells them apart. */
@@ -47,7 +36,7 @@ static enum permit_status read_facts(struct session *session, struct identity_fa
         status = session_next(session);
     if (status == PERMIT_OK && session_row(session, &row))
         buf_append(cluster, row.columns[1].data, row.columns[1].length);
-    return finish(session, status);
+    return session_end(session, status);
 }
 
 enum permit_status epoch_identity_sql(struct session *session, struct buf *out)
@@ -87,7 +76,7 @@ static enum permit_status lock_cluster(struct session *session, const char *iden
                "(SELECT MAX(r.id) FROM permit_request r),(SELECT MAX(s.id) FROM semaphore s)"
                " FROM cluster c WHERE c.id=1 FOR UPDATE",
                identity);
-    enum permit_status status = send(session, sql);
+    enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = session_next(session);
     struct row_reader reader = {.at = 0};
@@ -103,7 +92,7 @@ static enum permit_status lock_cluster(struct session *session, const char *iden
         uint64_t semaphore_id = row_u64(&reader);
         ret_row->last_id = request_id > semaphore_id ? request_id : semaphore_id;
     }
-    status = finish(session, status);
+    status = session_end(session, status);
     return status == PERMIT_OK && !found ? PERMIT_INTERNAL : status;
 }
 
@@ -168,7 +157,7 @@ static enum permit_status raise(struct session *session, enum epoch_cause cause,
     uint64_t epoch = row.fresh && cause == EPOCH_SERVER ? row.epoch : next_epoch(&row);
     buf_clear(sql);
     raise_sql(&row, buf_text(identity), epoch, hold_ms, why, sql);
-    status = finish(session, send(session, sql));
+    status = session_end(session, session_send_buf(session, sql));
     if (status == PERMIT_OK)
         *ret_epoch = epoch;
     return status;

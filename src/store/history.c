@@ -37,7 +37,7 @@ static enum permit_status read_start(struct session *session, struct bytes name,
     buf_append_text(&sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (semaphore_name) WHERE name=");
     sql_bytes(&sql, name);
     buf_append_text(&sql, ";" SQL_CLOCK);
-    enum permit_status status = query_packet_send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     bool found = status == PERMIT_OK && session_row(session, &row);
     *ret_semaphore_id = found ? column_u64(row.columns[0]) : 0;
     *ret_next_token = found ? column_u64(row.columns[1]) : 0;
@@ -60,7 +60,7 @@ static enum permit_status probe(const struct walk *walk, uint64_t token, uint64_
     buf_append_text(&sql, " AND p.id<=");
     buf_append_u64(&sql, token);
     buf_append_text(&sql, " ORDER BY p.id DESC LIMIT 1");
-    enum permit_status status = query_packet_send(walk->session, &sql);
+    enum permit_status status = session_send_buf(walk->session, &sql);
     bool found = status == PERMIT_OK && session_row(walk->session, &row);
     *ret_token = found ? column_u64(row.columns[0]) : 0;
     *ret_later = found && column_u64(row.columns[1]) != 0;
@@ -97,7 +97,7 @@ static enum permit_status find_cut(const struct walk *walk, uint64_t end, uint64
                "SELECT id FROM permit FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id<%llu"
                " ORDER BY id DESC LIMIT 1 OFFSET %u",
                (unsigned long long)walk->semaphore_id, (unsigned long long)end, HISTORY_WALK_MAX - 1);
-    enum permit_status status = query_packet_send(walk->session, &sql);
+    enum permit_status status = session_send_buf(walk->session, &sql);
     bool found = status == PERMIT_OK && session_row(walk->session, &row);
     *ret_cut = found ? column_u64(row.columns[0]) : 0;
     return query_packet_end(walk->session, &sql, status);
@@ -150,7 +150,7 @@ static enum permit_status walk_back(const struct walk *walk, uint64_t end, struc
         return status;
     buf_init(&sql, QUERY_SQL_MAX);
     walk_sql(walk, found.next, end, &sql);
-    status = query_packet_send(walk->session, &sql);
+    status = session_send_buf(walk->session, &sql);
     if (status == PERMIT_OK)
         status = read_found(walk, arena, &found);
     *ret_found = found;
@@ -269,7 +269,7 @@ enum permit_status query_events(struct session *session, struct bytes semaphore,
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
     events_sql(&sql, semaphore, before, limit);
-    enum permit_status status = query_packet_send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && query_packet_rows(session) == 0)
         status = PERMIT_UNKNOWN_SEMAPHORE;
     if (status == PERMIT_OK)

@@ -90,15 +90,12 @@ static void disconnect(struct store *store)
 /* Sends what is in mysql->sql; the caller reads results and calls session_finish. */
 static enum permit_status send_sql(struct mysql_store *mysql)
 {
-    if (mysql->sql.broken)
-        return PERMIT_NO_MEMORY;
-    return session_send(mysql->session, (struct bytes){mysql->sql.data, mysql->sql.length});
+    return session_send_buf(mysql->session, &mysql->sql);
 }
 
 static enum permit_status finish(struct mysql_store *mysql, enum permit_status status)
 {
-    enum permit_status finished = session_finish(mysql->session);
-    return report(mysql, status == PERMIT_OK ? finished : status);
+    return report(mysql, session_end(mysql->session, status));
 }
 
 /* --- step 0 -------------------------------------------------------------------------------------------------- */

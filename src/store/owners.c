@@ -14,17 +14,11 @@ enum { SQL_MAX = 8 << 20 };
 
 /* --- what all have in common --- */
 
-static enum permit_status send(struct session *session, struct buf *sql)
-{
-    return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
-}
-
 /* Ends the packet and the text; the first failure counts. */
 static enum permit_status end(struct session *session, struct buf *sql, enum permit_status status)
 {
-    enum permit_status finished = session_finish(session);
     buf_release(sql);
-    return status != PERMIT_OK ? status : finished;
+    return session_end(session, status);
 }
 
 static void names_sql(struct buf *sql, const struct bytes *names, size_t count)
@@ -76,7 +70,7 @@ static enum permit_status read_owners(struct session *session, struct arena *are
 static enum permit_status run_owners(struct session *session, struct buf *sql, struct arena *arena,
                                      struct owner **ret_owners, size_t *ret_count)
 {
-    enum permit_status status = send(session, sql);
+    enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = read_owners(session, arena, ret_owners, ret_count);
     return end(session, sql, status);
@@ -124,7 +118,7 @@ enum permit_status owners_lock(struct session *session, const struct bytes *name
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     lock_sql(names, count, &sql);
-    enum permit_status status = send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     for (int i = 0; i < 2 && status == PERMIT_OK; i++)
         status = session_next(session);
     if (status == PERMIT_OK)
@@ -170,7 +164,7 @@ enum permit_status owners_read_holding(struct session *session, struct owner_ima
         return PERMIT_OK;
     }
     buf_append_char(&sql, ')');
-    enum permit_status status = send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     while (status == PERMIT_OK && session_row(session, &row))
         for (size_t i = 0; i < count; i++)
             images[i].holding |= bytes_equal(images[i].owner.name, row.columns[0]);
@@ -239,7 +233,7 @@ enum permit_status owners_write(struct session *session, const struct owner_imag
     for (size_t kind = 0; kind < ARRAY_LENGTH(writes); kind++)
         write_sql(&sql, images, count, kind);
     buf_append_text(&sql, "COMMIT");
-    return end(session, &sql, send(session, &sql));
+    return end(session, &sql, session_send_buf(session, &sql));
 }
 
 void owners_rollback(struct session *session)
@@ -255,8 +249,7 @@ enum permit_status owners_time(struct session *session, struct query_time *ret_t
     enum permit_status status = session_send(session, BYTES(SQL_CLOCK));
     if (status == PERMIT_OK)
         status = read_time(session, ret_time);
-    enum permit_status finished = session_finish(session);
-    return status != PERMIT_OK ? status : finished;
+    return session_end(session, status);
 }
 
 enum permit_status owners_due(struct session *session, utc_us before, struct arena *arena, struct owner **ret_owners,
@@ -331,7 +324,7 @@ enum permit_status owners_ends(struct session *session, const struct owner *owne
             buf_append_char(&sql, ';');
         ends_sql(&sql, owners[i].name);
     }
-    enum permit_status status = count ? send(session, &sql) : PERMIT_OK;
+    enum permit_status status = count ? session_send_buf(session, &sql) : PERMIT_OK;
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
         if (i)
             status = session_next(session);
@@ -349,7 +342,7 @@ enum permit_status owners_read(struct session *session, const struct bytes *name
     buf_append_text(&sql, "SELECT " OWNER_COLUMNS " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
     names_sql(&sql, names, count);
     buf_append_text(&sql, ") ORDER BY o.name;" SQL_CLOCK);
-    enum permit_status status = send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK)
         status = read_owners(session, arena, ret_owners, ret_count);
     if (status == PERMIT_OK)
@@ -373,7 +366,7 @@ enum permit_status owners_get(struct session *session, struct bytes name, struct
     buf_append_text(&sql, "SELECT COUNT(*) FROM permit_request r FORCE INDEX (permit_request_owner)"
                           " WHERE r.state=1 AND r.owner=");
     sql_bytes(&sql, name);
-    status = send(session, &sql);
+    status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && session_row(session, &row))
         *ret_held = column_u64(row.columns[0]);
     *ret_owner = owners[0];
@@ -395,7 +388,7 @@ enum permit_status owners_count(struct session *session, uint64_t ret_counts[OWN
     sql_time(&sql, served_time(&time.clock, time.now));
     buf_printf(&sql, ",%d,%d)) AS life,COUNT(*) FROM owner o FORCE INDEX (owner_due) GROUP BY life", OWNER_LATE,
                OWNER_ALIVE);
-    status = send(session, &sql);
+    status = session_send_buf(session, &sql);
     while (status == PERMIT_OK && session_row(session, &row))
         ret_counts[column_u64(row.columns[0]) % OWNER_LIFE_COUNT] = column_u64(row.columns[1]);
     return end(session, &sql, status);
@@ -423,7 +416,7 @@ enum permit_status owners_holding_page(struct session *session, struct bytes aft
     struct row_reader reader = {.arena = arena};
     buf_init(&sql, SQL_MAX);
     holders_sql(&sql, after);
-    enum permit_status status = send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     size_t count = status == PERMIT_OK ? (size_t)session_affected(session) : 0;
     struct owner_holder *holders = arena_array(arena, count, sizeof *holders);
     reader.broken = count && !holders;

@@ -14,11 +14,6 @@ enum { PREFIX_MAX = 255 }; /* bytes of a name */
 
 /* --- running and reading --- */
 
-enum permit_status query_packet_send(struct session *session, struct buf *sql)
-{
-    return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
-}
-
 /* What SQL_CLOCK has returned. */
 static enum permit_status query_take_time(struct session *session, struct query_time *ret_time)
 {
@@ -41,9 +36,8 @@ enum permit_status query_packet_time(struct session *session, struct query_time 
 
 enum permit_status query_packet_end(struct session *session, struct buf *sql, enum permit_status status)
 {
-    enum permit_status finished = session_finish(session);
     buf_release(sql);
-    return status != PERMIT_OK ? status : finished;
+    return session_end(session, status);
 }
 
 size_t query_packet_rows(const struct session *session)
@@ -78,7 +72,7 @@ static enum permit_status run_semaphores(struct session *session, struct buf *sq
                                          struct semaphore_row **ret_rows, size_t *ret_count,
                                          struct query_time *ret_time)
 {
-    enum permit_status status = query_packet_send(session, sql);
+    enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = read_semaphore_rows(session, arena, ret_rows, ret_count);
     if (status == PERMIT_OK)
@@ -151,8 +145,7 @@ enum permit_status query_semaphore_sums(struct session *session, struct semaphor
         ret_sums->capacity = row_i64(&reader);
         ret_sums->in_use = row_i64(&reader);
     }
-    enum permit_status finished = session_finish(session);
-    return status != PERMIT_OK ? status : finished;
+    return session_end(session, status);
 }
 
 /* --- holders --- */
@@ -210,7 +203,7 @@ enum permit_status query_holders(struct session *session, struct bytes semaphore
     size_t count = 0;
     buf_init(&sql, QUERY_SQL_MAX);
     holders_sql(&sql, semaphore, after, limit);
-    enum permit_status status = query_packet_send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && query_packet_rows(session) == 0)
         status = PERMIT_UNKNOWN_SEMAPHORE;
     if (status == PERMIT_OK)
@@ -284,7 +277,7 @@ static enum permit_status read_requests(struct session *session, struct arena *a
 static enum permit_status run_requests(struct session *session, struct buf *sql, struct arena *arena,
                                        struct request_list *ret_list, struct query_time *ret_time)
 {
-    enum permit_status status = query_packet_send(session, sql);
+    enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = read_requests(session, arena, ret_list);
     if (status == PERMIT_OK)
@@ -382,7 +375,7 @@ static enum permit_status query_semaphore_id(struct session *session, struct byt
     struct session_row row;
     buf_init(&sql, QUERY_SQL_MAX);
     query_any_semaphore_sql(&sql, name);
-    enum permit_status status = query_packet_send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK)
         *ret_id = session_row(session, &row) ? column_u64(row.columns[0]) : 0;
     return query_packet_end(session, &sql, status);
@@ -402,7 +395,7 @@ static enum permit_status query_ids(struct session *session, const struct reques
         return status;
     buf_init(&sql, QUERY_SQL_MAX);
     filter_sql(&sql, filter, semaphore_id);
-    status = query_packet_send(session, &sql);
+    status = session_send_buf(session, &sql);
     if (status == PERMIT_OK) {
         size_t count = query_packet_rows(session);
         uint64_t *ids = arena_array(arena, count, sizeof *ids);
@@ -512,7 +505,7 @@ enum permit_status query_fence(struct session *session, struct bytes semaphore, 
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
     fence_sql(&sql, semaphore, token, slot);
-    enum permit_status status = query_packet_send(session, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && !fence_read_row(session, slot, ret_row))
         status = PERMIT_UNKNOWN_SEMAPHORE;
     return query_packet_end(session, &sql, status);
@@ -525,6 +518,5 @@ enum permit_status query_clock(struct session *session, struct query_time *ret_t
     enum permit_status status = session_send(session, BYTES(SQL_CLOCK));
     if (status == PERMIT_OK)
         status = query_take_time(session, ret_time);
-    enum permit_status finished = session_finish(session);
-    return status != PERMIT_OK ? status : finished;
+    return session_end(session, status);
 }

@@ -12,7 +12,6 @@ enum { QUERY_SQL_MAX = 1 << 20 };
 /* The statement that query_packet_time reads. */
 #define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
 
-enum permit_status query_packet_send(struct session *session, struct buf *sql) MUST_CHECK;
 /* The statement after the rows. */
 enum permit_status query_packet_time(struct session *session, struct query_time *ret_time) MUST_CHECK;
 /* Ends the packet and releases the text; the first failure counts. */

@@ -347,11 +347,20 @@ enum permit_status session_finish(struct session *session)
     return status;
 }
 
-enum permit_status session_run(struct session *session, const char *sql)
+enum permit_status session_send_buf(struct session *session, const struct buf *sql)
 {
-    enum permit_status status = session_send(session, bytes_of(sql));
+    return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
+}
+
+enum permit_status session_end(struct session *session, enum permit_status status)
+{
     enum permit_status finished = session_finish(session);
     return status != PERMIT_OK ? status : finished;
+}
+
+enum permit_status session_run(struct session *session, const char *sql)
+{
+    return session_end(session, session_send(session, bytes_of(sql)));
 }
 
 enum permit_status session_ping(struct session *session)

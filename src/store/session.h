@@ -86,6 +86,10 @@ bool session_row(struct session *session, struct session_row *ret_row);
 uint64_t session_affected(const struct session *session);
 enum permit_status session_next(struct session *session) MUST_CHECK;
 enum permit_status session_finish(struct session *session);
+/* session_send of a text that was built here: PERMIT_NO_MEMORY if it is not whole. */
+enum permit_status session_send_buf(struct session *session, const struct buf *sql) MUST_CHECK;
+/* session_finish, and the first failure: `status` if that is one, else what the rest of the packet came to. */
+enum permit_status session_end(struct session *session, enum permit_status status) MUST_CHECK;
 /* One packet whose rows nobody wants: sends, runs through all its results. */
 enum permit_status session_run(struct session *session, const char *sql) MUST_CHECK;
 enum permit_status session_ping(struct session *session) MUST_CHECK;
