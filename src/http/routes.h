@@ -27,7 +27,7 @@ bool semaphore_holders(struct exchange *exchange);
 bool semaphore_events(struct exchange *exchange);
 bool semaphore_fence(struct exchange *exchange);
 bool fence_bump(struct exchange *exchange); /* fence.c */
-bool owner_put(struct exchange *exchange); /* owners.c */
+bool owner_put(struct exchange *exchange);  /* owners.c */
 bool owner_get(struct exchange *exchange);
 bool owner_delete(struct exchange *exchange);
 bool ops_health(struct exchange *exchange); /* ops.c */
