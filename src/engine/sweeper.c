@@ -29,6 +29,7 @@ struct sweeper {
     struct store *store;
     struct arena arena;
     unsigned servers;
+    bool more;           /* the last page was full of what is due */
     bool in_trouble;     /* said once */
     utc_us after_due_at; /* this round has come so far; 0: it begins */
     uint64_t after_id;
@@ -140,13 +141,14 @@ static utc_us sweep_page(struct sweeper *sweeper, const struct due_page *page)
     return NEVER;
 }
 
-/* The first row tells whether there is anything to do; only then a page. */
+/* The first row tells whether there is anything to do, if the last page did not; only then a page. */
 static utc_us sweep(struct sweeper *sweeper)
 {
     struct due_page page;
-    if (!read_page(sweeper, 1, &page))
+    if (!sweeper->more && !read_page(sweeper, 1, &page))
         return NEVER;
-    if (page.ret_count && page.ret_requests[0].due_at <= page.ret_now && !read_page(sweeper, PAGE, &page))
+    bool due = sweeper->more || (page.ret_count && page.ret_requests[0].due_at <= page.ret_now);
+    if (due && !read_page(sweeper, PAGE, &page))
         return NEVER;
     return sweep_page(sweeper, &page);
 }
@@ -205,12 +207,12 @@ static void sweep_and_sleep(struct sweeper *sweeper)
     engine->sweep_at = NEVER; /* what is noticed from here on counts, what was before is read now */
     pthread_mutex_unlock(&engine->mutex);
     utc_us next = sweep(sweeper);
-    bool more = next <= sweeper->now;
+    sweeper->more = next <= sweeper->now;
     pthread_mutex_lock(&engine->mutex);
-    wait_for_decisions(engine, more ? SWEEPING_FEW : 0);
+    wait_for_decisions(engine, sweeper->more ? SWEEPING_FEW : 0);
     if (engine->sweeping == 0 || engine->sweeping >= SWEEPING_MAX)
         sweeper->after_due_at = 0; /* nothing is stuck, or too much: from the beginning */
-    if (!more) {
+    if (!sweeper->more) {
         engine->sweep_at = min_i64(engine->sweep_at, next);
         wait_for_deadline(sweeper);
     }

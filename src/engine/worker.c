@@ -278,8 +278,9 @@ static enum permit_status check_server(struct worker *worker, const struct view 
         return fail_over(worker, EPOCH_SERVER, view->epoch);
     if (tokens_went_back(worker, view))
         return fail_over(worker, EPOCH_TOKENS, view->epoch);
-    bool same_epoch = worker->epoch == view->epoch;
+    bool same_epoch = !worker->epoch_known || worker->epoch == view->epoch;
     worker->epoch = view->epoch;
+    worker->epoch_known = true;
     if (same_epoch)
         return PERMIT_OK;
     worker->ids = (struct id_range){0};

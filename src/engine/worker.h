@@ -17,6 +17,7 @@ struct worker {
     struct id_range ids;
     unsigned servers; /* of engine->servers: the session is of that time */
     uint64_t epoch;   /* of the last batch; another one: ids may have been handed out twice */
+    bool epoch_known; /* there was one */
     struct batch batch;
     bool in_trouble; /* the last call failed: logged once */
 };

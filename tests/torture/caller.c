@@ -36,6 +36,14 @@ struct job caller_new_job(struct caller *caller)
     return (struct job){.key = atomic_fetch_add(&caller->world->next_key, 1)};
 }
 
+bool job_wants(const struct job *job, unsigned semaphore)
+{
+    for (size_t i = 0; i < job->want_count; i++)
+        if (job->wants[i].semaphore == semaphore)
+            return true;
+    return false;
+}
+
 void key_name(const struct world *world, unsigned key, char *text)
 {
     snprintf(text, 64, "t%llu-%u", (unsigned long long)world->seed, key);

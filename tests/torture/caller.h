@@ -49,6 +49,7 @@ void caller_close(struct caller *caller);
 unsigned caller_random(struct caller *caller, unsigned below);
 /* A new key; the wants are for the caller of this function to fill. */
 struct job caller_new_job(struct caller *caller);
+bool job_wants(const struct job *job, unsigned semaphore);
 
 /* Each returns what the answer says, and records the call. `at` is the number of a permitd. */
 enum call_says caller_acquire(struct caller *caller, unsigned at, const struct job *job);

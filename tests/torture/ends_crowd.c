@@ -33,14 +33,6 @@ static unsigned any_permitd(struct caller *caller)
     return caller_random(caller, (unsigned)caller->world->permitd_count);
 }
 
-static bool job_wants(const struct job *job, unsigned semaphore)
-{
-    for (size_t i = 0; i < job->want_count; i++)
-        if (job->wants[i].semaphore == semaphore)
-            return true;
-    return false;
-}
-
 static struct job random_job(struct caller *caller)
 {
     struct job job = caller_new_job(caller);

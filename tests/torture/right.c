@@ -57,14 +57,6 @@ static bool recall(struct run *run, struct caller *caller, struct job *ret_job)
     return count > 0;
 }
 
-static bool job_wants(const struct job *job, unsigned semaphore)
-{
-    for (size_t i = 0; i < job->want_count; i++)
-        if (job->wants[i].semaphore == semaphore)
-            return true;
-    return false;
-}
-
 /* One to three different semaphores in random order. */
 static struct job random_job(struct caller *caller)
 {
