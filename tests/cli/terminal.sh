@@ -11,9 +11,10 @@ if no_terminal; then
 fi
 
 # on_terminal COMMAND: its output, without carriage returns, goes to $dir/screen. Standard input is typed. Signals are as they
-# are after a login, whoever runs the tests: a shell cannot trap what was ignored when it began.
+# are after a login, whoever runs the tests: a shell cannot trap what was ignored when it began. And the shell is bash: script
+# takes $SHELL, and where that is unset sh, which dies of the Ctrl-C that permitctl answers (dash does, with its whole group).
 on_terminal() {
-    env --default-signal timeout --foreground 500 script -qec "$1" /dev/null >"$dir/raw" 2>/dev/null
+    SHELL=/bin/bash env --default-signal timeout --foreground 500 script -qec "$1" /dev/null >"$dir/raw" 2>/dev/null
     tr -d '\r' <"$dir/raw" >"$dir/screen"
 }
 
