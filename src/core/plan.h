@@ -44,6 +44,14 @@ struct semaphore_change {
     uint64_t config_version;
 };
 
+/* Where an acquire stands when its batch begins. */
+enum place {
+    PLACE_NEWCOMER, /* behind all waiters */
+    PLACE_BEHIND,   /* the same, and a waiter before it is not in the batch: nothing new is granted to it */
+    PLACE_WAITER,   /* it was refused before and waits: decided before newcomers, waiters in the order given */
+    PLACE_AGED,     /* a waiter older than the bound of backfill: what it needs is kept from those behind it */
+};
+
 /* What is asked. Immutable while a batch runs; strings belong to whoever made it. */
 struct operation {
     enum operation_kind kind;
@@ -58,6 +66,9 @@ struct operation {
     unsigned char digest[DIGEST_SIZE]; /* acquire */
     struct want *wants;                /* acquire: sorted by name */
     size_t want_count;
+    enum place place;               /* acquire; the engine's to say */
+    bool waits;                     /* acquire: if there is no room it stays in the queue, so that who comes later may
+                                       have to stay behind it; the engine's to say */
     struct bytes semaphore;         /* administrative */
     struct semaphore_change change; /* OP_SEMAPHORE_PUT */
 };
@@ -113,6 +124,7 @@ struct shortage {
     int64_t capacity;
     int64_t in_use;
     int64_t requested;
+    bool behind; /* whatever is free: others wait before it */
 };
 
 /* How one operation ended, before it is known to be durable. */
@@ -122,6 +134,7 @@ struct outcome {
     bool created;                      /* acquire: 201; PUT: 201 */
     bool replayed;                     /* acquire: the key had its grant before this operation */
     bool already_released;             /* release, force-release */
+    bool may_wait;                     /* acquire, refused: for a reason that passes (no room, paused, a failover) */
     const struct request *request;     /* as this operation left it; NULL if the answer asserts none */
     const struct semaphore *semaphore; /* PUT: as it is now */
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */
@@ -209,8 +222,16 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
                        struct shortfall *ret_shortfalls);
 
 /*
- * Order of decision: releases, renewals, confirms, expiries, then newcomers; per key in order of arrival (an operation
- * is never decided before an earlier one on its key). A newcomer that finds no room ends due holders, the longest due
+ * Order of decision: releases, renewals, confirms, expiries, then waiters, then newcomers; per key in order of arrival
+ * (an operation is never decided before an earlier one on its key). Releases come before the waiters so that the batch
+ * that frees units grants them too.
+ *
+ * Who may pass: on a semaphore with queue `fifo` nobody gets a unit once somebody who waits (waits) was refused one
+ * for want of room; with `backfill` only once a PLACE_AGED was. Whoever is put back, and waits, keeps its semaphores
+ * from those behind it in any case. A waiter that is refused because a semaphore is paused or closed (capacity 0) holds
+ * nobody up.
+ *
+ * An acquire that finds no room ends due holders, the longest due
  * first, as many as it needs. An operation that would touch a request of which some semaphore is not locked is
  * put back. `ids` must hold at least operation_count ids. Only PERMIT_OK and PERMIT_NO_MEMORY come back; on the latter
  * *ret_plan is untouched. The rows of `view` are not modified.

@@ -14,7 +14,7 @@ static void *(*const servants[])(void *) = {
     keeper_thread, sweeper_thread, cleaner_thread, auditor_thread, owners_thread, liveness_thread,
 };
 
-void op_init(struct op *op, const struct operation *operation, mono_us deadline,
+void op_init(struct op *op, struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision))
 {
     *op = (struct op){.operation = operation, .decided = decided, .deadline = deadline};

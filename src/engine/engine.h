@@ -39,6 +39,9 @@ struct blocking {
     int64_t requested;
     const struct blocking_holder *holders; /* the longest, at most 10 */
     size_t holder_count;
+    size_t ahead;                   /* how many wait for it before this one, in this process */
+    const struct bytes *ahead_keys; /* external_ids of the first of them, at most 10 */
+    size_t ahead_key_count;
 };
 
 /* What `decided` is told. */
@@ -56,9 +59,11 @@ struct decision {
 };
 
 struct op {
-    const struct operation *operation;
+    struct operation *operation; /* the caller's; the engine writes ids of wants, and where it stands */
     void (*decided)(struct op *op, const struct decision *decision);
     mono_us deadline;        /* when the engine stops trying; the caller may answer on its own from then on */
+    mono_us wait_until;      /* acquire: if there is no room it waits until then; 0: it does not wait. The deadline is
+                                later: when a wait is over, one last batch decides */
     atomic_bool commit_sent; /* it was in a packet with COMMIT: from then on a silent end is outcome_unknown */
 
     /* The engine's own. */
@@ -130,9 +135,13 @@ struct engine_settings {
     probe_ask *ask_probe;                   /* NULL: there is no probe */
     void *probe_context;
     int64_t liveness_interval_ms; /* how often each owner is asked about */
+    size_t max_waiters;           /* in all, and those for one semaphore; more are answered too_many */
+    size_t max_semaphore_waiters;
+    int64_t wait_poll_ms;      /* how often waited-for semaphores are looked at for what others freed */
+    int64_t backfill_bound_ms; /* nobody passes a waiter older than this */
 };
 
-void op_init(struct op *op, const struct operation *operation, mono_us deadline,
+void op_init(struct op *op, struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision));
 
 /* Starts its threads; they connect by themselves. False: no memory or no thread (message). */
@@ -142,6 +151,53 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
  * then `decided` is not called and the op stays the caller's.
  */
 enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
+
+/* --- waiting ------------------------------------------------------------------------------------------------- */
+
+/*
+ * Nobody waits for this op's answer any more (the client has gone). True: it waited for room, or for its first batch;
+ * it has left the queue, is the caller's again, and will not be decided. False: it is in a batch, or decided: it comes
+ * back as usual, and a grant stands.
+ */
+bool engine_abandon(struct engine *engine, struct op *op);
+/* Those who wait are answered shutting_down, and from now on nobody waits: who finds no room is told so at once. */
+void engine_end_waits(struct engine *engine);
+
+/* A waiter of this process. Copies, in the arena of whoever asked. Times are by this machine's clock. */
+struct waiter_row {
+    struct bytes external_id;
+    struct bytes owner; /* length 0: none was named */
+    struct want *wants;
+    size_t want_count;
+    utc_us since;
+    utc_us deadline;
+    uint64_t number;     /* rises in the order of the queue: `after` of the next page */
+    size_t place;        /* 1: the first */
+    struct bytes behind; /* external_id of the one just before; data NULL: nobody */
+};
+/* Those who wait for this semaphore, in order, behind number `after`. False: no memory. */
+bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
+                    struct waiter_row **ret_rows, size_t *ret_count) MUST_CHECK;
+
+/* Where a waiter stands at one of its semaphores. */
+struct waiter_place {
+    size_t ahead;             /* how many wait for it before this one */
+    struct bytes *ahead_keys; /* external_ids of the first of them, at most 10 */
+    size_t ahead_key_count;
+};
+/* Finds a waiter by its key; ret_places has one for each of its wants. PERMIT_UNKNOWN_REQUEST: it does not wait here.
+ */
+enum permit_status engine_find_waiter(struct engine *engine, struct bytes external_id, struct arena *arena,
+                                      struct waiter_row *ret_row, struct waiter_place **ret_places) MUST_CHECK;
+
+struct waiting {
+    size_t count;
+    int64_t oldest_ms; /* how long the first of them has waited; 0 if nobody does */
+};
+/* Who waits for a semaphore in this process; for the empty name: all. */
+struct waiting engine_waiting(struct engine *engine, struct bytes semaphore);
+
+/* --- look-ups ------------------------------------------------------------------------------------------------ */
 
 /* A look-up that runs on the reader's own session; `work` is given PERMIT_DATABASE_* and a NULL session if it has none.
  */
@@ -165,7 +221,7 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
 bool engine_owner_in_doubt(struct engine *engine, struct bytes owner);
 
 /* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows,
- * liveness_interval_ms.
+ * liveness_interval_ms, max_waiters, max_semaphore_waiters, wait_poll_ms, backfill_bound_ms.
  */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
 
