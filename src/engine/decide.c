@@ -25,14 +25,27 @@ int64_t jittered_ms(int64_t ms)
     return ms / 2 + (int64_t)(state % (uint64_t)(ms + 1));
 }
 
+static enum wait_end wait_end_of(enum permit_status status)
+{
+    bool given_up = status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED;
+    return status == PERMIT_OK ? WAIT_GRANTED : given_up ? WAIT_GIVEN_UP : WAIT_FAILED;
+}
+
+static void count(struct metrics *metrics, const struct op *op, enum permit_status status)
+{
+    int64_t took = clock_mono() - op->arrived_at;
+    metrics_operation(metrics, op->operation->kind, status, op->waited ? -1 : took);
+    if (op->waited)
+        metrics_wait(metrics, wait_end_of(status), took);
+}
+
 void decide(struct engine *engine, struct op *op, struct decision *decision)
 {
     if (decision->retry_after_ms == 0)
         decision->retry_after_ms = retry_after_ms(decision->status);
-    if (op->gates && op->gates != op->few_gates)
-        free(op->gates);
-    op->gates = NULL;
-    metrics_operation(&engine->metrics, op->operation->kind, decision->status, clock_mono() - op->arrived_at);
+    op_drop_gates(op);
+    if (!op->stands) /* a waiter's askers are counted, each for itself */
+        count(&engine->metrics, op, decision->status);
     op->decided(op, decision);
 }
 
@@ -64,6 +77,9 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
             .requested = shortage->requested,
             .holders = holders[i] ? holders[i]->rows : NULL,
             .holder_count = holders[i] ? holders[i]->count : 0,
+            .ahead = refusal->aheads ? refusal->aheads[i].count : 0,
+            .ahead_keys = refusal->aheads ? refusal->aheads[i].keys : NULL,
+            .ahead_key_count = refusal->aheads ? refusal->aheads[i].key_count : 0,
         };
     }
     struct outcome outcome = {
@@ -79,5 +95,6 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
     };
     decide(engine, refusal->op, &decision);
     unref_all(engine, holders, refusal->count);
+    free(refusal->aheads);
     free(refusal);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/waits.h"
 #include "engine/worker.h"
 
 enum { MAX_PUT_BACKS = 3 }; /* of an acquire that does not wait */
@@ -23,19 +24,30 @@ static void remember_grants(struct engine *engine, const struct plan *plan)
     sweeper_notice(engine, earliest);
 }
 
+static int compare_shares(const void *a, const void *b)
+{
+    return compare_u64(&((const struct share *)a)->semaphore_id, &((const struct share *)b)->semaphore_id);
+}
+
+static void remember_grant(struct engine *engine, const struct request *request)
+{
+    struct share shares[REQUEST_MAX_SEMAPHORES];
+    for (size_t i = 0; i < request->permit_count; i++)
+        shares[i] = (struct share){request->permits[i].semaphore_id, request->permits[i].count};
+    if (request->permit_count > 1)
+        qsort(shares, request->permit_count, sizeof *shares, compare_shares);
+    directory_put(&engine->queue.directory, request->external_id, shares, request->permit_count);
+}
+
 /* What one outcome changes of what this process remembers. Engine's mutex held. */
 static void remember(struct engine *engine, const struct op *op, const struct outcome *outcome)
 {
     struct queue *queue = &engine->queue;
     bool held = outcome->status == PERMIT_OK && outcome->request && outcome->request->state == REQUEST_ACQUIRED;
-    if (op->operation->kind == OP_ACQUIRE && held) {
-        uint64_t ids[REQUEST_MAX_SEMAPHORES];
-        for (size_t i = 0; i < op->gate_count; i++)
-            ids[i] = op->gates[i]->id;
-        directory_put(&queue->directory, op->operation->external_id, ids, op->gate_count);
-    } else if (outcome->request && !held) {
+    if (op->operation->kind == OP_ACQUIRE && held)
+        remember_grant(engine, outcome->request);
+    else if (outcome->request && !held)
         directory_forget(&queue->directory, op->operation->external_id);
-    }
     for (size_t i = 0; i < op->gate_count; i++) {
         op->gates[i]->floor_stale = true;
         if (outcome->status == PERMIT_UNKNOWN_SEMAPHORE)
@@ -106,6 +118,7 @@ static struct refusal *refusal_new(struct op *op, const struct view *view, const
     if (!refusal)
         return NULL;
     refusal->op = op;
+    refusal->aheads = NULL;
     refusal->clock = view->clock;
     refusal->now = view->now;
     refusal->retry_after_ms = retry_after_shortage(view, outcome);
@@ -128,6 +141,7 @@ static void refuse_no_capacity(struct engine *engine, struct op *op, const struc
     }
     struct holders *holders[REQUEST_MAX_SEMAPHORES];
     pthread_mutex_lock(&engine->mutex);
+    waits_note_ahead(engine, refusal);
     bool known = take_fresh_holders(engine, outcome, clock_mono(), holders);
     if (!known) {
         list_append(&engine->refusal_list, &refusal->node);
@@ -147,10 +161,9 @@ static struct bytes name_in_view(const struct view *view, uint64_t semaphore_id)
 }
 
 /* Only this worker's gates are looked at, which nobody else changes but for the floor: read under the mutex before. */
-static void decide_outcome(struct worker *worker, struct run *run, size_t index, const uint64_t *floors_of_run)
+static void decide_outcome(struct worker *worker, struct run *run, struct op *op, const struct outcome *outcome,
+                           const uint64_t *floors_of_run)
 {
-    struct op *op = run->ops[index];
-    const struct outcome *outcome = &run->plan.outcomes[index];
     if (outcome->status == PERMIT_NO_CAPACITY) {
         refuse_no_capacity(worker->engine, op, &run->view, outcome);
         return;
@@ -193,36 +206,148 @@ static void count_ended(struct engine *engine, const struct plan *plan)
         metrics_add(&engine->metrics.ended[reason], plan->ended[reason]);
 }
 
+/* What becomes of an op of the run, once the queue has been told. */
+enum fate {
+    FATE_DECIDED,  /* by its outcome */
+    FATE_REFUSED,  /* by `status` */
+    FATE_BACK,     /* it is in the queue again, or waits: nothing to say yet */
+    FATE_ANSWERED, /* a waiter's own: those in `answered` are decided, by the outcome or by `status` */
+};
+
+struct end {
+    enum fate fate;
+    enum permit_status status; /* PERMIT_OK: the outcome's */
+    const char *detail;
+    struct list answered;
+};
+
+static const char busy_sentence[] = "the semaphores it needs are busy";
+
+/* A waiter's own op: it is put back, goes on waiting, or its askers are answered. Engine's mutex held. */
+static void end_waiter(struct engine *engine, struct op *op, const struct outcome *outcome, struct end *ret_end)
+{
+    struct waiter *waiter = waiter_of(op);
+    ret_end->fate = FATE_BACK;
+    if (outcome->put_back && (put_back(engine, op, outcome) || waits_try_later(engine, waiter)))
+        return;
+    bool refused = outcome->put_back || outcome->may_wait;
+    if (!outcome->put_back)
+        remember(engine, op, outcome);
+    ret_end->fate = FATE_ANSWERED;
+    ret_end->status = outcome->put_back ? PERMIT_BUSY : PERMIT_OK;
+    ret_end->detail = outcome->put_back ? busy_sentence : NULL;
+    if (refused && engine->queue.waiters.closed)
+        ret_end->status = PERMIT_SHUTTING_DOWN;
+    waits_settle(engine, waiter, refused, &ret_end->answered);
+}
+
+/* P6: whoever waits under a key that was released is to find the tombstone. */
+static void call_released(struct queue *queue, const struct op *op)
+{
+    struct waiter *waiter =
+        op->operation->kind == OP_RELEASE ? waiters_find(&queue->waiters, op->operation->external_id) : NULL;
+    if (waiter && waiter_is_asked(waiter))
+        queue_call(queue, waiter);
+}
+
+/* Engine's mutex held. */
+static void end_op(struct worker *worker, struct op *op, const struct outcome *outcome, struct end *ret_end)
+{
+    struct engine *engine = worker->engine;
+    list_init(&ret_end->answered);
+    if (op->stands) {
+        end_waiter(engine, op, outcome, ret_end);
+        return;
+    }
+    bool back = outcome->put_back && put_back(engine, op, outcome);
+    if (!outcome->put_back)
+        remember(engine, op, outcome);
+    if (!back)
+        queue_forget_key(&engine->queue, op);
+    bool may_wait = !back && (outcome->put_back ? op->operation->kind == OP_ACQUIRE : outcome->may_wait);
+    if (back || (may_wait && waits_park(engine, op, worker->batch.taken_at, &ret_end->status))) {
+        ret_end->fate = FATE_BACK;
+        return;
+    }
+    ret_end->fate = outcome->put_back || ret_end->status != PERMIT_OK ? FATE_REFUSED : FATE_DECIDED;
+    if (outcome->put_back && ret_end->status == PERMIT_OK) {
+        ret_end->status = may_come_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
+        ret_end->detail = busy_sentence;
+    }
+    call_released(&engine->queue, op);
+}
+
+/* What the rows look like now, and then whoever may fit into them. Engine's mutex held. */
+static void learn_rows(struct engine *engine, const struct run *run)
+{
+    utc_us now = served_time(&run->view.clock, run->view.now);
+    for (size_t i = 0; i < run->plan.changes.semaphore_count; i++)
+        waits_learn(engine, run->plan.changes.semaphores[i].semaphore, now);
+}
+
+static void call_waiters(struct engine *engine, const struct run *run)
+{
+    for (size_t i = 0; i < run->plan.changes.semaphore_count; i++) {
+        struct gate *gate = gates_find(&engine->queue.gates, run->plan.changes.semaphores[i].semaphore->id);
+        if (gate)
+            waits_call(engine, gate);
+    }
+}
+
+/* What the queue is told of each op, and where it stands afterwards. Engine's mutex held. */
+static void end_ops(struct worker *worker, struct run *run, struct end *ends)
+{
+    struct engine *engine = worker->engine;
+    remember_grants(engine, &run->plan);
+    learn_rows(engine, run);
+    for (size_t i = 0; i < run->count; i++)
+        end_op(worker, run->ops[i], &run->plan.outcomes[i], &ends[i]);
+    call_waiters(engine, run);
+    waits_changed(engine);
+}
+
+static void decide_end(struct worker *worker, struct run *run, struct op *op, const struct outcome *outcome,
+                       const struct end *end, const uint64_t *floors)
+{
+    if (end->status == PERMIT_OK)
+        decide_outcome(worker, run, op, outcome, floors);
+    else
+        decide_status(worker->engine, op, end->status, end->detail);
+}
+
+static void decide_answered(struct worker *worker, struct run *run, const struct outcome *outcome, struct end *end,
+                            const uint64_t *floors)
+{
+    list_for_each (node, next, &end->answered) {
+        list_remove(node);
+        decide_end(worker, run, LIST_ENTRY(node, struct op, node), outcome, end, floors);
+    }
+}
+
 /* Under the mutex only what others look at: the next batch starts while this one's answers are still being written. */
 void deliver(struct worker *worker, struct run *run, bool open_gates)
 {
     struct engine *engine = worker->engine;
     count_ended(engine, &run->plan);
-    bool *done = arena_array(&worker->arena, run->count, sizeof *done);
-    bool *back = arena_array(&worker->arena, run->count, sizeof *back);
+    struct end *ends = arena_array(&worker->arena, run->count, sizeof *ends);
     pthread_mutex_lock(&engine->mutex);
     uint64_t *floors = copy_floors(worker, &run->view);
-    bool whole = done && back && floors;
-    remember_grants(engine, &run->plan);
-    for (size_t i = 0; whole && i < run->count; i++) {
-        const struct outcome *outcome = &run->plan.outcomes[i];
-        if (outcome->put_back)
-            back[i] = put_back(engine, run->ops[i], outcome);
-        else
-            remember(engine, run->ops[i], outcome);
-        if (!back[i])
+    bool whole = ends && floors;
+    if (whole)
+        end_ops(worker, run, ends);
+    else
+        for (size_t i = 0; i < run->count; i++)
             queue_forget_key(&engine->queue, run->ops[i]);
-    }
     if (open_gates)
         queue_finish(&engine->queue, &worker->batch);
     pthread_mutex_unlock(&engine->mutex);
     for (size_t i = 0; i < run->count; i++) {
+        const struct outcome *outcome = &run->plan.outcomes[i];
         if (!whole)
             give_up(engine, run->ops[i], PERMIT_NO_MEMORY, NULL);
-        else if (!run->plan.outcomes[i].put_back)
-            decide_outcome(worker, run, i, floors);
-        else if (!back[i])
-            decide_status(engine, run->ops[i], may_come_back(run->ops[i]) ? PERMIT_BUSY : PERMIT_NO_CAPACITY,
-                          "the semaphores it needs are busy");
+        else if (ends[i].fate == FATE_ANSWERED)
+            decide_answered(worker, run, outcome, &ends[i], floors);
+        else if (ends[i].fate != FATE_BACK)
+            decide_end(worker, run, run->ops[i], outcome, &ends[i], floors);
     }
 }

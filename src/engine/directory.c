@@ -29,18 +29,18 @@ static struct directory_entry *find(const struct directory *directory, struct by
     return node ? MAP_ENTRY(node, struct directory_entry, node) : NULL;
 }
 
-void directory_put(struct directory *directory, struct bytes external_id, const uint64_t *semaphore_ids, size_t count)
+void directory_put(struct directory *directory, struct bytes external_id, const struct share *shares, size_t count)
 {
     directory_forget(directory, external_id);
     if (directory->entries.count >= directory->max && !list_empty(&directory->recent))
         entry_free(directory, LIST_ENTRY(directory->recent.next, struct directory_entry, recent));
-    size_t ids_size = count * sizeof(uint64_t);
-    struct directory_entry *entry = malloc(sizeof *entry + ids_size + external_id.length);
+    size_t shares_size = count * sizeof *shares;
+    struct directory_entry *entry = malloc(sizeof *entry + shares_size + external_id.length);
     if (!entry)
         return;
     entry->count = count;
-    memcpy(entry->semaphore_ids, semaphore_ids, ids_size);
-    char *key = (char *)entry->semaphore_ids + ids_size;
+    memcpy(entry->shares, shares, shares_size);
+    char *key = (char *)entry->shares + shares_size;
     memcpy(key, external_id.data, external_id.length);
     if (map_insert(&directory->entries, &entry->node, (struct bytes){key, external_id.length}))
         list_append(&directory->recent, &entry->recent);

@@ -6,12 +6,13 @@
 #include "engine/liveness.h"
 #include "engine/owners.h"
 #include "engine/state.h"
+#include "engine/waits.h"
 
 enum { READERS = 1, MAX_LOOKS = 10000 };
 
 /* One each, beside the readers and the workers. */
 static void *(*const servants[])(void *) = {
-    keeper_thread, sweeper_thread, cleaner_thread, auditor_thread, owners_thread, liveness_thread,
+    keeper_thread, sweeper_thread, watcher_thread, cleaner_thread, auditor_thread, owners_thread, liveness_thread,
 };
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
@@ -54,6 +55,7 @@ static void init_locks(struct engine *engine)
     pthread_cond_init(&engine->work, &monotonic);
     pthread_cond_init(&engine->looks, &monotonic);
     pthread_cond_init(&engine->sweep, &monotonic);
+    pthread_cond_init(&engine->watch, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
 
@@ -92,6 +94,7 @@ static void wake_all(struct engine *engine)
     pthread_cond_broadcast(&engine->work);
     pthread_cond_broadcast(&engine->looks);
     pthread_cond_broadcast(&engine->sweep);
+    pthread_cond_broadcast(&engine->watch);
     pthread_mutex_unlock(&engine->mutex);
     owners_wake(engine->owners);
 }
@@ -113,6 +116,7 @@ void engine_stop(struct engine *engine)
 {
     if (!engine)
         return;
+    engine_end_waits(engine);
     atomic_store(&engine->stopping, true);
     wake_all(engine);
     while (engine->thread_count > READERS)
@@ -129,6 +133,7 @@ void engine_free(struct engine *engine)
     if (!engine)
         return;
     queue_release(&engine->queue);
+    pthread_cond_destroy(&engine->watch);
     pthread_cond_destroy(&engine->sweep);
     liveness_free(engine->liveness);
     owners_free(engine->owners);
@@ -154,12 +159,16 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
     bool wake = false;
     op->arrived_at = clock_mono();
     pthread_mutex_lock(&engine->mutex);
+    struct waiter *waiter =
+        op->operation->kind == OP_ACQUIRE ? waiters_find(&engine->queue.waiters, op->operation->external_id) : NULL;
     if (atomic_load(&engine->stopping))
         status = PERMIT_SHUTTING_DOWN;
     else if (engine->refusal[0])
         status = PERMIT_DATABASE_UNAVAILABLE;
     else if (!has_room(engine, op))
         status = PERMIT_TOO_MANY;
+    else if (waiter)
+        status = waits_join(engine, waiter, op);
     else
         wake = queue_add(&engine->queue, op) && engine->idle_workers;
     pthread_mutex_unlock(&engine->mutex);
@@ -210,11 +219,21 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
     engine->settings.plan = settings->plan;
     engine->settings.retention_rows = settings->retention_rows;
     engine->settings.liveness_interval_ms = settings->liveness_interval_ms;
+    engine->settings.max_waiters = settings->max_waiters;
+    engine->settings.max_semaphore_waiters = settings->max_semaphore_waiters;
+    engine->settings.wait_poll_ms = settings->wait_poll_ms;
+    engine->settings.backfill_bound_ms = settings->backfill_bound_ms;
     atomic_store(&engine->owners->max_calls, settings->max_pending);
     pthread_mutex_unlock(&engine->mutex);
 }
 
 void engine_metrics(struct engine *engine, struct buf *out)
 {
-    metrics_print(&engine->metrics, engine_database_up(engine), out);
+    struct waiting waiting = engine_waiting(engine, (struct bytes){0});
+    const struct metrics_now now = {
+        .database_up = engine_database_up(engine),
+        .waiters = waiting.count,
+        .oldest_wait_ms = waiting.oldest_ms,
+    };
+    metrics_print(&engine->metrics, &now, out);
 }

@@ -23,6 +23,7 @@
 
 struct engine;
 struct gate;
+struct waiter;
 
 /* A name, and units and holders behind a refusal: from a cache at most 1 s old. */
 struct blocking_holder {
@@ -78,7 +79,11 @@ struct op {
     bool keyed;             /* it is on such a list */
     bool heads_key;
     bool resolved;
-    bool counts_as_end; /* of something that is held: bounded on its own */
+    bool counts_as_end;  /* of something that is held: bounded on its own */
+    bool queued;         /* it is in the queue, in nobody's hands */
+    bool stands;         /* it is a waiter's own */
+    bool waited;         /* it was, or is, somebody's asker */
+    struct waiter *asks; /* whose answer it waits for; NULL: it goes its own way */
     unsigned put_backs;
 };
 

@@ -63,7 +63,7 @@ static void gates_trim(struct gates *gates)
         if (gates->by_id.count < gates->max || looks++ == LOOKS)
             break;
         struct gate *gate = LIST_ENTRY(node, struct gate, recent);
-        if (gate->waiting == 0 && !gate->batch)
+        if (gate->waiting == 0 && !gate->batch && list_empty(&gate->waiters))
             gate_free(gates, gate);
         else
             gate_used(gates, gate);
@@ -84,6 +84,9 @@ struct gate *gates_get(struct gates *gates, uint64_t id)
     gate->id = id;
     gate->floor = 1;
     gate->floor_stale = true;
+    gate->due_at = NEVER;
+    list_init(&gate->waiters);
+    list_init(&gate->waited_for);
     if (!map_insert(&gates->by_id, &gate->by_id, (struct bytes){(const char *)&gate->id, sizeof gate->id})) {
         free(gate);
         return NULL;

@@ -7,6 +7,7 @@
 #ifndef ENGINE_GATES_H
 #define ENGINE_GATES_H
 
+#include "base/heap.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "core/request.h"
@@ -37,6 +38,23 @@ struct gate {
     uint64_t floor;           /* at most 1 s old; a lower bound is always safe */
     bool floor_stale;         /* something was granted or ended since it was read */
     struct holders *holders;  /* NULL: never read */
+
+    /* As far as this process has seen its row; for waiters, and never trusted. */
+    uint64_t version; /* 0: never seen */
+    int64_t capacity;
+    int64_t room; /* units that are free; none while it is paused */
+    bool fifo;
+    bool doubtful;  /* there may be more room than that: holders may be due, a waiter has left */
+    mono_us due_at; /* when its next holder may be due */
+
+    struct list waiters;    /* struct stand, in order of arrival */
+    size_t waiter_count;    /* those of them that are asked for */
+    struct list waited_for; /* on waiting->gates while it has waiters */
+    struct heap_node due;   /* at due_at, while it has waiters */
+
+    /* Of the pass of the queue that takes it into a batch. */
+    int64_t credit; /* units that waiters of the batch may still find */
+    bool left_out;  /* a waiter is not in the batch: no newcomer is granted anything */
 };
 
 struct gates {

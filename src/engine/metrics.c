@@ -6,6 +6,9 @@
 static const double second_bounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
 static const double batch_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 500};
 
+static const double wait_bounds[] = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+                                     2.5,   5,     10,   30,    60,   120, 300,  600};
+
 static void histogram_init(struct histogram *histogram, const double *bounds, size_t bound_count)
 {
     histogram->bounds = bounds;
@@ -28,6 +31,7 @@ void metrics_init(struct metrics *metrics)
     for (int kind = 0; kind < OP_KIND_COUNT; kind++)
         histogram_init(&metrics->operation_seconds[kind], second_bounds, ARRAY_LENGTH(second_bounds));
     histogram_init(&metrics->batch_operations, batch_bounds, ARRAY_LENGTH(batch_bounds));
+    histogram_init(&metrics->wait_seconds, wait_bounds, ARRAY_LENGTH(wait_bounds));
 }
 
 void metrics_count(atomic_uint_fast64_t *counter)
@@ -44,7 +48,15 @@ void metrics_add(atomic_uint_fast64_t *counter, uint64_t count)
 void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us)
 {
     metrics_count(&metrics->operations[kind][status]);
-    histogram_add(&metrics->operation_seconds[kind], (double)took_us / 1e6);
+    if (took_us >= 0)
+        histogram_add(&metrics->operation_seconds[kind], (double)took_us / 1e6);
+}
+
+void metrics_wait(struct metrics *metrics, enum wait_end end, int64_t waited_us)
+{
+    metrics_count(&metrics->waits[end]);
+    if (end == WAIT_GRANTED)
+        histogram_add(&metrics->wait_seconds, (double)waited_us / 1e6);
 }
 
 void metrics_batch(struct metrics *metrics, size_t operations)
@@ -103,6 +115,21 @@ static void print_operations(struct metrics *metrics, struct buf *out)
     }
 }
 
+static void print_waits(struct metrics *metrics, const struct metrics_now *now, struct buf *out)
+{
+    static const char *const end_words[WAIT_END_COUNT] = {"granted", "given_up", "abandoned", "failed"};
+    print_head(out, "permitd_waiters", "gauge", "Acquires that wait for room, of this process.");
+    buf_printf(out, "permitd_waiters %zu\n", now->waiters);
+    print_head(out, "permitd_oldest_wait_seconds", "gauge", "How long the first of them has waited.");
+    buf_printf(out, "permitd_oldest_wait_seconds %g\n", (double)now->oldest_wait_ms / 1e3);
+    print_head(out, "permitd_waits_total", "counter",
+               "Waits that ended: granted, given up when their time was over, abandoned by their client, failed.");
+    for (int end = 0; end < WAIT_END_COUNT; end++)
+        buf_printf(out, "permitd_waits_total{end=\"%s\"} %llu\n", end_words[end], load(&metrics->waits[end]));
+    print_head(out, "permitd_wait_seconds", "histogram", "From arrival to grant, of acquires that had to wait.");
+    print_histogram(out, "permitd_wait_seconds", "", &metrics->wait_seconds);
+}
+
 static void print_background(struct metrics *metrics, struct buf *out)
 {
     static const char *const cleaned_words[CLEANED_COUNT] = {"requests", "events"};
@@ -137,7 +164,7 @@ static void print_owners(struct metrics *metrics, struct buf *out)
     buf_printf(out, "permitd_owners_suspect %llu\n", load(&metrics->owners_suspect));
 }
 
-void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
+void metrics_print(struct metrics *metrics, const struct metrics_now *now, struct buf *out)
 {
     static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
     print_operations(metrics, out);
@@ -153,8 +180,9 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
     for (int reason = END_RELEASED; reason <= END_NEVER_HELD; reason++)
         buf_printf(out, "permitd_ended_total{reason=\"%s\"} %llu\n", end_reason_word((enum end_reason)reason),
                    load(&metrics->ended[reason]));
+    print_waits(metrics, now, out);
     print_background(metrics, out);
     print_owners(metrics, out);
     print_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
-    buf_printf(out, "permitd_database_up %d\n", database_up ? 1 : 0);
+    buf_printf(out, "permitd_database_up %d\n", now->database_up ? 1 : 0);
 }

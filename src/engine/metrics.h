@@ -31,6 +31,9 @@ enum batch_retry {
 /* What the cleaner has deleted. */
 enum cleaned { CLEANED_REQUESTS, CLEANED_EVENTS, CLEANED_COUNT };
 
+/* How waits have ended. */
+enum wait_end { WAIT_GRANTED, WAIT_GIVEN_UP, WAIT_ABANDONED, WAIT_FAILED, WAIT_END_COUNT };
+
 struct metrics {
     atomic_uint_fast64_t operations[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
     atomic_uint_fast64_t ended[END_REASON_COUNT];
@@ -42,6 +45,8 @@ struct metrics {
     atomic_uint_fast64_t usage_drift; /* what does not match now, as the auditor has seen it */
     struct histogram operation_seconds[OP_KIND_COUNT];
     struct histogram batch_operations;
+    struct histogram wait_seconds; /* of acquires that waited, until they were granted */
+    atomic_uint_fast64_t waits[WAIT_END_COUNT];
     atomic_uint_fast64_t owner_calls[OWNER_CALL_KIND_COUNT][PERMIT_STATUS_COUNT];
     atomic_uint_fast64_t probes[3];      /* by enum probe_answer */
     atomic_uint_fast64_t owners_suspect; /* in whose life the probe leaves doubt */
@@ -51,8 +56,18 @@ struct metrics {
 void metrics_init(struct metrics *metrics);
 void metrics_count(atomic_uint_fast64_t *counter);
 void metrics_add(atomic_uint_fast64_t *counter, uint64_t count);
+/* took_us below 0: it waited, which says nothing about how fast we are. */
 void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us);
+/* An acquire that waited `waited_us`, and how that ended. */
+void metrics_wait(struct metrics *metrics, enum wait_end end, int64_t waited_us);
 void metrics_batch(struct metrics *metrics, size_t operations);
 void metrics_cleaned(struct metrics *metrics, enum cleaned what, uint64_t count, int64_t took_us);
-void metrics_print(struct metrics *metrics, bool database_up, struct buf *out);
+
+/* What is not counted but looked at. */
+struct metrics_now {
+    bool database_up;
+    size_t waiters;
+    int64_t oldest_wait_ms;
+};
+void metrics_print(struct metrics *metrics, const struct metrics_now *now, struct buf *out);
 #endif

@@ -9,14 +9,17 @@ enum { GATES_MAX = 100000 };
 void queue_init(struct queue *queue, size_t max_directory)
 {
     *queue = (struct queue){0};
+    list_init(&queue->called);
     list_init(&queue->pending);
     list_init(&queue->unresolved);
     gates_init(&queue->gates, GATES_MAX);
+    waiters_init(&queue->waiters);
     directory_init(&queue->directory, max_directory);
 }
 
 void queue_release(struct queue *queue)
 {
+    waiters_release(&queue->waiters);
     map_release(&queue->keys);
     gates_release(&queue->gates);
     directory_release(&queue->directory);
@@ -29,11 +32,17 @@ static size_t *count_of(struct queue *queue, const struct op *op)
 
 /* --- the semaphores of an operation -------------------------------------------------------------------------- */
 
-static struct gate **gates_room(struct op *op, size_t count)
+void op_drop_gates(struct op *op)
 {
     if (op->gates && op->gates != op->few_gates)
         free(op->gates);
+    op->gates = NULL;
     op->gate_count = 0;
+}
+
+static struct gate **gates_room(struct op *op, size_t count)
+{
+    op_drop_gates(op);
     op->gates = count <= ARRAY_LENGTH(op->few_gates) ? op->few_gates : malloc(count * sizeof *op->gates);
     return op->gates;
 }
@@ -91,7 +100,10 @@ static bool resolve_name(struct queue *queue, struct op *op)
 static bool resolve_key(struct queue *queue, struct op *op)
 {
     const struct directory_entry *entry = directory_find(&queue->directory, op->operation->external_id);
-    return entry && queue_set_gates(queue, op, entry->semaphore_ids, entry->count);
+    uint64_t ids[BATCH_MAX_SEMAPHORES];
+    for (size_t i = 0; entry && i < entry->count; i++)
+        ids[i] = entry->shares[i].semaphore_id;
+    return entry && queue_set_gates(queue, op, ids, entry->count);
 }
 
 static bool resolve_from_memory(struct queue *queue, struct op *op)
@@ -199,6 +211,7 @@ bool queue_add(struct queue *queue, struct op *op)
     note_key(queue, op);
     const struct op *before = before_on_key(op);
     op->resolved = !(before && !before->resolved) && resolve_from_memory(queue, op);
+    op->queued = true;
     if (!op->resolved) {
         op->gate_count = 0;
         list_append(&queue->unresolved, &op->node);
@@ -209,19 +222,58 @@ bool queue_add(struct queue *queue, struct op *op)
     return claim_gates(op);
 }
 
+/* Waiters are called in order of arrival, mostly; what is put back came before nearly all others. */
+static struct list *place_of(struct queue *queue, const struct op *op)
+{
+    struct list *at;
+    if (op->stands) {
+        for (at = &queue->called; at->prev != &queue->called; at = at->prev)
+            if (LIST_ENTRY(at->prev, struct op, node)->arrival < op->arrival)
+                break;
+        return at;
+    }
+    for (at = queue->pending.next; at != &queue->pending; at = at->next)
+        if (LIST_ENTRY(at, struct op, node)->arrival >= op->arrival)
+            break;
+    return at;
+}
+
 void queue_put_back(struct queue *queue, struct op *op)
 {
-    struct list *at = queue->pending.next;
-    while (at != &queue->pending && LIST_ENTRY(at, struct op, node)->arrival < op->arrival)
-        at = at->next;
-    list_insert_before(at, &op->node);
+    list_insert_before(place_of(queue, op), &op->node);
+    op->queued = true;
     ++*count_of(queue, op);
     (void)claim_gates(op);
 }
 
-static void take_out(struct queue *queue, struct op *op)
+void queue_call(struct queue *queue, struct waiter *waiter)
+{
+    struct op *op = &waiter->op;
+    if (waiter->called || !gates_room(op, waiter->stand_count))
+        return;
+    for (size_t i = 0; i < waiter->stand_count; i++)
+        op->gates[op->gate_count++] = waiter->stands[i].gate;
+    op->resolved = true;
+    op->put_backs = 0;
+    waiter->called = true;
+    queue->waiters.called++;
+    note_key(queue, op);
+    queue_put_back(queue, op);
+}
+
+bool queue_call_next(struct queue *queue, struct gate *gate, mono_us aged_since)
+{
+    struct waiter *waiter = waiters_next(gate, aged_since);
+    if (!waiter)
+        return false;
+    queue_call(queue, waiter);
+    return true;
+}
+
+void queue_take_out(struct queue *queue, struct op *op)
 {
     list_remove(&op->node);
+    op->queued = false;
     --*count_of(queue, op);
     for (size_t i = 0; i < op->gate_count; i++)
         op->gates[i]->waiting--;
@@ -232,7 +284,7 @@ size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t ma
     size_t count = 0;
     while (count < max && !list_empty(&queue->unresolved)) {
         struct op *op = LIST_ENTRY(queue->unresolved.next, struct op, node);
-        take_out(queue, op);
+        queue_take_out(queue, op);
         ret_ops[count++] = op;
     }
     return count;
@@ -240,17 +292,17 @@ size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t ma
 
 /* --- batches ------------------------------------------------------------------------------------------------- */
 
-/* How many gates the batch would have to take for this operation, or -1 if one is not free for it. */
-static int new_gates(const struct queue *queue, const struct batch *batch, const struct op *op)
+/* True if the batch can have all semaphores of the op. */
+static bool can_have_gates(const struct queue *queue, const struct batch *batch, const struct op *op)
 {
-    int count = 0;
+    size_t more = 0;
     for (size_t i = 0; i < op->gate_count; i++) {
         const struct gate *gate = op->gates[i];
         if ((gate->batch && gate->batch != batch) || gate->reserved == queue->pass)
-            return -1;
-        count += gate->batch != batch;
+            return false;
+        more += gate->batch != batch;
     }
-    return count;
+    return batch->gate_count + more <= BATCH_MAX_SEMAPHORES;
 }
 
 static void reserve(const struct queue *queue, struct op *op)
@@ -259,10 +311,11 @@ static void reserve(const struct queue *queue, struct op *op)
         op->gates[i]->reserved = queue->pass;
 }
 
-static void take_op(struct queue *queue, struct batch *batch, struct op *op)
+void batch_add(struct batch *batch, struct op *op)
 {
-    take_out(queue, op);
     batch->ops[batch->op_count++] = op;
+    if (op->stands)
+        waiter_of(op)->taken_at = batch->taken_at;
     for (size_t i = 0; i < op->gate_count; i++) {
         if (op->gates[i]->batch == batch)
             continue;
@@ -271,23 +324,32 @@ static void take_op(struct queue *queue, struct batch *batch, struct op *op)
     }
 }
 
-bool queue_take(struct queue *queue, struct batch *batch)
+/* From one list, what may run; true if the batch takes no more. */
+static bool take_from(struct queue *queue, struct batch *batch, struct list *list)
 {
-    queue->pass++;
-    list_for_each (node, next, &queue->pending) {
+    list_for_each (node, next, list) {
         struct op *op = LIST_ENTRY(node, struct op, node);
         bool alone = operation_is_administrative(op->operation->kind);
-        int more = new_gates(queue, batch, op);
-        bool fits =
-            more >= 0 && batch->gate_count + (size_t)more <= BATCH_MAX_SEMAPHORES && !(alone && batch->op_count);
-        if (!fits) {
+        if (!can_have_gates(queue, batch, op) || (alone && batch->op_count)) {
             reserve(queue, op);
             continue;
         }
-        take_op(queue, batch, op);
-        if (alone || batch->op_count == BATCH_MAX_OPERATIONS)
-            break;
+        queue_take_out(queue, op);
+        batch_add(batch, op);
+        if (alone || batch->op_count == BATCH_MAX_PENDING)
+            return true;
     }
+    return false;
+}
+
+bool queue_take(struct queue *queue, struct batch *batch, mono_us now, mono_us aged_since)
+{
+    queue->pass++;
+    batch->taken_at = now;
+    if (!take_from(queue, batch, &queue->called))
+        (void)take_from(queue, batch, &queue->pending);
+    if (batch->op_count && !operation_is_administrative(batch->ops[0]->operation->kind))
+        turn_fill(queue, batch, aged_since);
     return batch->op_count > 0;
 }
 
@@ -306,18 +368,19 @@ static void expire_list(struct queue *queue, struct list *list, mono_us now, str
         struct op *op = LIST_ENTRY(node, struct op, node);
         if (op->deadline > now && now != NEVER)
             continue;
-        take_out(queue, op);
+        queue_take_out(queue, op);
         list_append(ret_expired, &op->node);
     }
 }
 
 void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expired)
 {
+    expire_list(queue, &queue->called, now, ret_expired);
     expire_list(queue, &queue->pending, now, ret_expired);
     expire_list(queue, &queue->unresolved, now, ret_expired);
 }
 
 bool queue_empty(const struct queue *queue)
 {
-    return list_empty(&queue->pending) && list_empty(&queue->unresolved);
+    return list_empty(&queue->called) && list_empty(&queue->pending) && list_empty(&queue->unresolved);
 }

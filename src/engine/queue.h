@@ -11,11 +11,14 @@
 #include "engine/directory.h"
 #include "engine/engine.h"
 #include "engine/gates.h"
+#include "engine/waiters.h"
 
 struct queue {
+    struct list called;     /* waiters that may fit now, or have waited long enough, ascending by arrival */
     struct list pending;    /* resolved, ascending by arrival */
     struct list unresolved; /* step 0 has to find their semaphores first */
     struct gates gates;
+    struct waiters waiters;
     struct directory directory;
     struct map keys; /* undecided operations by external_id, pending or in a batch */
     uint64_t arrivals;
@@ -30,6 +33,11 @@ struct batch {
     size_t op_count;
     struct gate *gates[BATCH_MAX_SEMAPHORES];
     size_t gate_count;
+    mono_us taken_at;
+};
+enum {
+    BATCH_MAX_WAITERS = 64, /* at most so many of one semaphore that were not called by name */
+    BATCH_MAX_PENDING = BATCH_MAX_OPERATIONS - BATCH_MAX_WAITERS,
 };
 
 void queue_init(struct queue *queue, size_t max_directory);
@@ -50,12 +58,28 @@ bool queue_set_gates(struct queue *queue, struct op *op, const uint64_t *semapho
  * key that came before it. Without memory, or with too many semaphores, it does not.
  */
 void queue_follow_key(struct queue *queue, struct op *op);
+/* Forgets the semaphores of an op that is not in the queue. */
+void op_drop_gates(struct op *op);
 /* The op is decided: later ones on its key need not wait for it any more. Harmless if it was forgotten before. */
 void queue_forget_key(struct queue *queue, struct op *op);
 /* Moves up to `max` unresolved operations to `ret_ops`; returns how many. */
 size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max);
-/* Fills an empty batch with what may run now; false if that is nothing. */
-bool queue_take(struct queue *queue, struct batch *batch) MUST_CHECK;
+/* Puts the waiter's op at the place of its arrival among those that are called. Without memory it does not. */
+void queue_call(struct queue *queue, struct waiter *waiter);
+/* Calls the first waiter of the gate that may fit now, if there is one; true if so. */
+bool queue_call_next(struct queue *queue, struct gate *gate, mono_us aged_since);
+/* Takes an op that is in the queue out of it. */
+void queue_take_out(struct queue *queue, struct op *op);
+/*
+ * Fills an empty batch with what may run now; false if that is nothing. Called waiters first, then the others in order
+ * of arrival, then as many waiters of its semaphores as may fit with what its releases free; they stand first in it.
+ * Who waits since `aged_since` or longer is passed by nobody.
+ */
+bool queue_take(struct queue *queue, struct batch *batch, mono_us now, mono_us aged_since) MUST_CHECK;
+/* Adds an op, whose semaphores are free for it, to a batch. For queue.c and turn.c. */
+void batch_add(struct batch *batch, struct op *op);
+/* Adds waiters to a batch that has its other operations, and says where its acquires stand. turn.c */
+void turn_fill(struct queue *queue, struct batch *batch, mono_us aged_since);
 /* Unlocks the batch's gates. */
 void queue_finish(struct queue *queue, struct batch *batch);
 /* Moves what is past its deadline (or everything, with NEVER) to `ret_expired`. */

@@ -23,12 +23,14 @@ struct engine {
     pthread_cond_t work;              /* an operation may be taken */
     pthread_cond_t looks;             /* a look-up or a refusal waits */
     pthread_cond_t sweep;             /* the sweeper has a reason to look */
+    pthread_cond_t watch;             /* the watcher has a reason to look before watch_at */
     char refusal[STORE_MESSAGE_SIZE]; /* P14: why the database is not safe, as the keeper found it; "": it is */
     struct queue queue;
     struct list look_list;    /* struct look */
     size_t look_count;        /* of look_list */
     struct list refusal_list; /* struct refusal: a no_capacity that wants to know who holds */
     unsigned idle_workers;
+    mono_us watch_at;  /* the watcher sleeps until then; NEVER: nobody waits */
     utc_us sweep_at;   /* served time: the earliest deadline that the sweeper knows of */
     unsigned sweeping; /* expire operations of the sweeper that are not decided yet */
     bool resolving;    /* a worker does step 0: one at a time, so that operations on one key stay in order */
@@ -48,6 +50,7 @@ void *worker_thread(void *engine);
 void *reader_thread(void *engine);
 void *keeper_thread(void *engine);
 void *sweeper_thread(void *engine);
+void *watcher_thread(void *engine);
 void *cleaner_thread(void *engine);
 void *auditor_thread(void *engine);
 void *owners_thread(void *engine);
@@ -63,6 +66,15 @@ void decide_status(struct engine *engine, struct op *op, enum permit_status stat
 /* Hands a finished decision over, counted. The queue has forgotten the op's key (queue_forget_key). */
 void decide(struct engine *engine, struct op *op, struct decision *decision);
 
+/* Who waits for a semaphore before somebody who was refused; counted up to a bound. */
+enum { AHEAD_KEYS_MAX = 3, AHEAD_KEY_SIZE = 256 };
+struct ahead {
+    size_t count;
+    size_t key_count;
+    struct bytes keys[AHEAD_KEYS_MAX]; /* external_ids of the first of them, in `text` */
+    char text[AHEAD_KEYS_MAX][AHEAD_KEY_SIZE];
+};
+
 /* A no_capacity on its way through the reader: what the plan's memory held is copied. */
 struct refusal {
     struct list node;
@@ -70,6 +82,7 @@ struct refusal {
     struct served_clock clock;
     utc_us now;
     int64_t retry_after_ms;
+    struct ahead *aheads; /* one per shortage; NULL: nobody waits, or no memory */
     size_t count;
     struct shortage shortages[]; /* names point into the op's operation */
 };

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/waits.h"
 
 enum {
     ID_BLOCK = 10000,
@@ -137,13 +138,13 @@ static size_t collect_gates(const struct run *run, struct gate **ret_gates)
     return count;
 }
 
-/* As many free slots as the newcomers ask of it. */
+/* As many free slots as those ask of it who may be granted something. */
 static int64_t slots_wanted(const struct run *run, uint64_t semaphore_id)
 {
     int64_t wanted = 0;
     for (size_t i = 0; i < run->count; i++) {
         const struct operation *operation = run->ops[i]->operation;
-        for (size_t j = 0; j < operation->want_count; j++)
+        for (size_t j = 0; operation->place != PLACE_BEHIND && j < operation->want_count; j++)
             if (operation->wants[j].semaphore_id == semaphore_id)
                 wanted += min_i64(operation->wants[j].count, SLOTS_MAX_COUNT);
     }
@@ -224,13 +225,22 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
     return status;
 }
 
-/* Nothing changed: ROLLBACK, no flush. Otherwise write and commit; from here on a lost answer means "unknown". */
+/* From here on a lost answer means "unknown". A waiter that is refused goes on waiting: nothing of it is written. */
+static void mark_sent(struct worker *worker, struct run *run)
+{
+    for (size_t i = 0; i < run->count; i++)
+        if (!run->ops[i]->stands)
+            atomic_store_explicit(&run->ops[i]->commit_sent, true, memory_order_relaxed);
+        else if (!run->plan.outcomes[i].may_wait)
+            waits_mark_sent(worker->engine, waiter_of(run->ops[i]));
+}
+
+/* Nothing changed: ROLLBACK, no flush. Otherwise write and commit. */
 static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
     if (run->plan.changes.empty)
         return store_rollback(worker->store);
-    for (size_t i = 0; i < run->count; i++)
-        atomic_store_explicit(&run->ops[i]->commit_sent, true, memory_order_relaxed);
+    mark_sent(worker, run);
     return store_apply(worker->store, &run->plan.changes);
 }
 
@@ -437,7 +447,7 @@ static void keep_session(struct worker *worker)
  */
 static bool left_others(const struct batch *batch)
 {
-    return batch->op_count == BATCH_MAX_OPERATIONS || batch->gate_count == BATCH_MAX_SEMAPHORES ||
+    return batch->op_count >= BATCH_MAX_PENDING || batch->gate_count == BATCH_MAX_SEMAPHORES ||
            operation_is_administrative(batch->ops[0]->operation->kind);
 }
 
@@ -447,7 +457,8 @@ static void work_once(struct worker *worker)
     struct engine *engine = worker->engine;
     size_t count =
         engine->resolving ? 0 : queue_take_unresolved(&engine->queue, worker->batch.ops, BATCH_MAX_OPERATIONS);
-    bool taken = count == 0 && queue_take(&engine->queue, &worker->batch);
+    mono_us now = clock_mono();
+    bool taken = count == 0 && queue_take(&engine->queue, &worker->batch, now, waits_aged_since(engine, now));
     if (count == 0 && !taken && wait_for_work(engine))
         return;
     engine->resolving |= count > 0;

@@ -351,6 +351,41 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
     return finish(mysql, status);
 }
 
+static enum permit_status read_semaphores(struct session *session, size_t max, struct arena *arena,
+                                          struct semaphore_page *ret_page)
+{
+    struct row_reader reader = {.arena = arena};
+    struct served_clock clock = {0};
+    *ret_page = (struct semaphore_page){.rows = arena_array(arena, max, sizeof *ret_page->rows)};
+    if (!ret_page->rows)
+        return PERMIT_NO_MEMORY;
+    while (ret_page->count < max && row_step(&reader, session))
+        row_semaphore(&reader, &ret_page->rows[ret_page->count++]);
+    enum permit_status status = session_next(session);
+    if (status == PERMIT_OK && row_step(&reader, session)) {
+        utc_us now = row_time(&reader);
+        clock.tick_at = row_time(&reader);
+        clock.offset_us = row_i64(&reader);
+        ret_page->now = served_time(&clock, now);
+    }
+    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
+}
+
+static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
+                                     struct semaphore_page *ret_page)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    buf_clear(&mysql->sql);
+    buf_append_text(&mysql->sql,
+                    "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
+    sql_ids(&mysql->sql, ids, count);
+    buf_append_text(&mysql->sql, ");SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1");
+    enum permit_status status = send_sql(mysql);
+    if (status == PERMIT_OK)
+        status = read_semaphores(mysql->session, count, arena, ret_page);
+    return finish(mysql, status);
+}
+
 static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
 {
     struct mysql_store *mysql = mysql_store_of(store);
@@ -388,6 +423,7 @@ static const struct store_methods methods = {
     .floors = floors,
     .tick = tick,
     .due = due,
+    .semaphores = semaphores,
     .raise_epoch = raise_epoch,
     .ping = ping,
     .free = mysql_store_free,

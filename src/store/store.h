@@ -67,6 +67,13 @@ struct due_page {
     utc_us ret_now; /* served time */
 };
 
+/* Rows of `semaphore` as they are at a moment, without locks. */
+struct semaphore_page {
+    struct semaphore *rows; /* in the arena */
+    size_t count;
+    utc_us now; /* served time */
+};
+
 /* Why the epoch rises. */
 enum epoch_cause {
     EPOCH_SERVER,   /* the server is another one than `cluster` knows; nothing happens if it is not */
@@ -89,6 +96,7 @@ struct store_methods {
     enum permit_status (*floors)(struct store *, const uint64_t *, size_t, uint64_t *);
     enum permit_status (*tick)(struct store *, bool *);
     enum permit_status (*due)(struct store *, struct due_page *, struct arena *);
+    enum permit_status (*semaphores)(struct store *, const uint64_t *, size_t, struct arena *, struct semaphore_page *);
     enum permit_status (*raise_epoch)(struct store *, enum epoch_cause, uint64_t, int64_t);
     enum permit_status (*ping)(struct store *);
     void (*free)(struct store *);
@@ -180,6 +188,13 @@ static inline enum permit_status store_tick(struct store *store, bool *ret_won)
 static inline enum permit_status store_due(struct store *store, struct due_page *page, struct arena *arena)
 {
     return store->methods->due(store, page, arena);
+}
+
+/* The semaphores with these ids, at most BATCH_MAX_OPERATIONS; those that do not exist are absent. */
+static inline enum permit_status store_semaphores(struct store *store, const uint64_t *ids, size_t count,
+                                                  struct arena *arena, struct semaphore_page *ret_page)
+{
+    return store->methods->semaphores(store, ids, count, arena, ret_page);
 }
 
 /*

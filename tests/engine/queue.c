@@ -90,7 +90,7 @@ static const char *keys_of(const struct batch *batch)
 
 static const char *take(struct batch *batch)
 {
-    (void)!queue_take(&queue, batch);
+    (void)!queue_take(&queue, batch, 0, -1);
     return keys_of(batch);
 }
 
@@ -152,8 +152,8 @@ Test(queue, unknown_names_and_keys_are_looked_up_first)
 
 Test(queue, the_directory_saves_the_look_up)
 {
-    uint64_t ids[] = {1, 3};
-    directory_put(&queue.directory, BYTES("k1"), ids, 2);
+    struct share shares[] = {{1, 1}, {3, 2}};
+    directory_put(&queue.directory, BYTES("k1"), shares, 2);
     struct op *op = release("k1");
     cr_assert(op->resolved);
     cr_assert_eq(op->gate_count, 2);
@@ -197,8 +197,8 @@ Test(queue, a_release_waits_for_the_acquire_of_its_key_that_runs)
 
 Test(queue, what_follows_an_unresolved_operation_on_its_key_is_looked_up_with_it)
 {
-    uint64_t ids[] = {1};
-    directory_put(&queue.directory, BYTES("k1"), ids, 1);
+    struct share share = {1, 1};
+    directory_put(&queue.directory, BYTES("k1"), &share, 1);
     acquire("k1", "x");
     cr_assert_not(release("k1")->resolved);
     struct op *ops[OPS];
@@ -242,7 +242,7 @@ Test(queue, administrative_operations_go_alone)
     acquire("k2", "a");
     cr_assert_str_eq(take(&first), "k1");
     queue_finish(&queue, &first);
-    cr_assert(queue_take(&queue, &first));
+    cr_assert(queue_take(&queue, &first, 0, -1));
     cr_assert_eq(first.op_count, 1);
     cr_assert_eq(first.ops[0], &put->op);
     cr_assert_str_eq(take(&second), "");
@@ -267,12 +267,12 @@ Test(queue, what_is_past_its_deadline_is_taken_out)
 Test(directory, forgets_the_oldest_when_full)
 {
     struct directory directory;
-    uint64_t id = 1;
+    struct share share = {1, 1};
     directory_init(&directory, 2);
-    directory_put(&directory, BYTES("k1"), &id, 1);
-    directory_put(&directory, BYTES("k2"), &id, 1);
-    directory_put(&directory, BYTES("k1"), &id, 1); /* now the newest */
-    directory_put(&directory, BYTES("k3"), &id, 1);
+    directory_put(&directory, BYTES("k1"), &share, 1);
+    directory_put(&directory, BYTES("k2"), &share, 1);
+    directory_put(&directory, BYTES("k1"), &share, 1); /* now the newest */
+    directory_put(&directory, BYTES("k3"), &share, 1);
     cr_assert_not_null(directory_find(&directory, BYTES("k1")));
     cr_assert_null(directory_find(&directory, BYTES("k2")));
     directory_forget(&directory, BYTES("k1"));

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Whose turn it is: which waiters go into a batch, so that the transaction that frees units grants them too. Memory
+ * knows what is free and what the batch's releases give back; the waiters that may fit into that, in order of arrival,
+ * are taken. Whoever would find no room is left out, which saves reading its key: nearly all of them, in a crowd. What
+ * memory knows is a hint; the plan decides under the locks.
+ */
+#include <stdlib.h>
+
+#include "engine/queue.h"
+
+/* What may be given to waiters of this gate. */
+static void open_credit(struct gate *gate)
+{
+    gate->credit = gate->doubtful ? INT64_MAX / 2 : max_i64(0, gate->room);
+    gate->doubtful = false;
+    gate->left_out = false;
+}
+
+/* What the end of a request gives back: exactly, if this process granted it; at least a unit otherwise. */
+static void add_freed(struct queue *queue, const struct batch *batch, const struct op *op)
+{
+    const struct directory_entry *entry = directory_find(&queue->directory, op->operation->external_id);
+    for (size_t i = 0; i < op->gate_count; i++)
+        if (!entry && op->gates[i]->batch == batch)
+            op->gates[i]->credit++;
+    for (size_t i = 0; entry && i < entry->count; i++) {
+        struct gate *gate = gates_find(&queue->gates, entry->shares[i].semaphore_id);
+        if (gate && gate->batch == batch)
+            gate->credit += max_i64(1, entry->shares[i].count);
+    }
+}
+
+static bool ends_something(enum operation_kind kind)
+{
+    return kind == OP_RELEASE || kind == OP_FORCE_RELEASE || kind == OP_EXPIRE;
+}
+
+static void spend_credit(const struct waiter *waiter)
+{
+    for (size_t i = 0; i < waiter->stand_count; i++)
+        waiter->stands[i].gate->credit -= waiter->stands[i].count;
+}
+
+static bool fits(const struct batch *batch, const struct waiter *waiter)
+{
+    for (size_t i = 0; i < waiter->stand_count; i++) {
+        const struct gate *gate = waiter->stands[i].gate;
+        int64_t available = gate->batch == batch ? gate->credit : gate->doubtful ? INT64_MAX : gate->room;
+        if (waiter->stands[i].count > available)
+            return false;
+    }
+    return true;
+}
+
+/* What the batch has already, somebody who came later may have reserved for the next one. */
+static bool can_have_gates(const struct queue *queue, const struct batch *batch, const struct waiter *waiter)
+{
+    size_t more = 0;
+    for (size_t i = 0; i < waiter->stand_count; i++) {
+        const struct gate *gate = waiter->stands[i].gate;
+        if (gate->batch == batch)
+            continue;
+        if (gate->batch || gate->reserved == queue->pass)
+            return false;
+        more++;
+    }
+    return batch->gate_count + more <= BATCH_MAX_SEMAPHORES;
+}
+
+/* False: not all of its semaphores are free for this batch; then it is called, and goes first into a later one. */
+static bool take_waiter(struct queue *queue, struct batch *batch, struct waiter *waiter)
+{
+    queue_call(queue, waiter);
+    if (!waiter->called || !can_have_gates(queue, batch, waiter))
+        return false;
+    size_t known = batch->gate_count;
+    queue_take_out(queue, &waiter->op);
+    batch_add(batch, &waiter->op);
+    for (size_t i = known; i < batch->gate_count; i++)
+        open_credit(batch->gates[i]);
+    spend_credit(waiter);
+    return true;
+}
+
+/* The waiters of one gate, in order, until what is free is spent or nobody may pass. */
+static void fill_from(struct queue *queue, struct batch *batch, struct gate *gate, mono_us aged_since)
+{
+    size_t taken = 0;
+    list_for_each (node, next, &gate->waiters) {
+        struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
+        if (!waiter_is_asked(waiter) || (waiter->called && !waiter->op.queued))
+            continue; /* nobody is there, or it is in this batch */
+        bool full = gate->credit <= 0 || taken == BATCH_MAX_WAITERS || batch->op_count == BATCH_MAX_OPERATIONS;
+        gate->left_out = full || waiter->called; /* called and not taken: some other semaphore of it is busy */
+        if (!gate->left_out && fits(batch, waiter)) {
+            gate->left_out = !take_waiter(queue, batch, waiter);
+            taken++;
+        } else if (!gate->left_out) {
+            gate->left_out = gate->fifo || waiter_is_aged(waiter, aged_since); /* else what fits may pass it */
+        }
+        if (gate->left_out)
+            return;
+    }
+}
+
+static int compare_arrivals(const void *a, const void *b)
+{
+    return compare_u64(&(*(struct op *const *)a)->arrival, &(*(struct op *const *)b)->arrival);
+}
+
+/* Waiters to the front, in order of arrival; the others stay in their order behind them. */
+static void waiters_first(struct batch *batch)
+{
+    struct op *others[BATCH_MAX_OPERATIONS];
+    size_t waiters = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < batch->op_count; i++)
+        if (batch->ops[i]->stands)
+            batch->ops[waiters++] = batch->ops[i];
+        else
+            others[count++] = batch->ops[i];
+    if (waiters == 0)
+        return;
+    memcpy(batch->ops + waiters, others, count * sizeof(struct op *));
+    qsort(batch->ops, waiters, sizeof(struct op *), compare_arrivals);
+}
+
+static enum place place_of(const struct op *op, mono_us aged_since)
+{
+    if (op->stands)
+        return waiter_is_aged(waiter_of((struct op *)op), aged_since) ? PLACE_AGED : PLACE_WAITER;
+    for (size_t i = 0; i < op->gate_count; i++)
+        if (op->gates[i]->left_out)
+            return PLACE_BEHIND;
+    return PLACE_NEWCOMER;
+}
+
+/* True if somebody goes on waiting for it after this batch. */
+static bool goes_on_waiting(const struct op *op, mono_us now)
+{
+    if (!op->stands)
+        return op->wait_until > now;
+    list_for_each (node, next, &waiter_of((struct op *)op)->askers)
+        if (LIST_ENTRY(node, struct op, node)->wait_until > now)
+            return true;
+    return false;
+}
+
+void turn_fill(struct queue *queue, struct batch *batch, mono_us aged_since)
+{
+    for (size_t i = 0; i < batch->gate_count; i++)
+        open_credit(batch->gates[i]);
+    bool anybody = queue->waiters.by_key.count > 0;
+    for (size_t i = 0; anybody && i < batch->op_count; i++) {
+        struct op *op = batch->ops[i];
+        if (op->stands)
+            spend_credit(waiter_of(op));
+        else if (ends_something(op->operation->kind))
+            add_freed(queue, batch, op);
+    }
+    for (size_t i = 0; anybody && i < batch->gate_count; i++)
+        fill_from(queue, batch, batch->gates[i], aged_since);
+    if (anybody)
+        waiters_first(batch);
+    for (size_t i = 0; i < batch->op_count; i++) {
+        struct operation *operation = batch->ops[i]->operation;
+        if (operation->kind != OP_ACQUIRE)
+            continue;
+        operation->place = place_of(batch->ops[i], aged_since);
+        operation->waits = goes_on_waiting(batch->ops[i], batch->taken_at);
+    }
+}

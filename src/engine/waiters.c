@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/waiters.h"
+
+#include <stdlib.h>
+
+enum {
+    DUE_AGAIN_US = 100000, /* holders that are due and were not ended are looked at again after this */
+    KEPT_MAX = 10000,      /* places without askers; beyond, they are given up at once */
+};
+
+void waiters_init(struct waiters *waiters)
+{
+    *waiters = (struct waiters){0};
+    list_init(&waiters->all);
+    list_init(&waiters->gates);
+}
+
+void waiters_release(struct waiters *waiters)
+{
+    list_for_each (node, next, &waiters->all)
+        waiters_remove(waiters, LIST_ENTRY(node, struct waiter, node));
+    map_release(&waiters->by_key);
+    heap_release(&waiters->turns);
+    heap_release(&waiters->dues);
+}
+
+struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id)
+{
+    struct map_node *node = waiters->by_key.count ? map_find(&waiters->by_key, external_id) : NULL;
+    return node ? MAP_ENTRY(node, struct waiter, by_key) : NULL;
+}
+
+/* --- a waiter and its stands ----------------------------------------------------------------------------------- */
+
+static size_t strings_size(const struct operation *operation)
+{
+    size_t size = operation->external_id.length + operation->owner.length + operation->principal.length;
+    for (size_t i = 0; i < operation->want_count; i++)
+        size += operation->wants[i].semaphore.length;
+    return size;
+}
+
+static struct bytes keep_string(char **at, struct bytes string)
+{
+    struct bytes copy = {*at, string.length};
+    if (string.length)
+        memcpy(*at, string.data, string.length);
+    *at += string.length;
+    return copy;
+}
+
+static int compare_stands(const void *a, const void *b)
+{
+    return compare_u64(&((const struct stand *)a)->gate->id, &((const struct stand *)b)->gate->id);
+}
+
+/* With copies of all that is asked; it stands nowhere yet. NULL: no memory. */
+static struct waiter *waiter_new(struct gates *gates, const struct op *op)
+{
+    const struct operation *asked = op->operation;
+    size_t count = asked->want_count;
+    size_t fixed = sizeof(struct waiter) + count * (sizeof(struct stand) + sizeof(struct want));
+    struct waiter *waiter = malloc(fixed + strings_size(asked));
+    if (!waiter)
+        return NULL;
+    *waiter = (struct waiter){.operation = *asked, .stand_count = count};
+    struct operation *operation = &waiter->operation;
+    char *at = (char *)waiter + fixed;
+    operation->wants = (struct want *)(waiter->stands + count);
+    operation->external_id = keep_string(&at, asked->external_id);
+    operation->owner = keep_string(&at, asked->owner);
+    operation->principal = keep_string(&at, asked->principal);
+    for (size_t i = 0; i < count; i++) {
+        operation->wants[i] = asked->wants[i];
+        operation->wants[i].semaphore = keep_string(&at, asked->wants[i].semaphore);
+        waiter->stands[i] = (struct stand){
+            .waiter = waiter, .gate = gates_find(gates, asked->wants[i].semaphore_id), .count = asked->wants[i].count};
+        list_init(&waiter->stands[i].node);
+        if (waiter->stands[i].gate)
+            continue;
+        free(waiter);
+        return NULL;
+    }
+    qsort(waiter->stands, count, sizeof *waiter->stands, compare_stands);
+    list_init(&waiter->node);
+    list_init(&waiter->askers);
+    return waiter;
+}
+
+/* In order of arrival; nearly always the last. */
+static void stand_at_gate(struct waiters *waiters, struct stand *stand)
+{
+    struct gate *gate = stand->gate;
+    struct list *at = &gate->waiters;
+    while (at->prev != &gate->waiters &&
+           LIST_ENTRY(at->prev, struct stand, node)->waiter->op.arrival > stand->waiter->op.arrival)
+        at = at->prev;
+    list_insert_before(at, &stand->node);
+    if (!list_empty(&gate->waited_for))
+        return;
+    list_append(&waiters->gates, &gate->waited_for);
+    waiters->gate_count++;
+    (void)!heap_add(&waiters->dues, &gate->due, gate->due_at); /* without memory the sweeper's word has to do */
+}
+
+static void leave_gate(struct waiters *waiters, struct stand *stand)
+{
+    struct gate *gate = stand->gate;
+    list_remove(&stand->node);
+    if (!list_empty(&gate->waiters))
+        return;
+    list_remove(&gate->waited_for);
+    waiters->gate_count--;
+    heap_remove(&waiters->dues, &gate->due);
+}
+
+/* Somebody asks, or nobody any more: the counts know. A place that is left may have kept others from what is free. */
+static void count_asked(struct waiters *waiters, struct waiter *waiter, bool asked)
+{
+    waiters->count += asked ? 1 : (size_t)-1;
+    waiters->kept -= asked ? 1 : (size_t)-1;
+    for (size_t i = 0; i < waiter->stand_count; i++) {
+        struct gate *gate = waiter->stands[i].gate;
+        gate->waiter_count += asked ? 1 : (size_t)-1;
+        if (!asked && gate->room > 0)
+            gate->doubtful = true;
+    }
+}
+
+struct waiter *waiters_add(struct waiters *waiters, struct gates *gates, struct op *op, mono_us now)
+{
+    struct waiter *waiter = waiter_new(gates, op);
+    if (!waiter)
+        return NULL;
+    waiter->op.operation = &waiter->operation;
+    waiter->op.arrival = op->arrival;
+    waiter->op.stands = true;
+    waiter->since = op->arrived_at;
+    list_init(&waiter->op.node);
+    if (!map_insert(&waiters->by_key, &waiter->by_key, waiter->operation.external_id))
+        goto err_made;
+    if (!heap_add(&waiters->turns, &waiter->turn, now))
+        goto err_inserted;
+    struct list *at = &waiters->all;
+    while (at->prev != &waiters->all && LIST_ENTRY(at->prev, struct waiter, node)->op.arrival > op->arrival)
+        at = at->prev;
+    list_insert_before(at, &waiter->node);
+    for (size_t i = 0; i < waiter->stand_count; i++) {
+        waiter->stands[i].refused_at = waiter->stands[i].gate->version;
+        stand_at_gate(waiters, &waiter->stands[i]);
+    }
+    waiters->kept++;
+    waiters_ask(waiters, waiter, op);
+    return waiter;
+
+err_inserted:
+    map_remove(&waiters->by_key, &waiter->by_key);
+err_made:
+    free(waiter);
+    return NULL;
+}
+
+void waiters_remove(struct waiters *waiters, struct waiter *waiter)
+{
+    for (size_t i = 0; i < waiter->stand_count; i++)
+        leave_gate(waiters, &waiter->stands[i]);
+    heap_remove(&waiters->turns, &waiter->turn);
+    map_remove(&waiters->by_key, &waiter->by_key);
+    list_remove(&waiter->node);
+    waiters->kept--;
+    free(waiter);
+}
+
+/* --- askers ---------------------------------------------------------------------------------------------------- */
+
+void waiters_ask(struct waiters *waiters, struct waiter *waiter, struct op *op)
+{
+    if (!waiter_is_asked(waiter))
+        count_asked(waiters, waiter, true);
+    list_append(&waiter->askers, &op->node);
+    op->asks = waiter;
+    waiter->op.deadline = op->deadline > waiter->op.deadline ? op->deadline : waiter->op.deadline;
+    if (waiter->called && atomic_load(&waiter->op.commit_sent))
+        atomic_store(&op->commit_sent, true);
+    waiters_settle(waiters, waiter, 0);
+}
+
+mono_us waiter_turn(const struct waiter *waiter)
+{
+    mono_us first = NEVER;
+    list_for_each (node, next, &waiter->askers)
+        first = min_i64(first, LIST_ENTRY(node, struct op, node)->wait_until);
+    return first;
+}
+
+void waiters_settle(struct waiters *waiters, struct waiter *waiter, mono_us keep_until)
+{
+    if (waiter_is_asked(waiter))
+        heap_move(&waiters->turns, &waiter->turn, waiter_turn(waiter));
+    else if (waiter->called || (keep_until && waiters->kept <= KEPT_MAX))
+        heap_move(&waiters->turns, &waiter->turn, keep_until);
+    else
+        waiters_remove(waiters, waiter);
+}
+
+void waiters_leave(struct waiters *waiters, struct op *op, mono_us keep_until)
+{
+    struct waiter *waiter = op->asks;
+    list_remove(&op->node);
+    op->asks = NULL;
+    if (!waiter_is_asked(waiter))
+        count_asked(waiters, waiter, false);
+    waiters_settle(waiters, waiter, keep_until);
+}
+
+void waiters_dismiss(struct waiters *waiters, struct waiter *waiter, mono_us until, struct list *ret_answered)
+{
+    bool asked = waiter_is_asked(waiter);
+    list_for_each (node, next, &waiter->askers) {
+        struct op *op = LIST_ENTRY(node, struct op, node);
+        if (op->wait_until > until)
+            continue;
+        list_remove(node);
+        list_append(ret_answered, node);
+        op->asks = NULL;
+    }
+    if (asked && !waiter_is_asked(waiter))
+        count_asked(waiters, waiter, false);
+}
+
+/* --- what is free ---------------------------------------------------------------------------------------------- */
+
+/* It can never be served any more as it is asked, which it is to be told: its turn comes at once. */
+static void hurry_hopeless(struct waiters *waiters, struct gate *gate, bool retired, mono_us now)
+{
+    list_for_each (node, next, &gate->waiters) {
+        struct stand *stand = LIST_ENTRY(node, struct stand, node);
+        bool hopeless = retired || (gate->capacity > 0 && stand->count > gate->capacity);
+        if (hopeless && waiter_is_asked(stand->waiter))
+            heap_move(&waiters->turns, &stand->waiter->turn, now);
+    }
+}
+
+void waiters_learn(struct waiters *waiters, struct gate *gate, const struct semaphore *row, mono_us due_at, mono_us now)
+{
+    bool retired = row->retired_at != NEVER;
+    bool shrunk = row->capacity < gate->capacity || retired;
+    gate->version = row->version;
+    gate->capacity = row->capacity;
+    gate->room = row->paused_reason.data ? 0 : row->capacity - row->in_use;
+    gate->fifo = row->queue == QUEUE_FIFO;
+    gate->due_at = due_at <= now ? now + DUE_AGAIN_US : due_at;
+    if (list_empty(&gate->waiters))
+        return;
+    if (gate->due.place)
+        heap_move(&waiters->dues, &gate->due, gate->due_at);
+    if (shrunk)
+        hurry_hopeless(waiters, gate, retired, now);
+}
+
+void waiters_doubt(struct gate *gate)
+{
+    gate->doubtful = true;
+}
+
+bool waiter_is_aged(const struct waiter *waiter, mono_us aged_since)
+{
+    return waiter->since <= aged_since;
+}
+
+static bool may_fit(const struct waiter *waiter)
+{
+    for (size_t i = 0; i < waiter->stand_count; i++) {
+        const struct gate *gate = waiter->stands[i].gate;
+        if (!gate->doubtful && waiter->stands[i].count > gate->room)
+            return false;
+    }
+    return true;
+}
+
+static bool has_news(const struct waiter *waiter)
+{
+    for (size_t i = 0; i < waiter->stand_count; i++)
+        if (waiter->stands[i].gate->doubtful || waiter->stands[i].gate->version != waiter->stands[i].refused_at)
+            return true;
+    return false;
+}
+
+struct waiter *waiters_next(const struct gate *gate, mono_us aged_since)
+{
+    if (gate->room <= 0 && !gate->doubtful)
+        return NULL;
+    list_for_each (node, next, &gate->waiters) {
+        struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
+        if (!waiter_is_asked(waiter))
+            continue;
+        if (waiter->called)
+            return NULL; /* it goes first, and brings the others along */
+        if (may_fit(waiter) && has_news(waiter))
+            return waiter;
+        if (gate->fifo || waiter_is_aged(waiter, aged_since))
+            return NULL;
+    }
+    return NULL;
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/waits.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+enum {
+    KEEP_US = 10000000,       /* "an ended wait keeps its place 10 s for the same key and digest" */
+    TRY_LATER_US = 500000,    /* who was refused although there may be room is tried again after this */
+    AHEAD_COUNTED_MAX = 1000, /* stands looked at for a refusal */
+    AHEAD_SHOWN_MAX = 10,     /* external_ids of those ahead that a waiter is told */
+};
+
+mono_us waits_aged_since(const struct engine *engine, mono_us now)
+{
+    return now - engine->settings.backfill_bound_ms * US_PER_MS;
+}
+
+void waits_changed(struct engine *engine)
+{
+    const struct waiters *waiters = &engine->queue.waiters;
+    const struct heap_node *turn = heap_first(&waiters->turns);
+    const struct heap_node *due = heap_first(&waiters->dues);
+    if ((turn && turn->time < engine->watch_at) || (due && due->time < engine->watch_at))
+        pthread_cond_signal(&engine->watch);
+}
+
+/* --- in --------------------------------------------------------------------------------------------------------- */
+
+enum permit_status waits_join(struct engine *engine, struct waiter *waiter, struct op *op)
+{
+    struct queue *queue = &engine->queue;
+    if (queue->waiters.closed)
+        return PERMIT_SHUTTING_DOWN;
+    if (memcmp(waiter->operation.digest, op->operation->digest, DIGEST_SIZE) != 0)
+        return PERMIT_KEY_REUSED;
+    bool was_away = !waiter_is_asked(waiter);
+    if (op->wait_until == 0)
+        op->wait_until = op->arrived_at; /* the next batch decides */
+    op->waited = true;
+    waiters_ask(&queue->waiters, waiter, op);
+    if (was_away)
+        queue_call(queue, waiter); /* it may have missed something */
+    waits_changed(engine);
+    return PERMIT_OK;
+}
+
+static bool is_full(const struct engine *engine, const struct op *op)
+{
+    const struct waiters *waiters = &engine->queue.waiters;
+    bool full = waiters->count >= engine->settings.max_waiters;
+    for (size_t i = 0; i < op->gate_count; i++)
+        full |= op->gates[i]->waiter_count >= engine->settings.max_semaphore_waiters;
+    return full;
+}
+
+static void waiter_decided(struct op *op, const struct decision *decision);
+
+bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum permit_status *ret_status)
+{
+    struct queue *queue = &engine->queue;
+    *ret_status = PERMIT_OK;
+    if (op->wait_until <= taken_at)
+        return false;
+    if (queue->waiters.closed) {
+        *ret_status = PERMIT_SHUTTING_DOWN;
+        return false;
+    }
+    if (is_full(engine, op)) {
+        *ret_status = PERMIT_TOO_MANY;
+        return false;
+    }
+    struct waiter *waiter = waiters_add(&queue->waiters, &queue->gates, op, clock_mono());
+    if (!waiter) {
+        *ret_status = PERMIT_NO_MEMORY;
+        return false;
+    }
+    waiter->engine = engine;
+    waiter->op.decided = waiter_decided;
+    op->waited = true;
+    atomic_store(&op->commit_sent, false); /* it was refused, which is certain */
+    op_drop_gates(op);
+    waits_changed(engine);
+    return true;
+}
+
+/* --- out -------------------------------------------------------------------------------------------------------- */
+
+static void leave_batch(struct queue *queue, struct waiter *waiter)
+{
+    queue_forget_key(queue, &waiter->op);
+    op_drop_gates(&waiter->op);
+    waiter->called = false;
+    queue->waiters.called--;
+    atomic_store(&waiter->op.commit_sent, false);
+}
+
+void waits_mark_sent(struct engine *engine, struct waiter *waiter)
+{
+    pthread_mutex_lock(&engine->mutex);
+    atomic_store(&waiter->op.commit_sent, true);
+    list_for_each (node, next, &waiter->askers)
+        atomic_store(&LIST_ENTRY(node, struct op, node)->commit_sent, true);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+static void note_refused(struct waiter *waiter)
+{
+    for (size_t i = 0; i < waiter->stand_count; i++)
+        waiter->stands[i].refused_at = waiter->stands[i].gate->version;
+    list_for_each (node, next, &waiter->askers)
+        atomic_store(&LIST_ENTRY(node, struct op, node)->commit_sent, false);
+}
+
+void waits_settle(struct engine *engine, struct waiter *waiter, bool refused, struct list *ret_answered)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    leave_batch(&engine->queue, waiter);
+    if (refused)
+        note_refused(waiter);
+    bool everybody = !refused || waiters->closed;
+    waiters_dismiss(waiters, waiter, everybody ? NEVER : waiter->taken_at, ret_answered);
+    waiters_settle(waiters, waiter, everybody ? 0 : clock_mono() + KEEP_US);
+    waits_changed(engine);
+}
+
+/* It is not known what is free, or it is not the room that is missing: somebody looks again after a while. */
+static void look_later(struct engine *engine, struct waiter *waiter)
+{
+    mono_us at = clock_mono() + TRY_LATER_US;
+    for (size_t i = 0; i < waiter->stand_count; i++) {
+        struct gate *gate = waiter->stands[i].gate;
+        if (gate->due.place && gate->due.time > at)
+            heap_move(&engine->queue.waiters.dues, &gate->due, at);
+    }
+}
+
+bool waits_try_later(struct engine *engine, struct waiter *waiter)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    bool unknown = atomic_load(&waiter->op.commit_sent);
+    if (waiters->closed || unknown || waiter_turn(waiter) <= clock_mono())
+        return false;
+    leave_batch(&engine->queue, waiter);
+    look_later(engine, waiter);
+    waiters_settle(waiters, waiter, 0);
+    waits_changed(engine);
+    return true;
+}
+
+/* It never came to a plan: those who ask are told why, unless what stood in the way may pass. */
+static void waiter_decided(struct op *op, const struct decision *decision)
+{
+    struct waiter *waiter = waiter_of(op);
+    struct engine *engine = waiter->engine;
+    struct list answered;
+    list_init(&answered);
+    pthread_mutex_lock(&engine->mutex);
+    if (decision->status != PERMIT_BUSY || !waits_try_later(engine, waiter))
+        waits_settle(engine, waiter, false, &answered);
+    pthread_mutex_unlock(&engine->mutex);
+    list_for_each (node, next, &answered) {
+        struct decision copy = *decision;
+        list_remove(node);
+        decide(engine, LIST_ENTRY(node, struct op, node), &copy);
+    }
+}
+
+bool engine_abandon(struct engine *engine, struct op *op)
+{
+    struct queue *queue = &engine->queue;
+    pthread_mutex_lock(&engine->mutex);
+    struct waiter *waiter = op->asks;
+    bool in_batch = waiter ? waiter->called && !waiter->op.queued : !op->queued;
+    if (!in_batch && waiter) {
+        bool alone = waiter->askers.next == &op->node && waiter->askers.prev == &op->node;
+        if (alone && waiter->called) {
+            queue_take_out(queue, &waiter->op);
+            leave_batch(queue, waiter);
+        }
+        waiters_leave(&queue->waiters, op, clock_mono() + KEEP_US);
+        waits_changed(engine);
+    } else if (!in_batch) {
+        queue_take_out(queue, op);
+        queue_forget_key(queue, op);
+        op_drop_gates(op);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    if (!in_batch)
+        metrics_wait(&engine->metrics, WAIT_ABANDONED, 0);
+    return !in_batch;
+}
+
+void engine_end_waits(struct engine *engine)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    struct list answered;
+    list_init(&answered);
+    pthread_mutex_lock(&engine->mutex);
+    waiters->closed = true;
+    list_for_each (node, next, &waiters->all) {
+        struct waiter *waiter = LIST_ENTRY(node, struct waiter, node);
+        if (waiter->called)
+            continue; /* its batch, if it still runs, is the last */
+        waiters_dismiss(waiters, waiter, NEVER, &answered);
+        waiters_settle(waiters, waiter, 0);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    list_for_each (node, next, &answered) {
+        list_remove(node);
+        decide(engine, LIST_ENTRY(node, struct op, node), &(struct decision){.status = PERMIT_SHUTTING_DOWN});
+    }
+}
+
+/* --- what is free ----------------------------------------------------------------------------------------------- */
+
+void waits_call(struct engine *engine, struct gate *gate)
+{
+    if (queue_call_next(&engine->queue, gate, waits_aged_since(engine, clock_mono())) && engine->idle_workers)
+        pthread_cond_signal(&engine->work);
+}
+
+void waits_learn(struct engine *engine, const struct semaphore *row, utc_us now)
+{
+    struct gate *gate = gates_find(&engine->queue.gates, row->id);
+    if (!gate)
+        return;
+    mono_us mono = clock_mono();
+    mono_us due_at = row->next_due_at == NEVER ? NEVER : mono + max_i64(0, row->next_due_at - now);
+    waiters_learn(&engine->queue.waiters, gate, row, due_at, mono);
+}
+
+/* --- refusals --------------------------------------------------------------------------------------------------- */
+
+/* Who stands before this key, or before a newcomer, at the gate; counted up to a bound. */
+static void note_ahead(const struct gate *gate, struct bytes external_id, struct ahead *ahead)
+{
+    size_t looks = 0;
+    list_for_each (node, next, &gate->waiters) {
+        const struct operation *waiter = &LIST_ENTRY(node, struct stand, node)->waiter->operation;
+        if (looks++ == AHEAD_COUNTED_MAX || bytes_equal(waiter->external_id, external_id))
+            return;
+        if (!waiter_is_asked(LIST_ENTRY(node, struct stand, node)->waiter))
+            continue;
+        if (ahead->count++ >= AHEAD_KEYS_MAX)
+            continue;
+        char *text = ahead->text[ahead->key_count];
+        memcpy(text, waiter->external_id.data, waiter->external_id.length);
+        ahead->keys[ahead->key_count++] = (struct bytes){text, waiter->external_id.length};
+    }
+}
+
+void waits_note_ahead(struct engine *engine, struct refusal *refusal)
+{
+    if (engine->queue.waiters.count == 0)
+        return;
+    refusal->aheads = calloc(refusal->count, sizeof *refusal->aheads);
+    for (size_t i = 0; refusal->aheads && i < refusal->count; i++) {
+        const struct gate *gate = gates_find(&engine->queue.gates, refusal->shortages[i].semaphore_id);
+        if (gate)
+            note_ahead(gate, refusal->op->operation->external_id, &refusal->aheads[i]);
+    }
+}
+
+/* --- looking ---------------------------------------------------------------------------------------------------- */
+
+static bool copy_row(struct arena *arena, const struct waiter *waiter, struct waiter_row *ret_row)
+{
+    const struct operation *operation = &waiter->operation;
+    utc_us offset = clock_wall() - clock_mono(); /* of this machine's clock, now */
+    mono_us until = waiter->since;
+    list_for_each (node, next, &waiter->askers)
+        until = max_i64(until, LIST_ENTRY(node, struct op, node)->wait_until);
+    *ret_row = (struct waiter_row){
+        .external_id = arena_copy(arena, operation->external_id),
+        .owner = arena_copy(arena, operation->owner),
+        .wants = arena_array(arena, operation->want_count, sizeof *ret_row->wants),
+        .want_count = operation->want_count,
+        .since = waiter->since + offset,
+        .deadline = until + offset,
+        .number = waiter->op.arrival,
+    };
+    if (!ret_row->external_id.data || !ret_row->owner.data || !ret_row->wants)
+        return false;
+    for (size_t i = 0; i < operation->want_count; i++) {
+        ret_row->wants[i] = operation->wants[i];
+        ret_row->wants[i].semaphore = arena_copy(arena, operation->wants[i].semaphore);
+        if (!ret_row->wants[i].semaphore.data)
+            return false;
+    }
+    return true;
+}
+
+/* The rows of a gate's waiters behind number `after`. Engine's mutex held. */
+static bool copy_rows(struct arena *arena, const struct gate *gate, uint64_t after, size_t limit,
+                      struct waiter_row *rows, size_t *ret_count)
+{
+    const struct waiter *behind = NULL;
+    size_t place = 0;
+    list_for_each (node, next, &gate->waiters) {
+        const struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
+        if (!waiter_is_asked(waiter))
+            continue;
+        if (*ret_count == limit)
+            break;
+        place++;
+        if (waiter->op.arrival > after) {
+            struct waiter_row *row = &rows[(*ret_count)++];
+            if (!copy_row(arena, waiter, row))
+                return false;
+            row->place = place;
+            row->behind = behind ? arena_copy(arena, behind->operation.external_id) : (struct bytes){0};
+        }
+        behind = waiter;
+    }
+    return true;
+}
+
+bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
+                    struct waiter_row **ret_rows, size_t *ret_count)
+{
+    struct waiter_row *rows = arena_array(arena, limit, sizeof *rows);
+    size_t count = 0;
+    if (!rows)
+        return false;
+    pthread_mutex_lock(&engine->mutex);
+    const struct gate *gate = gates_find_name(&engine->queue.gates, semaphore);
+    bool copied = !gate || copy_rows(arena, gate, after, limit, rows, &count);
+    pthread_mutex_unlock(&engine->mutex);
+    if (!copied)
+        return false;
+    *ret_rows = rows;
+    *ret_count = count;
+    return true;
+}
+
+/* Who stands before it at this gate. Engine's mutex held. */
+static bool copy_place(struct arena *arena, const struct stand *stand, struct waiter_place *place)
+{
+    *place = (struct waiter_place){.ahead_keys = arena_array(arena, AHEAD_SHOWN_MAX, sizeof(struct bytes))};
+    if (!place->ahead_keys)
+        return false;
+    list_for_each (node, next, &stand->gate->waiters) {
+        const struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
+        if (waiter == stand->waiter)
+            break;
+        if (!waiter_is_asked(waiter))
+            continue;
+        if (place->ahead++ >= AHEAD_SHOWN_MAX)
+            continue;
+        struct bytes key = arena_copy(arena, waiter->operation.external_id);
+        if (!key.data)
+            return false;
+        place->ahead_keys[place->ahead_key_count++] = key;
+    }
+    return true;
+}
+
+static const struct stand *stand_of(const struct waiter *waiter, uint64_t semaphore_id)
+{
+    const struct stand *stand = waiter->stands;
+    while (stand->gate->id != semaphore_id)
+        stand++;
+    return stand;
+}
+
+enum permit_status engine_find_waiter(struct engine *engine, struct bytes external_id, struct arena *arena,
+                                      struct waiter_row *ret_row, struct waiter_place **ret_places)
+{
+    enum permit_status status = PERMIT_UNKNOWN_REQUEST;
+    struct waiter_place *places = arena_array(arena, REQUEST_MAX_SEMAPHORES, sizeof *places);
+    struct waiter_row row;
+    if (!places)
+        return PERMIT_NO_MEMORY;
+    pthread_mutex_lock(&engine->mutex);
+    const struct waiter *waiter = waiters_find(&engine->queue.waiters, external_id);
+    if (waiter && waiter_is_asked(waiter)) {
+        bool copied = copy_row(arena, waiter, &row);
+        for (size_t i = 0; copied && i < row.want_count; i++)
+            copied = copy_place(arena, stand_of(waiter, row.wants[i].semaphore_id), &places[i]);
+        status = copied ? PERMIT_OK : PERMIT_NO_MEMORY;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_row = row;
+    *ret_places = places;
+    return PERMIT_OK;
+}
+
+/* The first of a list of stands, or of all waiters, that is asked for. Engine's mutex held. */
+static const struct waiter *first_asked(const struct engine *engine, const struct gate *gate)
+{
+    const struct list *list = gate ? &gate->waiters : &engine->queue.waiters.all;
+    for (const struct list *node = list->next; node != list; node = node->next) {
+        const struct waiter *waiter =
+            gate ? LIST_ENTRY(node, struct stand, node)->waiter : LIST_ENTRY(node, struct waiter, node);
+        if (waiter_is_asked(waiter))
+            return waiter;
+    }
+    return NULL;
+}
+
+struct waiting engine_waiting(struct engine *engine, struct bytes semaphore)
+{
+    struct waiting waiting = {0};
+    pthread_mutex_lock(&engine->mutex);
+    const struct gate *gate = semaphore.length ? gates_find_name(&engine->queue.gates, semaphore) : NULL;
+    if (gate || !semaphore.length) {
+        const struct waiter *first = first_asked(engine, gate);
+        waiting.count = gate ? gate->waiter_count : engine->queue.waiters.count;
+        waiting.oldest_ms = first ? (clock_mono() - first->since) / US_PER_MS : 0;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return waiting;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the engine does about those who wait (waiters.h has their queues): who finds no room is parked, who is decided
+ * leaves, and whoever learns that units may be free calls the first who may fit. Engine's mutex held, all of them.
+ */
+#ifndef ENGINE_WAITS_H
+#define ENGINE_WAITS_H
+
+#include "engine/state.h"
+
+/* An acquire under a key that waits already: it becomes one more asker, or is refused. */
+enum permit_status waits_join(struct engine *engine, struct waiter *waiter, struct op *op);
+/*
+ * An acquire that found no room in the batch that began at `taken_at`. True: it is parked, and will be decided some
+ * time. False: it is to be decided now, with *ret_status if that is not PERMIT_OK, else with the batch's outcome.
+ */
+bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum permit_status *ret_status) MUST_CHECK;
+/*
+ * The waiter's op comes out of a batch that refused it for a reason that passes (refused), or decided it. Moves the
+ * askers who are answered by that to ret_answered. Afterwards the waiter may be gone.
+ */
+void waits_settle(struct engine *engine, struct waiter *waiter, bool refused, struct list *ret_answered);
+/* The same after a failure; true: those who still have time go on waiting, and nobody is answered. */
+bool waits_try_later(struct engine *engine, struct waiter *waiter);
+/* What was seen of a semaphore, by a batch or by the watcher, at `now` (served). */
+void waits_learn(struct engine *engine, const struct semaphore *row, utc_us now);
+/* Calls whoever may fit on this semaphore. */
+void waits_call(struct engine *engine, struct gate *gate);
+/* Notes in a refusal who waits before it. */
+void waits_note_ahead(struct engine *engine, struct refusal *refusal);
+/* The watcher is to look at the clock again. */
+void waits_changed(struct engine *engine);
+
+/* The waiter's op is about to be in a packet with COMMIT. Engine's mutex not held. */
+void waits_mark_sent(struct engine *engine, struct waiter *waiter);
+/* How old a waiter is that nobody may pass: it waits since this moment or longer. */
+mono_us waits_aged_since(const struct engine *engine, mono_us now);
+#endif
