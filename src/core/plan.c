@@ -7,24 +7,29 @@
 
 #include <stdlib.h>
 
+/*
+ * The order of decision within a batch. What frees units comes first, so that the batch that frees them grants them
+ * too; who waits comes before who has just arrived.
+ */
+enum rank { RANK_END, RANK_RENEW, RANK_CONFIRM, RANK_EXPIRE, RANK_WAITER, RANK_NEWCOMER, RANK_ALONE, RANK_COUNT };
+
 static const struct kind {
     const char *word;
-    int rank;           /* the order of decision within a batch */
+    enum rank rank;
     plan_keyed *decide; /* one of the two; the second is alone in its batch */
     plan_administrative *administer;
 } kinds[OP_KIND_COUNT] = {
-    [OP_RELEASE] = {"release", 0, plan_release, NULL},
-    [OP_FORCE_RELEASE] = {"force_release", 0, plan_force_release, NULL},
-    [OP_RENEW] = {"renew", 1, plan_renew, NULL},
-    [OP_CONFIRM] = {"confirm", 2, plan_confirm, NULL},
-    [OP_EXPIRE] = {"expire", 3, plan_expire, NULL},
-    [OP_ACQUIRE] = {"acquire", 4, plan_acquire, NULL},
-    [OP_SEMAPHORE_PUT] = {"semaphore_put", 5, NULL, plan_put},
-    [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", 5, NULL, plan_pause},
-    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", 5, NULL, plan_resume},
-    [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", 5, NULL, plan_retire},
+    [OP_RELEASE] = {"release", RANK_END, plan_release, NULL},
+    [OP_FORCE_RELEASE] = {"force_release", RANK_END, plan_force_release, NULL},
+    [OP_RENEW] = {"renew", RANK_RENEW, plan_renew, NULL},
+    [OP_CONFIRM] = {"confirm", RANK_CONFIRM, plan_confirm, NULL},
+    [OP_EXPIRE] = {"expire", RANK_EXPIRE, plan_expire, NULL},
+    [OP_ACQUIRE] = {"acquire", RANK_NEWCOMER, plan_acquire, NULL},
+    [OP_SEMAPHORE_PUT] = {"semaphore_put", RANK_ALONE, NULL, plan_put},
+    [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", RANK_ALONE, NULL, plan_pause},
+    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", RANK_ALONE, NULL, plan_resume},
+    [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", RANK_ALONE, NULL, plan_retire},
 };
-enum { LAST_RANK = 5 };
 
 const char *operation_kind_word(enum operation_kind kind)
 {
@@ -38,12 +43,12 @@ bool operation_is_administrative(enum operation_kind kind)
 
 /* --- what is short ------------------------------------------------------------------------------------------- */
 
-/* What the acquires of the batch want of one semaphore, all together. */
+/* What the acquires of the batch want of one semaphore, all together; but PLACE_BEHIND is granted nothing. */
 static int64_t units_wanted(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
 {
     int64_t wanted = 0;
     for (size_t i = 0; i < operation_count; i++)
-        for (size_t j = 0; j < operations[i]->want_count; j++)
+        for (size_t j = 0; operations[i]->place != PLACE_BEHIND && j < operations[i]->want_count; j++)
             if (operations[i]->wants[j].semaphore_id == semaphore_id)
                 wanted += min_i64(operations[i]->wants[j].count, COUNTED_MAX_CAPACITY);
     return min_i64(wanted, COUNTED_MAX_CAPACITY);
@@ -58,7 +63,7 @@ static bool holds(const struct request *request, uint64_t semaphore_id)
 }
 
 /*
- * Due holders that operations of the batch name. A renew or confirm is decided before the newcomers, so each of these
+ * Due holders that operations of the batch name. A renew or confirm is decided before the acquires, so each of these
  * may be found among the longest due and then give nothing back: one more has to be read in its stead.
  */
 static int64_t due_by_name(const struct view *view, uint64_t semaphore_id, utc_us now)
@@ -109,7 +114,8 @@ static enum permit_status copy_semaphores(struct planner *planner)
     struct semaphore *copies = arena_array(planner->arena, view->semaphore_count, sizeof *copies);
     planner->images = arena_array(planner->arena, view->semaphore_count + 1, sizeof *planner->images);
     planner->pools = arena_array(planner->arena, view->semaphore_count, sizeof *planner->pools);
-    if (!copies || !planner->images || !planner->pools)
+    planner->kept = arena_array(planner->arena, view->semaphore_count, sizeof *planner->kept);
+    if (!copies || !planner->images || !planner->pools || !planner->kept)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         copies[i] = view->semaphores[i];
@@ -248,7 +254,7 @@ static int compare_due(const void *a, const void *b)
     return order ? order : compare_u64(&left->id, &right->id);
 }
 
-/* What a newcomer without room may end. */
+/* What an acquire without room may end. */
 static enum permit_status collect_due(struct planner *planner)
 {
     planner->due = arena_array(planner->arena, planner->view->request_count, sizeof *planner->due);
@@ -275,18 +281,24 @@ static enum permit_status make_room_for_events(struct planner *planner)
     return planner->events ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-/* Each operation's rank: that of its kind, but never before an earlier operation on the same key. */
-static enum permit_status rank_operations(struct planner *planner, int **ret_ranks)
+static enum rank rank_of(const struct operation *operation)
 {
-    int *ranks = arena_array(planner->arena, planner->operation_count, sizeof *ranks);
-    int *key_ranks = arena_array(planner->arena, planner->key_count, sizeof *key_ranks);
+    bool waiter = operation->place == PLACE_WAITER || operation->place == PLACE_AGED;
+    return waiter ? RANK_WAITER : kinds[operation->kind].rank;
+}
+
+/* Each operation's rank: that of its kind and place, but never before an earlier operation on the same key. */
+static enum permit_status rank_operations(struct planner *planner, enum rank **ret_ranks)
+{
+    enum rank *ranks = arena_array(planner->arena, planner->operation_count, sizeof *ranks);
+    enum rank *key_ranks = arena_array(planner->arena, planner->key_count, sizeof *key_ranks);
     if (!ranks || !key_ranks)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < planner->operation_count; i++) {
-        ranks[i] = kinds[planner->operations[i]->kind].rank;
+        ranks[i] = rank_of(planner->operations[i]);
         if (!planner->key_of[i])
             continue;
-        int *key_rank = &key_ranks[planner->key_of[i] - planner->keys];
+        enum rank *key_rank = &key_ranks[planner->key_of[i] - planner->keys];
         if (ranks[i] < *key_rank)
             ranks[i] = *key_rank;
         *key_rank = ranks[i];
@@ -297,11 +309,11 @@ static enum permit_status rank_operations(struct planner *planner, int **ret_ran
 
 static enum permit_status decide_all(struct planner *planner)
 {
-    int *ranks = NULL;
+    enum rank *ranks = NULL;
     enum permit_status status = rank_operations(planner, &ranks);
-    for (int rank = 0; rank <= LAST_RANK; rank++)
+    for (int rank = 0; rank < RANK_COUNT; rank++)
         for (size_t i = 0; i < planner->operation_count && status == PERMIT_OK; i++)
-            if (ranks[i] == rank)
+            if ((int)ranks[i] == rank)
                 status = plan_operation(planner, i);
     return status;
 }

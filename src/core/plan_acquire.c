@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides acquires: the replay of a key, room (also at the expense of due holders), the grant. */
+/* Decides acquires: the replay of a key, room (also at the expense of due holders), who may pass, the grant. */
 #include "core/planner.h"
 
 /*
@@ -129,11 +129,20 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
 
 /* --- room ---------------------------------------------------------------------------------------------------- */
 
-/* How many units of it are missing; 0 or less: it fits. */
-static int64_t want_missing(struct planner *planner, const struct want *want)
+/* Others wait before it for this semaphore, so whatever is free is not for this operation. */
+static bool is_behind(const struct planner *planner, const struct operation *operation,
+                      const struct semaphore_image *image)
 {
-    const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
-    return want->count - (semaphore->capacity - semaphore->in_use);
+    return operation->place == PLACE_BEHIND || planner_is_kept(planner, image);
+}
+
+/* How many units of it are missing; 0 or less: it fits. INT64_MAX: no end of a holder would help. */
+static int64_t want_missing(struct planner *planner, const struct operation *operation, const struct want *want)
+{
+    const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
+    if (is_behind(planner, operation, image))
+        return INT64_MAX;
+    return want->count - (image->semaphore->capacity - image->semaphore->in_use);
 }
 
 /* Takes what the end of this request would give back off `missing`; true if that helps. */
@@ -166,7 +175,7 @@ static size_t choose_due(struct planner *planner, const struct operation *operat
     int64_t missing[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
     for (size_t i = 0; i < operation->want_count; i++)
-        missing[i] = want_missing(planner, &operation->wants[i]);
+        missing[i] = want_missing(planner, operation, &operation->wants[i]);
     for (size_t i = 0; i < planner->due_count && any_missing(missing, operation->want_count); i++) {
         struct key *key = planner->due[i];
         if (request_is_due(planner, key->request) && holder_helps(key->request, operation, missing))
@@ -199,9 +208,8 @@ static enum permit_status check_room(struct planner *planner, const struct opera
                                      struct outcome *outcome)
 {
     size_t short_count = 0;
-    for (size_t i = 0; i < operation->want_count; i++) {
-        short_count += want_missing(planner, &operation->wants[i]) > 0;
-    }
+    for (size_t i = 0; i < operation->want_count; i++)
+        short_count += want_missing(planner, operation, &operation->wants[i]) > 0;
     if (short_count == 0)
         return PERMIT_OK;
     struct shortage *shortages = arena_array(planner->arena, short_count, sizeof *shortages);
@@ -211,15 +219,42 @@ static enum permit_status check_room(struct planner *planner, const struct opera
     outcome->shortage_count = short_count;
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
-        const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
-        if (want_missing(planner, want) > 0)
+        const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
+        const struct semaphore *semaphore = image->semaphore;
+        if (want_missing(planner, operation, want) > 0)
             *shortages++ = (struct shortage){.semaphore_id = semaphore->id,
                                              .semaphore = semaphore->name,
                                              .capacity = semaphore->capacity,
                                              .in_use = semaphore->in_use,
-                                             .requested = want->count};
+                                             .requested = want->count,
+                                             .behind = is_behind(planner, operation, image)};
     }
     return PERMIT_NO_CAPACITY;
+}
+
+/* Capacity 0: however many units come back, they are for nobody. */
+static bool any_closed(struct planner *planner, const struct operation *operation)
+{
+    for (size_t i = 0; i < operation->want_count; i++)
+        if (planner_image(planner, operation->wants[i].semaphore_id)->semaphore->capacity == 0)
+            return true;
+    return false;
+}
+
+/*
+ * Who waits and found no room: "on a semaphore with queue fifo nobody gets a unit once somebody who waits was refused
+ * one for want of room; with backfill only once a PLACE_AGED was". One that waits for a closed semaphore "holds nobody
+ * up".
+ */
+static void keep_from_those_behind(struct planner *planner, const struct operation *operation)
+{
+    if (!operation->waits || any_closed(planner, operation))
+        return;
+    for (size_t i = 0; i < operation->want_count; i++) {
+        uint64_t semaphore_id = operation->wants[i].semaphore_id;
+        if (operation->place == PLACE_AGED || planner_image(planner, semaphore_id)->semaphore->queue == QUEUE_FIFO)
+            planner_keep(planner, semaphore_id);
+    }
 }
 
 /* in_use and the slot rows change together, so this is false only if somebody else wrote to them. */
@@ -310,6 +345,12 @@ static enum permit_status check_newcomer(struct planner *planner, const struct o
     return PERMIT_OK;
 }
 
+/* A reason that passes: for these one may wait. Of a new request PERMIT_BUSY means that the epoch has just risen. */
+static bool reason_passes(enum permit_status status)
+{
+    return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || status == PERMIT_BUSY;
+}
+
 enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation)
 {
@@ -330,9 +371,11 @@ enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome
         status = PERMIT_INTERNAL;
         detail = "the slot rows of a semaphore do not match its in_use";
     }
-    if (status != PERMIT_OK) {
-        outcome_refuse(outcome, status, detail);
-        return PERMIT_OK;
-    }
-    return grant(planner, outcome, key, operation, &limits);
+    if (status == PERMIT_OK)
+        return grant(planner, outcome, key, operation, &limits);
+    if (status == PERMIT_NO_CAPACITY)
+        keep_from_those_behind(planner, operation);
+    outcome_refuse(outcome, status, detail);
+    outcome->may_wait = reason_passes(status);
+    return PERMIT_OK;
 }

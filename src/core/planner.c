@@ -29,6 +29,18 @@ struct slot_pool *planner_pool(struct planner *planner, const struct semaphore_i
     return &planner->pools[image - planner->images];
 }
 
+void planner_keep(struct planner *planner, uint64_t semaphore_id)
+{
+    const struct semaphore_image *image = planner_image(planner, semaphore_id);
+    if (image)
+        planner->kept[image - planner->images] = true;
+}
+
+bool planner_is_kept(const struct planner *planner, const struct semaphore_image *image)
+{
+    return planner->kept[image - planner->images];
+}
+
 void image_touch(struct semaphore_image *image)
 {
     if (!image->changed)
@@ -188,6 +200,8 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
             needs[count++] = operation->wants[i].semaphore_id;
     for (size_t i = 0; i < other_count; i++)
         count = add_semaphores(needs, count, others[i]->request);
+    for (size_t i = 0; operation->waits && i < operation->want_count; i++)
+        planner_keep(planner, operation->wants[i].semaphore_id);
     outcome->put_back = true;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = u64_sort_unique(needs, count);

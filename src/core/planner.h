@@ -44,9 +44,11 @@ struct planner {
     struct semaphore_image *images; /* room for one more than was locked: a new one */
     size_t image_count;
     struct slot_pool *pools; /* one per locked semaphore */
+    bool *kept;              /* one per locked semaphore: its free units are for somebody who waits, and who was decided
+                                before; nobody behind gets any */
     struct key *keys;        /* ascending by external_id */
     size_t key_count;
-    struct key **due; /* held and due, the longest due first: what a newcomer without room may end */
+    struct key **due; /* held and due, the longest due first: what an acquire without room may end */
     size_t due_count;
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
@@ -61,6 +63,9 @@ struct planner {
 struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id);
 /* Only for what was locked, not for a new one. */
 struct slot_pool *planner_pool(struct planner *planner, const struct semaphore_image *image);
+/* What is free of a locked semaphore is kept for somebody who waits; does nothing for what is not locked. */
+void planner_keep(struct planner *planner, uint64_t semaphore_id);
+bool planner_is_kept(const struct planner *planner, const struct semaphore_image *image);
 /* Marks it as changed: its version rises, once a batch. */
 void image_touch(struct semaphore_image *image);
 /* True if all semaphores of the request are locked: only then may anything of it be changed. */
@@ -82,7 +87,8 @@ enum permit_status outcome_assert(struct planner *planner, struct outcome *outco
 enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key) MUST_CHECK;
 /*
  * Not decided: back to the queue with every semaphore that it and its key's row need, and those of `others` (their keys
- * stand in the operation's way; NULL with 0); later operations on the key follow it.
+ * stand in the operation's way; NULL with 0); later operations on the key follow it. If it waits, nobody behind it gets
+ * what it wants in the meantime.
  */
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
                                     const struct operation *operation, struct key *const *others,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What plan_model cannot see of a plan: where its memory is. */
+/* What plan_model cannot see of a plan, where its memory is; and who may pass whom, one small batch a test. */
 #include <criterion/criterion.h>
 
+#include "base/buf.h"
 #include "core/plan.h"
 
 /* Found by the thread sanitizer: the first of two is answered, and its memory used anew, while the second is written.
@@ -39,4 +40,393 @@ Test(plan_memory, an_answer_points_into_no_other_operation)
     cr_assert(bytes_equal(plan.outcomes[1].request->external_id, BYTES("key")));
     cr_assert(bytes_equal(plan.outcomes[1].request->owner, BYTES("own")));
     arena_release(&arena);
+}
+
+/* --- who may pass ----------------------------------------------------------------------------------------------- */
+
+enum { A, B, C, SEMAPHORES, LINES_MAX = 8, HOLDERS_MAX = 4 };
+#define NOW (1000 * US_PER_SECOND)
+
+/*
+ * The rows of one batch: semaphores a and b, which are locked, and c, which is not. A test says what differs from
+ * counted, backfill, capacity 1 and free.
+ */
+struct scene {
+    struct semaphore semaphores[SEMAPHORES];
+    struct request holders[HOLDERS_MAX];
+    struct permit permits[HOLDERS_MAX][SEMAPHORES];
+    size_t holder_count;
+    utc_us grants_from;
+    struct arena arena;
+    struct plan plan;
+};
+
+static struct scene scene;
+
+static void scene_init(void)
+{
+    static const char names[] = "abc";
+    memset(&scene, 0, sizeof scene);
+    arena_init(&scene.arena, 4096, 1 << 20);
+    for (unsigned i = 0; i < SEMAPHORES; i++)
+        scene.semaphores[i] = (struct semaphore){.id = i + 1,
+                                                 .name = {&names[i], 1},
+                                                 .kind = KIND_COUNTED,
+                                                 .queue = QUEUE_BACKFILL,
+                                                 .capacity = 1,
+                                                 .next_permit_id = 1,
+                                                 .default_ttl_ms = 1000,
+                                                 .max_ttl_ms = -1,
+                                                 .max_hold_ms = 1000,
+                                                 .retired_at = NEVER,
+                                                 .next_due_at = NEVER};
+}
+
+static void scene_release(void)
+{
+    arena_release(&scene.arena);
+}
+
+TestSuite(plan_waiting, .init = scene_init, .fini = scene_release);
+
+static void hold(const char *key, int64_t a, int64_t b, int64_t c, utc_us due_at)
+{
+    const int64_t counts[SEMAPHORES] = {a, b, c};
+    struct request *holder = &scene.holders[scene.holder_count];
+    struct permit *permits = scene.permits[scene.holder_count++];
+    *holder = (struct request){.id = scene.holder_count,
+                               .external_id = bytes_of(key),
+                               .state = REQUEST_ACQUIRED,
+                               .ttl_ms = 1000,
+                               .due_at = due_at,
+                               .permits = permits,
+                               .confirmed_at = NEVER,
+                               .ended_at = NEVER};
+    for (unsigned i = 0; i < SEMAPHORES; i++) {
+        if (counts[i])
+            permits[holder->permit_count++] = (struct permit){.semaphore_id = i + 1, .token = 1, .count = counts[i]};
+        scene.semaphores[i].in_use += counts[i];
+        scene.semaphores[i].next_due_at = min_i64(scene.semaphores[i].next_due_at, due_at);
+    }
+}
+
+/* An operation, in order of arrival, and how it ends: see outcome_print. */
+struct line {
+    enum operation_kind kind;
+    const char *key;
+    enum place place;
+    bool waits;
+    int64_t a, b;
+    const char *expected;
+};
+
+/* "granted", "replayed", "put_back"; else the status, then each shortage, with < if others are before it. */
+static void outcome_print(const struct outcome *outcome, struct buf *out)
+{
+    buf_clear(out);
+    if (outcome->put_back || outcome->created || outcome->replayed)
+        buf_append_text(out, outcome->put_back ? "put_back" : outcome->created ? "granted" : "replayed");
+    else
+        buf_append_text(out, permit_status_word(outcome->status));
+    for (size_t i = 0; i < outcome->shortage_count; i++)
+        buf_printf(out, " %.*s%s", (int)outcome->shortages[i].semaphore.length, outcome->shortages[i].semaphore.data,
+                   outcome->shortages[i].behind ? "<" : "");
+}
+
+static struct view scene_view(utc_us *next_due)
+{
+    static struct free_slots no_slots[SEMAPHORES];
+    for (unsigned i = 0; i < SEMAPHORES; i++)
+        next_due[i] = scene.semaphores[i].next_due_at;
+    return (struct view){.semaphores = scene.semaphores,
+                         .free_slots = no_slots,
+                         .next_due = next_due,
+                         .semaphore_count = C,
+                         .requests = scene.holders,
+                         .request_count = scene.holder_count,
+                         .clock = {NOW, 0},
+                         .now = NOW,
+                         .grants_from = scene.grants_from};
+}
+
+static void make_operation(const struct line *line, struct want *wants, struct operation *operation)
+{
+    *operation = (struct operation){.kind = line->kind,
+                                    .external_id = bytes_of(line->key),
+                                    .owner = BYTES(""),
+                                    .principal = BYTES(""),
+                                    .wants = wants,
+                                    .place = line->place,
+                                    .waits = line->waits};
+    if (line->a)
+        wants[operation->want_count++] = (struct want){BYTES("a"), A + 1, line->a};
+    if (line->b)
+        wants[operation->want_count++] = (struct want){BYTES("b"), B + 1, line->b};
+}
+
+static void expect(const struct line *lines, size_t count)
+{
+    struct operation operations[LINES_MAX];
+    const struct operation *pointers[LINES_MAX];
+    struct want wants[LINES_MAX][2];
+    utc_us next_due[SEMAPHORES];
+    struct view view = scene_view(next_due);
+    struct plan_settings settings = {.retention_us = 1, .tombstone_us = 1, .default_ttl_ms = 1};
+    struct buf got;
+    buf_init(&got, 1000);
+    for (size_t i = 0; i < count; i++) {
+        make_operation(&lines[i], wants[i], &operations[i]);
+        pointers[i] = &operations[i];
+    }
+    cr_assert_eq(plan_batch(&view, pointers, count, (struct id_range){100, 200}, &settings, &scene.arena, &scene.plan),
+                 PERMIT_OK);
+    for (size_t i = 0; i < count; i++) {
+        outcome_print(&scene.plan.outcomes[i], &got);
+        cr_expect_str_eq(buf_text(&got), lines[i].expected, "%s: expected %s, got %s", lines[i].key, lines[i].expected,
+                         buf_text(&got));
+    }
+    buf_release(&got);
+}
+
+#define EXPECT(...)                                                                                                    \
+    do {                                                                                                               \
+        static const struct line lines[] = {__VA_ARGS__};                                                              \
+        expect(lines, ARRAY_LENGTH(lines));                                                                            \
+    } while (0)
+#define WAITS true
+
+Test(plan_waiting, waiters_are_served_before_newcomers_and_in_the_order_given)
+{
+    scene.semaphores[A].capacity = 2;
+    EXPECT({OP_ACQUIRE, "k1", PLACE_NEWCOMER, false, 1, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k4", PLACE_WAITER, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k3", PLACE_AGED, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 0, "no_capacity a"});
+}
+
+Test(plan_waiting, what_is_released_is_granted_to_a_waiter_in_the_same_batch)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, WAITS, 1, 0, "no_capacity a"}, {OP_RELEASE, "k1", 0, false, 0, 0, "ok"});
+}
+
+Test(plan_waiting, under_backfill_what_fits_passes_a_waiter_that_does_not)
+{
+    scene.semaphores[A].capacity = 3;
+    hold("k1", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 3, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 0, "granted"});
+}
+
+Test(plan_waiting, under_fifo_nobody_passes_a_waiter_that_does_not_fit)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 3;
+    hold("k1", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 3, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 1, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 0, "no_capacity a<"});
+}
+
+Test(plan_waiting, under_fifo_a_newcomer_that_waits_is_not_passed_and_one_that_does_not_wait_is)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 3;
+    hold("k1", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_NEWCOMER, false, 3, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, WAITS, 2, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k5", PLACE_NEWCOMER, WAITS, 1, 0, "no_capacity a<"});
+}
+
+Test(plan_waiting, under_fifo_a_waiter_is_not_passed_on_its_other_semaphore_either)
+{
+    scene.semaphores[B].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 3;
+    hold("k1", 3, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 1, "no_capacity a"},
+           {OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 0, 1, "no_capacity b<"},
+           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 1, "no_capacity a b<"});
+}
+
+Test(plan_waiting, nobody_passes_an_aged_waiter_on_any_of_its_semaphores)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 0, 1, "granted"}, {OP_RELEASE, "k1", 0, false, 0, 0, "ok"},
+           {OP_ACQUIRE, "k3", PLACE_AGED, WAITS, 1, 1, "no_capacity b"},
+           {OP_ACQUIRE, "k4", PLACE_WAITER, WAITS, 1, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k5", PLACE_NEWCOMER, false, 1, 1, "no_capacity a< b<"});
+}
+
+Test(plan_waiting, newcomer_behind_one_that_is_not_here_gets_nothing_new)
+{
+    hold("k1", 0, 1, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_BEHIND, false, 1, 1, "no_capacity a< b<"},
+           {OP_ACQUIRE, "k1", PLACE_BEHIND, false, 0, 1, "replayed"},
+           {OP_ACQUIRE, "k3", PLACE_BEHIND, false, 2, 0, "never_satisfiable"},
+           {OP_ACQUIRE, "k4", PLACE_BEHIND, WAITS, 1, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k5", PLACE_NEWCOMER, false, 1, 0, "granted"});
+}
+
+Test(plan_waiting, under_fifo_one_that_waits_behind_another_is_not_passed)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    EXPECT({OP_ACQUIRE, "k2", PLACE_BEHIND, WAITS, 1, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 1, 0, "no_capacity a<"});
+}
+
+Test(plan_waiting, nobody_is_held_up_by_a_waiter_for_what_is_paused)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[B].paused_reason = BYTES("repair");
+    EXPECT({OP_ACQUIRE, "k2", PLACE_AGED, WAITS, 1, 1, "paused"},
+           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 1, 0, "granted"});
+}
+
+Test(plan_waiting, nobody_is_held_up_by_a_waiter_for_what_is_closed)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[B].capacity = 0;
+    EXPECT({OP_ACQUIRE, "k2", PLACE_AGED, WAITS, 1, 1, "no_capacity b"},
+           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 1, 0, "granted"});
+}
+
+Test(plan_waiting, nobody_is_held_up_by_a_waiter_that_can_never_be_served)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[B].retired_at = 1;
+    EXPECT({OP_ACQUIRE, "k2", PLACE_AGED, WAITS, 1, 1, "unknown_semaphore"},
+           {OP_ACQUIRE, "k3", PLACE_AGED, WAITS, 2, 0, "never_satisfiable"},
+           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 0, "granted"});
+}
+
+Test(plan_waiting, waiter_ends_due_holders_before_a_newcomer_does)
+{
+    hold("k1", 1, 0, 0, NOW);
+    EXPECT({OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 1, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 0, "granted"});
+    cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
+}
+
+Test(plan_waiting, due_holders_are_not_ended_for_who_gets_nothing_all_the_same)
+{
+    scene.semaphores[A].capacity = 2;
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    hold("k1", 1, 0, 0, NOW);
+    hold("k2", 0, 1, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 1, 1, "no_capacity b"},
+           {OP_ACQUIRE, "k4", PLACE_WAITER, WAITS, 2, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k5", PLACE_BEHIND, WAITS, 2, 0, "no_capacity a<"});
+    cr_expect(scene.plan.changes.empty);
+}
+
+Test(plan_waiting, due_holders_are_not_read_for_who_is_behind)
+{
+    struct want want = {BYTES("a"), A + 1, 1};
+    struct operation acquire = {.kind = OP_ACQUIRE, .wants = &want, .want_count = 1, .place = PLACE_WAITER};
+    const struct operation *operations[] = {&acquire};
+    struct shortfall shortfalls[SEMAPHORES];
+    utc_us next_due[SEMAPHORES];
+    hold("k1", 1, 0, 0, NOW);
+    struct view view = scene_view(next_due);
+    view.request_count = 0;
+    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
+    acquire.place = PLACE_BEHIND;
+    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
+}
+
+Test(plan_waiting, who_is_put_back_and_waits_keeps_all_its_semaphores)
+{
+    hold("k1", 1, 0, 1, NOW);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 1, "put_back"},
+           {OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 0, 1, "no_capacity b<"},
+           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 0, "no_capacity a<"});
+    cr_expect(scene.plan.changes.empty);
+}
+
+Test(plan_waiting, who_is_put_back_and_does_not_wait_is_passed)
+{
+    hold("k1", 1, 0, 1, NOW);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_NEWCOMER, false, 1, 1, "put_back"},
+           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 0, 1, "granted"});
+}
+
+Test(plan_waiting, who_waits_behind_one_of_its_key_that_is_put_back_keeps_all_its_semaphores)
+{
+    hold("k1", 0, 0, 1, NEVER);
+    EXPECT({OP_RELEASE, "k1", 0, false, 0, 0, "put_back"}, {OP_ACQUIRE, "k1", PLACE_WAITER, WAITS, 1, 0, "put_back"},
+           {OP_ACQUIRE, "k2", PLACE_NEWCOMER, false, 1, 0, "no_capacity a<"});
+}
+
+Test(plan_waiting, replay_is_answered_also_where_units_are_kept)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 2, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k1", PLACE_WAITER, WAITS, 1, 0, "replayed"},
+           {OP_ACQUIRE, "k1", PLACE_NEWCOMER, false, 1, 0, "replayed"});
+}
+
+Test(plan_waiting, release_of_a_key_that_waits_leaves_a_tombstone_and_the_waiter_has_ended)
+{
+    EXPECT({OP_RELEASE, "k1", 0, false, 0, 0, "ok"}, {OP_ACQUIRE, "k1", PLACE_WAITER, WAITS, 1, 0, "ended"});
+    cr_expect_eq(scene.plan.ended[END_NEVER_HELD], 1);
+}
+
+/* --- for what one may wait -------------------------------------------------------------------------------------- */
+
+static bool may_wait(int64_t a)
+{
+    struct want want = {BYTES("a"), A + 1, a};
+    struct operation acquire = {.kind = OP_ACQUIRE,
+                                .external_id = BYTES("k9"),
+                                .owner = BYTES(""),
+                                .principal = BYTES(""),
+                                .wants = &want,
+                                .want_count = 1};
+    const struct operation *operations[] = {&acquire};
+    struct plan_settings settings = {.retention_us = 1, .tombstone_us = 1, .default_ttl_ms = 1};
+    utc_us next_due[SEMAPHORES];
+    struct view view = scene_view(next_due);
+    cr_assert_eq(plan_batch(&view, operations, 1, (struct id_range){1, 2}, &settings, &scene.arena, &scene.plan),
+                 PERMIT_OK);
+    return scene.plan.outcomes[0].may_wait;
+}
+
+Test(plan_waiting, one_may_wait_for_room)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    cr_expect(may_wait(1));
+}
+
+Test(plan_waiting, one_may_wait_for_what_is_closed)
+{
+    scene.semaphores[A].capacity = 0;
+    cr_expect(may_wait(7));
+}
+
+Test(plan_waiting, one_may_wait_for_what_is_paused)
+{
+    scene.semaphores[A].paused_reason = BYTES("repair");
+    cr_expect(may_wait(1));
+}
+
+Test(plan_waiting, one_may_wait_until_grants_begin_again_after_a_failover)
+{
+    scene.grants_from = NOW + 1;
+    cr_expect(may_wait(1));
+    cr_expect_eq(scene.plan.outcomes[0].status, PERMIT_BUSY);
+}
+
+Test(plan_waiting, nobody_waits_for_what_never_comes_or_for_what_is_there)
+{
+    cr_expect_not(may_wait(1));
+    cr_expect_not(may_wait(2));
+    scene.semaphores[A].retired_at = 1;
+    cr_expect_not(may_wait(1));
+    hold("k9", 1, 0, 0, NEVER);
+    cr_expect_not(may_wait(1));
 }
