@@ -40,6 +40,11 @@ struct settings {
     int64_t workers;
     int64_t max_connections;
     int64_t max_pending;
+    int64_t max_wait_ms;
+    int64_t max_waiters;
+    int64_t max_semaphore_waiters;
+    int64_t wait_poll_ms;
+    int64_t backfill_bound_ms;
     int64_t request_timeout_ms;
     int64_t idle_timeout_ms;
     int64_t default_ttl_ms;
@@ -118,6 +123,47 @@ static const struct config_row setting_rows[] = {
      .flags = CONFIG_RELOADABLE,
      .help = "Acquires and look-ups not yet decided; further ones are answered 429. Releases and renewals have four "
              "times as many places of their own."},
+    {.name = "max_wait",
+     .type = CONFIG_DURATION,
+     .offset = AT(max_wait_ms),
+     .default_text = "10m",
+     .min = 0,
+     .max = DAY_MS,
+     .flags = CONFIG_RELOADABLE,
+     .help = "The longest wait that an acquire may ask for; 0: nobody waits."},
+    {.name = "max_waiters",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_waiters),
+     .default_text = "50000",
+     .min = 0,
+     .max = 1000000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Acquires that may wait at once; further ones are answered 429. Each needs a connection too "
+             "(max_connections)."},
+    {.name = "max_semaphore_waiters",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_semaphore_waiters),
+     .default_text = "50000",
+     .min = 0,
+     .max = 1000000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "The same for one semaphore."},
+    {.name = "wait_poll",
+     .type = CONFIG_DURATION,
+     .offset = AT(wait_poll_ms),
+     .default_text = "50ms",
+     .min = 5,
+     .max = 60 * 1000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "How often the semaphores that somebody waits for are looked at for units that another permitd has freed."},
+    {.name = "backfill_bound",
+     .type = CONFIG_DURATION,
+     .offset = AT(backfill_bound_ms),
+     .default_text = "30s",
+     .min = 0,
+     .max = DAY_MS,
+     .flags = CONFIG_RELOADABLE,
+     .help = "With queue backfill nobody passes who has waited for so long: units are kept for it."},
     {.name = "request_timeout",
      .type = CONFIG_DURATION,
      .offset = AT(request_timeout_ms),
@@ -125,7 +171,7 @@ static const struct config_row setting_rows[] = {
      .min = 100,
      .max = 3600 * 1000,
      .flags = CONFIG_RELOADABLE,
-     .help = "After this a request is answered 503, whatever the database does."},
+     .help = "After this, and the wait it asked for, a request is answered 503, whatever the database does."},
     {.name = "idle_timeout",
      .type = CONFIG_DURATION,
      .offset = AT(idle_timeout_ms),
@@ -469,6 +515,10 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .ask_probe = permitd->probe ? probe_ask_all : NULL,
         .probe_context = permitd->probe,
         .liveness_interval_ms = settings->liveness_interval_ms,
+        .max_waiters = (size_t)settings->max_waiters,
+        .max_semaphore_waiters = (size_t)settings->max_semaphore_waiters,
+        .wait_poll_ms = settings->wait_poll_ms,
+        .backfill_bound_ms = settings->backfill_bound_ms,
     };
 }
 
@@ -491,6 +541,7 @@ static void on_stop(void *context)
     struct permitd *permitd = context;
     log_write(LOG_INFO, "stopping", NULL);
     server_stop(permitd->server, STOP_GRACE_MS);
+    engine_end_waits(permitd->engine);
 }
 
 static void on_reload(void *context)
@@ -507,6 +558,7 @@ static void on_reload(void *context)
         struct server_settings server = server_settings_of(permitd);
         engine_reload(permitd->engine, &engine);
         server_reload(permitd->server, &server);
+        permitd->service.max_wait_ms = permitd->settings.max_wait_ms;
         permitd->service.retention_ms = permitd->settings.retention_ms;
         permitd->service.failover_hold_ms = permitd->settings.failover_hold_ms;
         permitd->service.retention_rows = permitd->settings.retention_rows;
@@ -527,6 +579,7 @@ static bool open_service(struct permitd *permitd)
         .retention_ms = permitd->settings.retention_ms,
         .retention_rows = permitd->settings.retention_rows,
         .tombstone_ms = TOMBSTONE_MS,
+        .max_wait_ms = permitd->settings.max_wait_ms,
         .failover_hold_ms = permitd->settings.failover_hold_ms,
         .metrics_semaphores = (unsigned)permitd->settings.metrics_semaphores,
         .database = permitd->settings.data_dir ? "private" : "external",

@@ -23,15 +23,14 @@ static const struct wire_member batch_members[] = {
 static const struct wire_table batch_table = {batch_members, ARRAY_LENGTH(batch_members)};
 
 /* The word of `op`, and who reads the operation. */
-static enum permit_status read_acquire(struct exchange *exchange, struct json_object *object,
-                                       struct operation *operation)
+static enum permit_status read_acquire(struct exchange *exchange, struct json_object *object, struct part *part)
 {
-    return operation_read_acquire(exchange, object, true, (struct bytes){0}, operation);
+    return operation_read_acquire(exchange, object, true, (struct bytes){0}, part);
 }
 
 static const struct {
     const char *word;
-    enum permit_status (*read)(struct exchange *exchange, struct json_object *object, struct operation *operation);
+    enum permit_status (*read)(struct exchange *exchange, struct json_object *object, struct part *part);
 } batch_operations[] = {
     {"acquire", read_acquire},
     {"release", operation_read_batched_release},
@@ -39,13 +38,12 @@ static const struct {
     {"confirm", operation_read_batched_confirm},
 };
 
-static enum permit_status read_operation(struct exchange *exchange, struct json_object *object,
-                                         struct operation *operation)
+static enum permit_status read_operation(struct exchange *exchange, struct json_object *object, struct part *part)
 {
     struct bytes word = wire_peek_text(object, "op");
     for (size_t i = 0; i < ARRAY_LENGTH(batch_operations); i++)
         if (word.data && bytes_equal(word, bytes_of(batch_operations[i].word)))
-            return batch_operations[i].read(exchange, object, operation);
+            return batch_operations[i].read(exchange, object, part);
     buf_clear(&exchange->service->message);
     buf_append_text(&exchange->service->message, "op must be acquire, release, renew or confirm");
     return PERMIT_INVALID;
@@ -121,7 +119,7 @@ static void batch_read(struct exchange *exchange, struct json_object *list)
     for (size_t i = 0; i < exchange->part_count; i++) {
         struct part *part = &exchange->batch[i];
         part->exchange = exchange;
-        enum permit_status status = read_operation(exchange, wire_list_at(list, i), &part->operation);
+        enum permit_status status = read_operation(exchange, wire_list_at(list, i), part);
         if (status != PERMIT_OK)
             part_refuse(part, status, buf_text(&exchange->service->message));
     }

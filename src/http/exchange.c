@@ -29,7 +29,6 @@ struct exchange *exchange_new(struct service *service)
     buf_init(&exchange->answer.body, ANSWER_MAX);
     buf_init(&exchange->pieces, ANSWER_MAX);
     pthread_mutex_init(&exchange->mutex, NULL);
-    list_init(&exchange->node);
     answer_reset(&exchange->answer);
     return exchange;
 }
@@ -62,6 +61,9 @@ void exchange_clear(struct exchange *exchange)
     exchange->connection = NULL;
     exchange->batch = NULL;
     exchange->part_count = 0;
+    exchange->wait_ms = 0;
+    exchange->answered_late = false;
+    exchange->first.key_made = false;
     atomic_store(&exchange->owner.commit_sent, false);
     memset(exchange->parts, 0, sizeof exchange->parts);
     memset(exchange->values, 0, sizeof exchange->values);
@@ -71,10 +73,16 @@ bool exchange_commit_sent(struct exchange *exchange)
 {
     if (atomic_load(&exchange->owner.commit_sent))
         return true;
-    if (!exchange->batch)
-        return exchange->part_count && atomic_load(&exchange->first.op.commit_sent);
-    for (size_t i = 0; i < exchange->part_count; i++)
-        if (atomic_load(&exchange->batch[i].op.commit_sent))
+    size_t count;
+    struct part *parts = exchange_parts(exchange, &count);
+    for (size_t i = 0; i < count; i++)
+        if (atomic_load(&parts[i].op.commit_sent))
             return true;
     return false;
+}
+
+struct part *exchange_parts(struct exchange *exchange, size_t *ret_count)
+{
+    *ret_count = exchange->part_count;
+    return exchange->batch ? exchange->batch : &exchange->first;
 }

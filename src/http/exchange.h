@@ -7,7 +7,7 @@
  *   later  the handler gives an op or a look to the engine and returns false. From then on everything but the
  *          "server's own" members belongs to the engine's thread that decides it; that thread fills the answer and
  * calls exchange_finish. If the loop's deadline comes first, the loop answers by itself from other memory, and what is
- * finished later is dropped.
+ * finished later is dropped; so is the answer to one that waits for room and whose client has gone meanwhile.
  *
  * Memory for the request's data comes from `arena`, which lives until the answer was sent or dropped.
  */
@@ -19,7 +19,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/list.h"
+#include "base/heap.h"
 #include "engine/engine.h"
 
 struct evhttp_request;
@@ -42,6 +42,7 @@ struct part {
     struct op op;
     struct operation operation;
     struct exchange *exchange;
+    bool key_made; /* the external_id is ours: nobody can ask for it who has not read the answer */
     int http_status;
     size_t offset; /* batch: in exchange->pieces */
     size_t length;
@@ -71,7 +72,9 @@ struct exchange {
     struct bytes parts[EXCHANGE_MAX_PARTS];  /* variable parts of the path, decoded */
     struct bytes values[EXCHANGE_MAX_QUERY]; /* of the route's query parameters, decoded; data NULL: absent */
     struct arena arena;
-    mono_us deadline;
+    mono_us arrived_at;
+    mono_us deadline; /* of the answer; a handler may put it off before it returns */
+    int64_t wait_ms;  /* above 0: it may wait for room so long, and then it ends with its client */
 
     /* How it is decided. */
     struct look look;
@@ -87,7 +90,8 @@ struct exchange {
     struct answer answer;
 
     /* The server's own; only the loop's thread. */
-    struct list node;
+    struct heap_node by_deadline;
+    bool answered_late;             /* by the loop's deadline: the client knows the key */
     struct exchange *next;          /* on the outbox (under the server's mutex) or the free list */
     struct evhttp_request *request; /* NULL: answered already, or the client has gone */
     struct connection *connection;
@@ -109,4 +113,6 @@ void exchange_finish(struct exchange *exchange);
 const char *exchange_header(const struct exchange *exchange, const char *name, unsigned *ret_times);
 /* True once one of its operations was in a packet with COMMIT: a silent end is then outcome_unknown. */
 bool exchange_commit_sent(struct exchange *exchange);
+/* Its operations: one, those of a batch, or none; *ret_count says how many. */
+struct part *exchange_parts(struct exchange *exchange, size_t *ret_count);
 #endif

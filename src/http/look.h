@@ -18,6 +18,9 @@ struct exchange *look_exchange(struct look *look);
 /* The look-up ended with this status instead of an answer. */
 void look_refuse(struct exchange *exchange, enum permit_status status);
 
+/* The answer to GET /v1/requests/{external_id}; nothing is written unless it is PERMIT_OK. */
+enum permit_status request_show(struct exchange *exchange, struct session *session);
+
 /* A whole number in a query parameter; fallback if it is absent. False: an answer says what is wrong. */
 bool query_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,
                   uint64_t fallback, uint64_t *ret_number);

@@ -35,8 +35,8 @@ static const struct wire_member acquire_members[] = {
     {"permits", WIRE_LIST, true, offsetof(struct acquire_form, permits), 0, 1, REQUEST_MAX_SEMAPHORES, NULL,
      "an array of 1 to 64 objects {semaphore, count}"},
     {"ttl", WIRE_HOLD, false, offsetof(struct acquire_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
-    {"wait", WIRE_DURATION, false, offsetof(struct acquire_form, wait_ms), 0, 0, 0, NULL,
-     "0: waiting is not offered yet, ask again after Retry-After"},
+    {"wait", WIRE_DURATION, false, offsetof(struct acquire_form, wait_ms), 0, 0, DURATION_MAX_MS, NULL,
+     "a duration such as \"30s\", a number of seconds, or 0 for no wait"},
 };
 static const struct wire_table acquire_alone = {acquire_members + 1, ARRAY_LENGTH(acquire_members) - 1};
 static const struct wire_table acquire_batched = {acquire_members, ARRAY_LENGTH(acquire_members) - 1};
@@ -106,8 +106,9 @@ static enum permit_status read_wants(struct exchange *exchange, struct json_obje
 
 /* The key is in the body, in the header, in both alike, or made here. */
 static enum permit_status settle_key(struct exchange *exchange, struct bytes in_body, struct bytes in_header,
-                                     struct operation *operation)
+                                     struct part *part)
 {
+    struct operation *operation = &part->operation;
     if (in_body.data && in_header.data && !bytes_equal(in_body, in_header)) {
         buf_append_text(&exchange->service->message, "external_id and Idempotency-Key are there and differ");
         return PERMIT_MALFORMED;
@@ -117,44 +118,45 @@ static enum permit_status settle_key(struct exchange *exchange, struct bytes in_
         return PERMIT_OK;
     char made[UUID_TEXT_SIZE];
     uuid_make(made);
+    part->key_made = true;
     operation->external_id = arena_copy(&exchange->arena, bytes_of(made));
     return operation->external_id.data ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
 enum permit_status operation_read_acquire(struct exchange *exchange, struct json_object *object, bool in_batch,
-                                          struct bytes header_key, struct operation *ret_operation)
+                                          struct bytes header_key, struct part *part)
 {
     struct acquire_form form = {0};
-    struct operation operation = {.kind = OP_ACQUIRE};
+    struct operation *operation = &part->operation;
+    *operation = (struct operation){.kind = OP_ACQUIRE};
     enum permit_status status = wire_read(object, in_batch ? &acquire_batched : &acquire_alone, "", &form,
                                           &exchange->arena, &exchange->service->message);
     if (status == PERMIT_OK)
-        status = read_wants(exchange, form.permits, &operation);
+        status = read_wants(exchange, form.permits, operation);
     if (status == PERMIT_OK)
-        status = settle_key(exchange, form.external_id, header_key, &operation);
+        status = settle_key(exchange, form.external_id, header_key, part);
     if (status != PERMIT_OK)
         return status;
-    operation.owner = form.owner;
-    operation.ttl = form.ttl;
+    operation->owner = form.owner;
+    operation->ttl = form.ttl;
+    exchange->wait_ms = form.wait_ms;
     if (form.ttl.kind == TTL_OWNER && !form.owner.length) {
         buf_append_text(&exchange->service->message, "ttl \"owner\" needs an owner");
         return PERMIT_INVALID;
     }
-    if (!request_digest(operation.owner, operation.ttl, operation.wants, operation.want_count, operation.digest))
-        return PERMIT_NO_MEMORY;
-    *ret_operation = operation;
-    return PERMIT_OK;
+    bool digested =
+        request_digest(operation->owner, operation->ttl, operation->wants, operation->want_count, operation->digest);
+    return digested ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
 static enum permit_status read_keyed(struct exchange *exchange, struct json_object *object,
-                                     const struct wire_table *table, enum operation_kind kind,
-                                     struct operation *ret_operation)
+                                     const struct wire_table *table, enum operation_kind kind, struct part *part)
 {
     struct key_form form = {0};
     enum permit_status status = wire_read(object, table, "", &form, &exchange->arena, &exchange->service->message);
     if (status != PERMIT_OK)
         return status;
-    *ret_operation = (struct operation){
+    part->operation = (struct operation){
         .kind = kind,
         .external_id = form.external_id,
         .ttl = form.ttl,
@@ -164,9 +166,9 @@ static enum permit_status read_keyed(struct exchange *exchange, struct json_obje
 }
 
 enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct json_object *object,
-                                                  struct operation *ret_operation)
+                                                  struct part *part)
 {
-    return read_keyed(exchange, object, &confirm_batched, OP_CONFIRM, ret_operation);
+    return read_keyed(exchange, object, &confirm_batched, OP_CONFIRM, part);
 }
 
 enum permit_status operation_read_reason(struct exchange *exchange, struct bytes *ret_reason)
@@ -187,21 +189,20 @@ enum permit_status operation_read_reason(struct exchange *exchange, struct bytes
 }
 
 enum permit_status operation_read_batched_release(struct exchange *exchange, struct json_object *object,
-                                                  struct operation *ret_operation)
+                                                  struct part *part)
 {
-    return read_keyed(exchange, object, &release_batched, OP_RELEASE, ret_operation);
+    return read_keyed(exchange, object, &release_batched, OP_RELEASE, part);
 }
 
 enum permit_status operation_read_batched_renew(struct exchange *exchange, struct json_object *object,
-                                                struct operation *ret_operation)
+                                                struct part *part)
 {
-    return read_keyed(exchange, object, &renew_batched, OP_RENEW, ret_operation);
+    return read_keyed(exchange, object, &renew_batched, OP_RENEW, part);
 }
 
-enum permit_status operation_read_renew(struct exchange *exchange, struct json_object *object,
-                                        struct operation *ret_operation)
+enum permit_status operation_read_renew(struct exchange *exchange, struct json_object *object, struct part *part)
 {
-    return read_keyed(exchange, object, &renew_alone, OP_RENEW, ret_operation);
+    return read_keyed(exchange, object, &renew_alone, OP_RENEW, part);
 }
 
 /* --- to an answer ------------------------------------------------------------------------------------------------- */
@@ -229,21 +230,25 @@ static void write_ended(struct buf *out, const struct decision *decision)
     write_time(out, served_to_wall(decision->clock, request->ended_at));
 }
 
-enum { SENTENCE_SIZE = 1024 };
+enum { SENTENCE_MAX = 1024 };
 
-/* "backups: 2 of 2 in use, 1 asked, held longest by job-42": the first semaphore without room, for a person. */
-static const char *no_capacity_sentence(const struct decision *decision, char sentence[SENTENCE_SIZE])
+/*
+ * The first semaphore without room, for a person: "backups: 2 of 2 in use, 1 asked, 3 wait before it, held longest by
+ * job-42", or, if there are units, but not for it: "backups: 1 of 2 in use, 1 asked, but 3 wait before it".
+ */
+static void no_capacity_sentence(const struct blocking *first, struct buf *out)
 {
-    const struct blocking *first = decision->blocking;
-    if (decision->blocking_count == 0)
-        return NULL;
-    int length = snprintf(sentence, SENTENCE_SIZE, "%.*s: %lld of %lld in use, %lld asked",
-                          (int)first->semaphore.length, first->semaphore.data, (long long)first->in_use,
-                          (long long)first->capacity, (long long)first->requested);
-    if (first->holder_count && length > 0 && length < SENTENCE_SIZE)
-        snprintf(sentence + length, (size_t)(SENTENCE_SIZE - length), ", held longest by %.*s",
-                 (int)first->holders[0].external_id.length, first->holders[0].external_id.data);
-    return sentence;
+    bool others_first = first->capacity - first->in_use >= first->requested;
+    buf_printf(out, "%.*s: %lld of %lld in use, %lld asked", (int)first->semaphore.length, first->semaphore.data,
+               (long long)first->in_use, (long long)first->capacity, (long long)first->requested);
+    if (first->ahead)
+        buf_printf(out, ",%s %zu wait%s before it", others_first ? " but" : "", first->ahead,
+                   first->ahead == 1 ? "s" : "");
+    else if (others_first)
+        buf_append_text(out, ", but others wait before it");
+    if (first->holder_count && !others_first)
+        buf_printf(out, ", held longest by %.*s", (int)first->holders[0].external_id.length,
+                   first->holders[0].external_id.data);
 }
 
 static void write_refusal(struct buf *out, const struct part *part, const struct decision *decision,
@@ -252,10 +257,14 @@ static void write_refusal(struct buf *out, const struct part *part, const struct
     const char *detail = decision->detail;
     if (!detail && decision->outcome)
         detail = decision->outcome->detail;
-    char sentence[SENTENCE_SIZE];
-    if (!detail && status == PERMIT_NO_CAPACITY)
-        detail = no_capacity_sentence(decision, sentence);
+    struct buf sentence;
+    buf_init(&sentence, SENTENCE_MAX);
+    if (!detail && status == PERMIT_NO_CAPACITY && decision->blocking_count) {
+        no_capacity_sentence(&decision->blocking[0], &sentence);
+        detail = buf_text(&sentence);
+    }
     problem_begin(out, status, detail);
+    buf_release(&sentence);
     if (status == PERMIT_ENDED)
         write_ended(out, decision);
     if (status == PERMIT_NO_CAPACITY)
@@ -295,7 +304,10 @@ static bool write_success(struct buf *out, const struct part *part, const struct
     case OP_SEMAPHORE_PUT:
     case OP_SEMAPHORE_PAUSE:
     case OP_SEMAPHORE_RESUME:
-    case OP_SEMAPHORE_RETIRE: write_semaphore(out, outcome->semaphore, 0); break;
+    case OP_SEMAPHORE_RETIRE:
+        write_semaphore(out, outcome->semaphore, 0,
+                        engine_waiting(part->exchange->service->engine, outcome->semaphore->name));
+        break;
     case OP_EXPIRE:
     case OP_KIND_COUNT: return false;
     }
@@ -352,6 +364,7 @@ static void first_decided(struct op *op, const struct decision *decision)
         snprintf(answer->etag, sizeof answer->etag, "\"%llu\"",
                  (unsigned long long)decision->outcome->semaphore->config_version);
     answer->http_status = code;
+    part->http_status = code;
     exchange_finish(exchange);
 }
 
@@ -360,7 +373,10 @@ bool operation_submit(struct exchange *exchange)
     struct part *part = &exchange->first;
     part->exchange = exchange;
     exchange->part_count = 1;
+    exchange->deadline += exchange->wait_ms * US_PER_MS;
     op_init(&part->op, &part->operation, exchange->deadline, first_decided);
+    if (exchange->wait_ms)
+        part->op.wait_until = exchange->arrived_at + exchange->wait_ms * US_PER_MS;
     enum permit_status status = engine_submit(exchange->service->engine, &part->op);
     return status == PERMIT_OK ? false : operation_not_taken(exchange, status);
 }

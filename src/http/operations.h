@@ -25,20 +25,21 @@ void operation_answer(struct buf *out, const struct part *part, const struct dec
 enum permit_status operation_public_status(enum permit_status status);
 
 /*
- * Reads the members of an acquire, release, renew or confirm into `operation`. in_batch: with the member `op`, without
- * `wait`. header_key: what Idempotency-Key said, data NULL if nothing. `message` says what is wrong.
+ * Reads the members of an acquire, release, renew or confirm into part->operation. in_batch: with the member `op`,
+ * without `wait`, which goes to exchange->wait_ms. header_key: what Idempotency-Key said, data NULL if nothing.
+ * `message` says what is wrong.
  */
 enum permit_status operation_read_acquire(struct exchange *exchange, struct json_object *object, bool in_batch,
-                                          struct bytes header_key, struct operation *ret_operation) MUST_CHECK;
+                                          struct bytes header_key, struct part *part) MUST_CHECK;
 enum permit_status operation_read_batched_release(struct exchange *exchange, struct json_object *object,
-                                                  struct operation *ret_operation) MUST_CHECK;
+                                                  struct part *part) MUST_CHECK;
 enum permit_status operation_read_batched_renew(struct exchange *exchange, struct json_object *object,
-                                                struct operation *ret_operation) MUST_CHECK;
+                                                struct part *part) MUST_CHECK;
 enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct json_object *object,
-                                                  struct operation *ret_operation) MUST_CHECK;
+                                                  struct part *part) MUST_CHECK;
 /* The body {"reason"} of the exchange, which force-release, pause and fence bump must have. */
 enum permit_status operation_read_reason(struct exchange *exchange, struct bytes *ret_reason) MUST_CHECK;
 /* POST .../renew: the key is in the path. */
 enum permit_status operation_read_renew(struct exchange *exchange, struct json_object *object,
-                                        struct operation *ret_operation) MUST_CHECK;
+                                        struct part *part) MUST_CHECK;
 #endif

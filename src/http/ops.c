@@ -28,6 +28,7 @@ bool ops_health(struct exchange *exchange)
     append_member(out, "retention_ms", service->retention_ms);
     append_member(out, "retention_rows", service->retention_rows);
     append_member(out, "tombstone_ms", service->tombstone_ms);
+    append_member(out, "max_wait_ms", service->max_wait_ms);
     write_member_text(out, "database", bytes_of(service->database));
     buf_append_char(out, '}');
     return true;
@@ -73,39 +74,40 @@ static void append_head(struct buf *out, const char *metric, const char *type, c
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", metric, help, metric, type);
 }
 
-static int64_t waiting_of(const struct semaphore *semaphore)
+static int64_t capacity_of(struct engine *engine, const struct semaphore *semaphore)
 {
-    (void)semaphore; /* nobody waits yet */
-    return 0;
-}
-
-static int64_t capacity_of(const struct semaphore *semaphore)
-{
+    (void)engine;
     return semaphore->capacity;
 }
 
-static int64_t in_use_of(const struct semaphore *semaphore)
+static int64_t in_use_of(struct engine *engine, const struct semaphore *semaphore)
 {
+    (void)engine;
     return semaphore->in_use;
+}
+
+static int64_t waiting_of(struct engine *engine, const struct semaphore *semaphore)
+{
+    return (int64_t)engine_waiting(engine, semaphore->name).count;
 }
 
 static const struct {
     const char *metric;
     const char *help;
-    int64_t (*value)(const struct semaphore *semaphore);
+    int64_t (*value)(struct engine *engine, const struct semaphore *semaphore);
 } semaphore_gauges[] = {
     {"permitd_semaphore_capacity", "Units of the semaphore.", capacity_of},
     {"permitd_semaphore_in_use", "Units held.", in_use_of},
     {"permitd_semaphore_waiting", "Requests that wait in this process.", waiting_of},
 };
 
-static void append_semaphores(struct buf *out, const struct semaphore_row *rows, size_t count)
+static void append_semaphores(struct buf *out, struct engine *engine, const struct semaphore_row *rows, size_t count)
 {
     for (size_t g = 0; g < ARRAY_LENGTH(semaphore_gauges); g++) {
         append_head(out, semaphore_gauges[g].metric, "gauge", semaphore_gauges[g].help);
         for (size_t i = 0; i < count; i++)
             append_gauge(out, semaphore_gauges[g].metric, rows[i].semaphore.name,
-                         semaphore_gauges[g].value(&rows[i].semaphore));
+                         semaphore_gauges[g].value(engine, &rows[i].semaphore));
     }
 }
 
@@ -133,7 +135,7 @@ static void append_all_semaphores(struct exchange *exchange, struct session *ses
     append_sums(out, &sums);
     if (sums.count <= (int64_t)limit && query_semaphores(session, (struct bytes){0}, (struct bytes){0}, limit,
                                                          &exchange->arena, &rows, &count, &time) == PERMIT_OK)
-        append_semaphores(out, rows, count);
+        append_semaphores(out, exchange->service->engine, rows, count);
 }
 
 static void append_owners(struct buf *out, struct session *session)
@@ -144,6 +146,14 @@ static void append_owners(struct buf *out, struct session *session)
     append_head(out, "permitd_owners", "gauge", "Owners that have sent heartbeats, or were found dead.");
     for (enum owner_life life = 0; life < OWNER_LIFE_COUNT; life++)
         buf_printf(out, "permitd_owners{state=\"%s\"} %llu\n", owner_life_word(life), (unsigned long long)counts[life]);
+}
+
+static void append_waiting(struct buf *out, struct waiting waiting)
+{
+    append_head(out, "permitd_waiting", "gauge", "Requests that wait in this process, for whatever semaphore.");
+    buf_printf(out, "permitd_waiting %zu\n", waiting.count);
+    append_head(out, "permitd_oldest_wait_seconds", "gauge", "How long the first of those who wait has waited.");
+    buf_printf(out, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / MS_PER_SECOND);
 }
 
 static void append_server(struct buf *out, const struct server_counts *counts)
@@ -165,6 +175,7 @@ static void metrics_work(struct look *look, struct session *session, enum permit
     struct exchange *exchange = look_exchange(look);
     struct answer *answer = &exchange->answer;
     engine_metrics(exchange->service->engine, &answer->body);
+    append_waiting(&answer->body, engine_waiting(exchange->service->engine, (struct bytes){0}));
     append_server(&answer->body, exchange->context);
     if (status == PERMIT_OK) {
         append_all_semaphores(exchange, session);

@@ -30,6 +30,21 @@ static bool take_header_key(struct exchange *exchange, struct bytes *ret_key)
     return ret_key->data || !problem_answer(exchange, PERMIT_BUSY, NULL);
 }
 
+/* With the longest one, so that a client can wait in pieces. */
+static bool refuse_wait(struct exchange *exchange)
+{
+    struct service *service = exchange->service;
+    struct buf *out = &exchange->answer.body;
+    buf_clear(&service->message);
+    buf_printf(&service->message, "wait must be at most %lld ms here; wait in pieces, the place in the queue survives",
+               (long long)service->max_wait_ms);
+    problem_head(&exchange->answer, PERMIT_INVALID, 0);
+    problem_begin(out, PERMIT_INVALID, buf_text(&service->message));
+    write_member_i64(out, "max_wait_ms", service->max_wait_ms);
+    problem_end(out);
+    return true;
+}
+
 bool request_acquire(struct exchange *exchange)
 {
     struct service *service = exchange->service;
@@ -39,12 +54,12 @@ bool request_acquire(struct exchange *exchange)
         return true;
     enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
     if (status == PERMIT_OK) {
-        status = operation_read_acquire(exchange, object, false, header_key, &exchange->first.operation);
+        status = operation_read_acquire(exchange, object, false, header_key, &exchange->first);
         wire_drop(object);
     }
     if (status != PERMIT_OK)
         return problem_answer(exchange, operation_public_status(status), buf_text(&service->message));
-    return operation_submit(exchange);
+    return exchange->wait_ms > service->max_wait_ms ? refuse_wait(exchange) : operation_submit(exchange);
 }
 
 /* ?confirmed=true: also if it was confirmed (a refund). */
@@ -79,15 +94,14 @@ bool request_confirm(struct exchange *exchange)
 static enum permit_status read_renew(struct exchange *exchange)
 {
     struct service *service = exchange->service;
-    struct operation *operation = &exchange->first.operation;
     struct json_object *object;
-    *operation = (struct operation){.kind = OP_RENEW};
+    exchange->first.operation = (struct operation){.kind = OP_RENEW};
     if (!exchange->body.length)
         return PERMIT_OK;
     enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
     if (status != PERMIT_OK)
         return status;
-    status = operation_read_renew(exchange, object, operation);
+    status = operation_read_renew(exchange, object, &exchange->first);
     wire_drop(object);
     return status;
 }
@@ -110,20 +124,26 @@ static void write_looked_up(struct buf *out, const struct request *request, cons
     buf_append_char(out, '}');
 }
 
-static void get_work(struct look *look, struct session *session, enum permit_status status)
+enum permit_status request_show(struct exchange *exchange, struct session *session)
 {
-    struct exchange *exchange = look_exchange(look);
     struct request request;
     struct bytes *names;
     struct query_time time;
     const bool *suspect;
-    if (status == PERMIT_OK)
-        status = query_request(session, exchange->parts[0], &exchange->arena, &request, &names, &time);
+    enum permit_status status = query_request(session, exchange->parts[0], &exchange->arena, &request, &names, &time);
     if (status == PERMIT_OK)
         status = suspects_find(exchange, session, &request, 1, sizeof request, &suspect);
     if (status == PERMIT_OK)
         write_looked_up(&exchange->answer.body, &request, names, &time, *suspect);
-    else
+    return status;
+}
+
+static void get_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    if (status == PERMIT_OK)
+        status = request_show(exchange, session);
+    if (status != PERMIT_OK)
         look_refuse(exchange, status);
     exchange_finish(exchange);
 }

@@ -16,6 +16,7 @@ bool request_confirm(struct exchange *exchange);
 bool request_force_release(struct exchange *exchange);
 bool request_get(struct exchange *exchange);
 bool request_list(struct exchange *exchange);
+bool request_why(struct exchange *exchange);   /* why.c */
 bool request_batch(struct exchange *exchange); /* batch.c */
 bool semaphore_put(struct exchange *exchange); /* semaphores.c */
 bool semaphore_pause(struct exchange *exchange);
@@ -24,6 +25,7 @@ bool semaphore_retire(struct exchange *exchange);
 bool semaphore_get(struct exchange *exchange);
 bool semaphore_list(struct exchange *exchange);
 bool semaphore_holders(struct exchange *exchange);
+bool semaphore_waiters(struct exchange *exchange);
 bool semaphore_events(struct exchange *exchange);
 bool semaphore_fence(struct exchange *exchange);
 bool fence_bump(struct exchange *exchange); /* fence.c */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* /v1/semaphores: make, change, pause, retire, look, list, who holds, what was done, is this token live. */
+/* /v1/semaphores: make, change, pause, retire, look, list, who holds, who waits, what was done, is this token live. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/duration.h"
 #include "http/look.h"
 #include "http/operations.h"
@@ -150,7 +151,8 @@ static void get_work(struct look *look, struct session *session, enum permit_sta
     if (status == PERMIT_OK)
         status = query_semaphore(session, exchange->parts[0], &exchange->arena, &row, &time);
     if (status == PERMIT_OK) {
-        write_semaphore(&answer->body, &row.semaphore, row.floor);
+        write_semaphore(&answer->body, &row.semaphore, row.floor,
+                        engine_waiting(exchange->service->engine, row.semaphore.name));
         snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
     } else {
         look_refuse(exchange, status);
@@ -186,7 +188,8 @@ static void list_work(struct look *look, struct session *session, enum permit_st
         for (size_t i = 0; i < count && i < page->limit; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
-            write_semaphore(&exchange->answer.body, &rows[i].semaphore, rows[i].floor);
+            write_semaphore(&exchange->answer.body, &rows[i].semaphore, rows[i].floor,
+                            engine_waiting(exchange->service->engine, rows[i].semaphore.name));
         }
         if (count > page->limit)
             list_next_text(exchange, rows[page->limit - 1].semaphore.name);
@@ -240,6 +243,48 @@ static void holders_work(struct look *look, struct session *session, enum permit
     exchange_finish(exchange);
 }
 
+/* The queue is in memory; whether there is such a semaphore only the database knows. */
+static enum permit_status read_waiters(struct exchange *exchange, struct session *session, struct waiter_row **ret_rows,
+                                       size_t *ret_count)
+{
+    const struct page *page = exchange->context;
+    struct semaphore_row semaphore;
+    struct query_time time;
+    enum permit_status status = query_semaphore(session, exchange->parts[0], &exchange->arena, &semaphore, &time);
+    if (status != PERMIT_OK)
+        return status;
+    return engine_waiters(exchange->service->engine, exchange->parts[0], page->after_number, page->limit + 1,
+                          &exchange->arena, ret_rows, ret_count)
+               ? PERMIT_OK
+               : PERMIT_NO_MEMORY;
+}
+
+static void waiters_work(struct look *look, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = look_exchange(look);
+    const struct page *page = exchange->context;
+    struct waiter_row *rows;
+    size_t count;
+    if (status == PERMIT_OK)
+        status = read_waiters(exchange, session, &rows, &count);
+    if (status == PERMIT_OK) {
+        utc_us now = clock_wall();
+        buf_append_text(&exchange->answer.body, "{\"scope\":\"process\",\"waiters\":[");
+        for (size_t i = 0; i < count && i < page->limit; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_waiter(&exchange->answer.body, &rows[i], now);
+        }
+        if (count > page->limit)
+            list_next_number(exchange, rows[page->limit - 1].number);
+        else
+            list_end(exchange);
+    } else {
+        look_refuse(exchange, status);
+    }
+    exchange_finish(exchange);
+}
+
 /* The newest first: an operator asks what has changed. */
 static void events_work(struct look *look, struct session *session, enum permit_status status)
 {
@@ -267,7 +312,7 @@ static void events_work(struct look *look, struct session *session, enum permit_
     exchange_finish(exchange);
 }
 
-/* A page of /holders or /events: both go on behind a number. */
+/* A page of /holders, /waiters or /events: they go on behind a number. */
 static bool numbered_page(struct exchange *exchange,
                           void (*work)(struct look *look, struct session *session, enum permit_status status))
 {
@@ -283,6 +328,11 @@ static bool numbered_page(struct exchange *exchange,
 bool semaphore_holders(struct exchange *exchange)
 {
     return numbered_page(exchange, holders_work);
+}
+
+bool semaphore_waiters(struct exchange *exchange)
+{
+    return numbered_page(exchange, waiters_work);
 }
 
 bool semaphore_events(struct exchange *exchange)

@@ -23,6 +23,7 @@
 #include "http/address.h"
 #include "http/problem.h"
 #include "http/service.h"
+#include "http/unclaimed.h"
 #include "http/write.h"
 
 enum {
@@ -68,7 +69,7 @@ struct server {
     struct connection *error_pages;
     bool full; /* the listener is off because of max_connections */
 
-    struct list under_way; /* exchanges, in order of deadline */
+    struct heap under_way; /* exchanges, the next deadline first */
     struct exchange *free_exchanges;
     size_t free_count;
     struct buf scratch; /* for answers of the loop's own */
@@ -89,7 +90,21 @@ struct server {
 
 /* --- exchanges ---------------------------------------------------------------------------------------------------- */
 
-static struct exchange *exchange_take(struct server *server)
+/* Nobody refers to it any more. */
+static void exchange_recycle(struct server *server, struct exchange *exchange)
+{
+    heap_remove(&server->under_way, &exchange->by_deadline);
+    if (server->free_count >= FREE_MAX) {
+        exchange_free(exchange);
+        return;
+    }
+    exchange_clear(exchange);
+    exchange->next = server->free_exchanges;
+    server->free_exchanges = exchange;
+    server->free_count++;
+}
+
+static struct exchange *exchange_take_free(struct server *server)
 {
     struct exchange *exchange = server->free_exchanges;
     if (!exchange)
@@ -99,18 +114,18 @@ static struct exchange *exchange_take(struct server *server)
     return exchange;
 }
 
-/* Nobody refers to it any more. */
-static void exchange_recycle(struct server *server, struct exchange *exchange)
+/* One whose deadline is watched from now on. NULL: no memory. */
+static struct exchange *exchange_take(struct server *server)
 {
-    list_remove(&exchange->node);
-    if (server->free_count >= FREE_MAX) {
-        exchange_free(exchange);
-        return;
-    }
-    exchange_clear(exchange);
-    exchange->next = server->free_exchanges;
-    server->free_exchanges = exchange;
-    server->free_count++;
+    struct exchange *exchange = exchange_take_free(server);
+    if (!exchange)
+        return NULL;
+    exchange->arrived_at = clock_mono();
+    exchange->deadline = exchange->arrived_at + server->settings.request_timeout_ms * US_PER_MS;
+    if (heap_add(&server->under_way, &exchange->by_deadline, exchange->deadline))
+        return exchange;
+    exchange_recycle(server, exchange);
+    return NULL;
 }
 
 void exchange_finish(struct exchange *exchange)
@@ -354,6 +369,8 @@ static void answer_send(struct server *server, struct evhttp_request *request, s
 static void exchange_answer(struct server *server, struct exchange *exchange)
 {
     struct evhttp_request *request = exchange->request;
+    if (!request && !exchange->answered_late)
+        unclaimed_release(exchange);
     if (request && exchange->answer.body.broken)
         problem_answer(exchange, PERMIT_INTERNAL, "the answer is too large");
     exchange->request = NULL;
@@ -485,7 +502,6 @@ static void exchange_begin(struct server *server, struct exchange *exchange, str
     exchange->connection = connection;
     connection->exchange = exchange;
     make_id(server, exchange->id);
-    exchange->deadline = connection->since + server->settings.request_timeout_ms * US_PER_MS;
     exchange->method = method_of(request);
     take_uri(exchange);
     take_body(exchange);
@@ -512,20 +528,57 @@ static void follow_connection(struct connection *connection, struct evhttp_conne
     connection->known_to_evhttp = true;
 }
 
+/* evhttp closes the connection, tells connection_closed, and frees the request, which is still on it. */
+static void client_gone(struct server *server, struct exchange *exchange)
+{
+    evhttp_connection_free(evhttp_request_get_connection(exchange->request));
+    if (!engine_abandon(server->settings.service->engine, &exchange->first.op))
+        return; /* too late: it comes back through the outbox and finds nobody */
+    server->counts.exchanges--;
+    exchange_recycle(server, exchange);
+}
+
 /*
  * While a request is decided, reading stays on: switching it off, as evhttp does, and on again costs two epoll_ctl.
  * What comes is not looked at (the watermark bounds it). A client that has closed its side may still read: the answer
- * is sent, and evhttp notices afterwards.
+ * is sent, and evhttp notices afterwards. But "a client that disconnects leaves the queue at once": one that waits
+ * for room is taken to have gone.
  */
 static void on_busy_event(struct bufferevent *bev, short what, void *context)
 {
-    (void)bev, (void)what, (void)context;
+    struct connection *connection = context;
+    struct exchange *exchange = connection->exchange;
+    (void)bev;
+    if (exchange && exchange->wait_ms && what & (BEV_EVENT_EOF | BEV_EVENT_ERROR))
+        client_gone(connection->server, exchange);
 }
 
-static void keep_reading(struct bufferevent *bev)
+static void keep_reading(struct connection *connection)
 {
-    bufferevent_setcb(bev, NULL, NULL, on_busy_event, NULL); /* evhttp sets its own when it sends */
-    bufferevent_enable(bev, EV_READ);
+    /* evhttp sets its own when it sends */
+    bufferevent_setcb(connection->bev, NULL, NULL, on_busy_event, connection);
+    bufferevent_enable(connection->bev, EV_READ);
+}
+
+/* Of what was asked evhttp needs no more than whether to keep the connection: the rest is not kept for as long. */
+static void request_lighten(struct evhttp_request *request)
+{
+    struct evkeyvalq *headers = evhttp_request_get_input_headers(request);
+    struct evkeyval *next;
+    for (struct evkeyval *header = headers->tqh_first; header; header = next) {
+        next = header->next.tqe_next;
+        if (strcasecmp(header->key, "Connection") != 0 && strcasecmp(header->key, "Proxy-Connection") != 0)
+            evhttp_remove_header(headers, header->key);
+    }
+    struct evbuffer *body = evhttp_request_get_input_buffer(request);
+    evbuffer_drain(body, evbuffer_get_length(body));
+}
+
+/* It may take as long as it asked to wait. */
+static void exchange_wait(struct server *server, struct exchange *exchange)
+{
+    heap_move(&server->under_way, &exchange->by_deadline, exchange->deadline);
+    request_lighten(exchange->request);
 }
 
 /* A request has been read whole. */
@@ -547,8 +600,9 @@ static void on_request(struct evhttp_request *request, void *context)
         return;
     }
     server->counts.exchanges++;
-    list_append(&server->under_way, &exchange->node);
-    keep_reading(connection->bev);
+    if (exchange->wait_ms)
+        exchange_wait(server, exchange);
+    keep_reading(connection);
 }
 
 /* --- refusals of evhttp itself ------------------------------------------------------------------------------------ */
@@ -633,6 +687,7 @@ static void exchange_expire(struct server *server, struct exchange *exchange)
     problem_retry_after(&answer.body, answer.retry_after_ms);
     problem_end(&answer.body);
     exchange->request = NULL;
+    exchange->answered_late = true;
     answer_send(server, request, exchange->connection, exchange->id, &answer);
     server->scratch = answer.body;
     server->counts.late++;
@@ -640,11 +695,10 @@ static void exchange_expire(struct server *server, struct exchange *exchange)
 
 static void expire_exchanges(struct server *server, mono_us now)
 {
-    list_for_each (node, following, &server->under_way) {
-        struct exchange *exchange = LIST_ENTRY(node, struct exchange, node);
-        if (exchange->deadline > now)
-            return;
-        list_remove(node); /* it comes back through the outbox, some time */
+    struct heap_node *first;
+    while ((first = heap_first(&server->under_way)) && first->time <= now) {
+        struct exchange *exchange = HEAP_ENTRY(first, struct exchange, by_deadline);
+        heap_remove(&server->under_way, first); /* it comes back through the outbox, some time */
         if (exchange->request)
             exchange_expire(server, exchange);
     }
@@ -780,7 +834,6 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
     server->id_seed = (uint32_t)random_u64();
     list_init(&server->idle);
     list_init(&server->busy);
-    list_init(&server->under_way);
     buf_init(&server->scratch, 16 * 1024);
     pthread_mutex_init(&server->outbox_mutex, NULL);
     server->base = open_base();
@@ -882,6 +935,7 @@ void server_free(struct server *server)
     free_connections(&server->idle);
     free_connections(&server->busy);
     map_release(&server->connections);
+    heap_release(&server->under_way);
     while (server->free_exchanges) {
         struct exchange *exchange = server->free_exchanges;
         server->free_exchanges = exchange->next;

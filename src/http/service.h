@@ -18,6 +18,7 @@ struct service {
     int64_t retention_ms;
     int64_t retention_rows;
     int64_t tombstone_ms;
+    int64_t max_wait_ms;
     int64_t failover_hold_ms;
     unsigned metrics_semaphores;
     const struct doctor_options *doctor;

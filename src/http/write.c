@@ -64,7 +64,7 @@ void write_member_text(struct buf *out, const char *name, struct bytes text)
     write_text(out, text);
 }
 
-static void write_member_i64(struct buf *out, const char *name, int64_t number)
+void write_member_i64(struct buf *out, const char *name, int64_t number)
 {
     write_name(out, name);
     buf_append_i64(out, number);
@@ -205,7 +205,7 @@ static void write_settings(struct buf *out, const struct semaphore *semaphore)
         write_member_text(out, "paused_reason", semaphore->paused_reason);
 }
 
-void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor)
+void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting)
 {
     buf_append_text(out, "{\"name\":");
     write_text(out, semaphore->name);
@@ -213,7 +213,8 @@ void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_
     write_member_i64(out, "capacity", semaphore->capacity);
     write_member_i64(out, "in_use", semaphore->in_use);
     write_member_i64(out, "available", max_i64(0, semaphore->capacity - semaphore->in_use));
-    write_member_i64(out, "waiting", 0);
+    write_member_i64(out, "waiting", (int64_t)waiting.count);
+    write_member_i64(out, "oldest_wait_ms", waiting.oldest_ms);
     write_member_u64(out, "next_token", semaphore->next_permit_id);
     if (floor)
         write_member_u64(out, "floor", floor);
@@ -258,6 +259,53 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
     buf_append_char(out, '}');
 }
 
+void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count)
+{
+    write_name(out, name);
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        write_text(out, keys[i]);
+    }
+    buf_append_char(out, ']');
+}
+
+void write_wait(struct buf *out, const struct waiter_row *waiter, utc_us now)
+{
+    write_member_time(out, "since", waiter->since);
+    write_member_i64(out, "waited_ms", max_i64(0, (now - waiter->since) / US_PER_MS));
+    write_member_time(out, "deadline", waiter->deadline);
+    write_member_i64(out, "deadline_in_ms", max_i64(0, (waiter->deadline - now) / US_PER_MS));
+}
+
+static void write_wants(struct buf *out, const struct want *wants, size_t count)
+{
+    write_name(out, "permits");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
+        write_text(out, wants[i].semaphore);
+        write_member_i64(out, "count", wants[i].count);
+        buf_append_char(out, '}');
+    }
+    buf_append_char(out, ']');
+}
+
+void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us now)
+{
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, waiter->external_id);
+    if (waiter->owner.length)
+        write_member_text(out, "owner", waiter->owner);
+    write_wants(out, waiter->wants, waiter->want_count);
+    write_wait(out, waiter, now);
+    write_member_i64(out, "place", (int64_t)waiter->place);
+    if (waiter->behind.data)
+        write_member_text(out, "behind", waiter->behind);
+    buf_append_char(out, '}');
+}
+
 static void write_blocking_holder(struct buf *out, const struct blocking_holder *holder, utc_us now)
 {
     buf_append_text(out, "{\"external_id\":");
@@ -271,6 +319,18 @@ static void write_blocking_holder(struct buf *out, const struct blocking_holder 
     buf_append_char(out, '}');
 }
 
+void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now)
+{
+    write_name(out, "holders");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        write_blocking_holder(out, &holders[i], now);
+    }
+    buf_append_char(out, ']');
+}
+
 static void write_one_blocking(struct buf *out, const struct blocking *blocking, utc_us now)
 {
     buf_append_text(out, "{\"semaphore\":");
@@ -278,14 +338,12 @@ static void write_one_blocking(struct buf *out, const struct blocking *blocking,
     write_member_i64(out, "capacity", blocking->capacity);
     write_member_i64(out, "in_use", blocking->in_use);
     write_member_i64(out, "requested", blocking->requested);
-    write_name(out, "holders");
-    buf_append_char(out, '[');
-    for (size_t i = 0; i < blocking->holder_count; i++) {
-        if (i)
-            buf_append_char(out, ',');
-        write_blocking_holder(out, &blocking->holders[i], now);
+    if (blocking->ahead) {
+        write_member_i64(out, "waiting_ahead", (int64_t)blocking->ahead);
+        write_keys(out, "ahead", blocking->ahead_keys, blocking->ahead_key_count);
     }
-    buf_append_text(out, "]}");
+    write_longest_holders(out, blocking->holders, blocking->holder_count, now);
+    buf_append_char(out, '}');
 }
 
 void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, utc_us now)

@@ -27,11 +27,21 @@ void write_overdue(struct buf *out, const struct request *request, const struct 
 /* ,"suspect":... of a held one: its owner may not be alive (owners.h). */
 void write_suspect(struct buf *out, const struct request *request, bool suspect);
 /* A semaphore, whole. floor 0: left out. */
-void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor);
+void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting);
 /* An entry of /holders, whole. */
 void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect);
 /* An entry of /events, whole. */
 void write_event(struct buf *out, const struct event_row *event);
+/* An entry of /waiters, whole; now: this machine's clock. */
+void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us now);
+/* ,"since":... and how long a waiter has waited and will wait; now: this machine's clock. */
+void write_wait(struct buf *out, const struct waiter_row *waiter, utc_us now);
+/* ,"name":["key",...] */
+void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count);
+/* ,"name":7 */
+void write_member_i64(struct buf *out, const char *name, int64_t number);
+/* ,"holders":[...] ; now: the database's clock. */
+void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now);
 /* ,"blocking":[...] ; now: the database's clock. */
 void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, utc_us now);
 #endif
