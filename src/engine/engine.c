@@ -229,11 +229,5 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
 
 void engine_metrics(struct engine *engine, struct buf *out)
 {
-    struct waiting waiting = engine_waiting(engine, (struct bytes){0});
-    const struct metrics_now now = {
-        .database_up = engine_database_up(engine),
-        .waiters = waiting.count,
-        .oldest_wait_ms = waiting.oldest_ms,
-    };
-    metrics_print(&engine->metrics, &now, out);
+    metrics_print(&engine->metrics, engine_database_up(engine), out);
 }

@@ -115,13 +115,9 @@ static void print_operations(struct metrics *metrics, struct buf *out)
     }
 }
 
-static void print_waits(struct metrics *metrics, const struct metrics_now *now, struct buf *out)
+static void print_waits(struct metrics *metrics, struct buf *out)
 {
     static const char *const end_words[WAIT_END_COUNT] = {"granted", "given_up", "abandoned", "failed"};
-    print_head(out, "permitd_waiters", "gauge", "Acquires that wait for room, of this process.");
-    buf_printf(out, "permitd_waiters %zu\n", now->waiters);
-    print_head(out, "permitd_oldest_wait_seconds", "gauge", "How long the first of them has waited.");
-    buf_printf(out, "permitd_oldest_wait_seconds %g\n", (double)now->oldest_wait_ms / 1e3);
     print_head(out, "permitd_waits_total", "counter",
                "Waits that ended: granted, given up when their time was over, abandoned by their client, failed.");
     for (int end = 0; end < WAIT_END_COUNT; end++)
@@ -164,7 +160,7 @@ static void print_owners(struct metrics *metrics, struct buf *out)
     buf_printf(out, "permitd_owners_suspect %llu\n", load(&metrics->owners_suspect));
 }
 
-void metrics_print(struct metrics *metrics, const struct metrics_now *now, struct buf *out)
+void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
 {
     static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
     print_operations(metrics, out);
@@ -180,9 +176,9 @@ void metrics_print(struct metrics *metrics, const struct metrics_now *now, struc
     for (int reason = END_RELEASED; reason <= END_NEVER_HELD; reason++)
         buf_printf(out, "permitd_ended_total{reason=\"%s\"} %llu\n", end_reason_word((enum end_reason)reason),
                    load(&metrics->ended[reason]));
-    print_waits(metrics, now, out);
+    print_waits(metrics, out);
     print_background(metrics, out);
     print_owners(metrics, out);
     print_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
-    buf_printf(out, "permitd_database_up %d\n", now->database_up ? 1 : 0);
+    buf_printf(out, "permitd_database_up %d\n", database_up ? 1 : 0);
 }

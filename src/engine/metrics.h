@@ -62,12 +62,5 @@ void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum p
 void metrics_wait(struct metrics *metrics, enum wait_end end, int64_t waited_us);
 void metrics_batch(struct metrics *metrics, size_t operations);
 void metrics_cleaned(struct metrics *metrics, enum cleaned what, uint64_t count, int64_t took_us);
-
-/* What is not counted but looked at. */
-struct metrics_now {
-    bool database_up;
-    size_t waiters;
-    int64_t oldest_wait_ms;
-};
-void metrics_print(struct metrics *metrics, const struct metrics_now *now, struct buf *out);
+void metrics_print(struct metrics *metrics, bool database_up, struct buf *out);
 #endif
