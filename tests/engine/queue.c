@@ -1,98 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Who goes next: the queue and its gates, without threads, clock or database. */
 #include <criterion/criterion.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "engine/queue.h"
+#include "side.h"
 
-enum { OPS = 16, DIRECTORY = 8, WANTS = 3 };
-
-/* An operation with what it points to. */
-struct asked {
-    struct op op;
-    struct operation operation;
-    struct want wants[WANTS];
-};
-
-static struct queue queue;
-static struct asked asked[OPS];
-static size_t asked_count;
-static struct batch first, second;
-
-static void begin(void)
-{
-    queue_init(&queue, DIRECTORY);
-    gates_learn(&queue.gates, 1, BYTES("a"), KIND_SLOTTED, 1);
-    gates_learn(&queue.gates, 2, BYTES("b"), KIND_SLOTTED, 1);
-    gates_learn(&queue.gates, 3, BYTES("c"), KIND_COUNTED, 1);
-}
-
-static void end(void)
-{
-    struct list left;
-    list_init(&left);
-    queue_finish(&queue, &first);
-    queue_finish(&queue, &second);
-    queue_take_expired(&queue, NEVER, &left);
-    for (size_t i = 0; i < asked_count; i++) {
-        queue_forget_key(&queue, &asked[i].op);
-        if (asked[i].op.gates != asked[i].op.few_gates)
-            free(asked[i].op.gates);
-    }
-    queue_release(&queue);
-}
-
-TestSuite(queue, .init = begin, .fini = end);
-
-static void decided(struct op *op, const struct decision *decision)
-{
-    (void)op;
-    (void)decision;
-}
-
-static struct op *add(enum operation_kind kind, const char *key, const char *semaphores, bool *ret_wake)
-{
-    struct asked *one = &asked[asked_count++];
-    one->operation = (struct operation){.kind = kind, .external_id = bytes_of(key), .wants = one->wants};
-    for (; *semaphores; semaphores++)
-        one->wants[one->operation.want_count++] = (struct want){.semaphore = {semaphores, 1}, .count = 1};
-    op_init(&one->op, &one->operation, NEVER, decided);
-    bool wake = queue_add(&queue, &one->op);
-    if (ret_wake)
-        *ret_wake = wake;
-    return &one->op;
-}
-
-static struct op *acquire(const char *key, const char *semaphores)
-{
-    return add(OP_ACQUIRE, key, semaphores, NULL);
-}
-
-static struct op *release(const char *key)
-{
-    return add(OP_RELEASE, key, "", NULL);
-}
-
-/* The keys of a batch, in order: "k1 k2". */
-static const char *keys_of(const struct batch *batch)
-{
-    static char text[256];
-    text[0] = '\0';
-    for (size_t i = 0; i < batch->op_count; i++) {
-        struct bytes key = batch->ops[i]->operation->external_id;
-        if (i > 0)
-            strcat(text, " ");
-        strncat(text, key.data, key.length);
-    }
-    return text;
-}
-
-static const char *take(struct batch *batch)
-{
-    (void)!queue_take(&queue, batch, 0, -1);
-    return keys_of(batch);
-}
+TestSuite(queue, .init = side_begin, .fini = side_end);
 
 Test(queue, what_gathers_while_a_batch_runs_goes_in_the_next_one)
 {
@@ -235,9 +147,9 @@ Test(queue, an_operation_that_was_put_back_keeps_its_place)
 Test(queue, administrative_operations_go_alone)
 {
     acquire("k1", "a");
-    struct asked *put = &asked[asked_count++];
+    struct asked *put = side_asked();
     put->operation = (struct operation){.kind = OP_SEMAPHORE_PUT, .semaphore = BYTES("a")};
-    op_init(&put->op, &put->operation, NEVER, decided);
+    op_init(&put->op, &put->operation, NEVER, side_decided);
     queue_add(&queue, &put->op);
     acquire("k2", "a");
     cr_assert_str_eq(take(&first), "k1");

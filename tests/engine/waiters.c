@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/* Who waits, who is called, and who goes along in a batch: without threads, clock or database. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "side.h"
+
+/* Moments, in microseconds. Nobody is aged unless a test says so. */
+enum { LONG_AGO = 10, NOW = 1000, LATER = 2000, YOUNG = LONG_AGO - 1 };
+
+static struct list answered;
+
+static struct gate *gate_of(const char *name)
+{
+    return gates_find_name(&queue.gates, bytes_of(name));
+}
+
+/* The row of a semaphore as a batch saw it; each time it has changed. */
+static void learn(const char *name, int64_t capacity, int64_t in_use)
+{
+    struct gate *gate = gate_of(name);
+    const struct semaphore row = {.id = gate->id,
+                                  .capacity = capacity,
+                                  .in_use = in_use,
+                                  .version = gate->version + 1,
+                                  .queue = gate->fifo ? QUEUE_FIFO : QUEUE_BACKFILL,
+                                  .retired_at = NEVER};
+    waiters_learn(&queue.waiters, gate, &row, NEVER, NOW);
+}
+
+static void begin(void)
+{
+    side_begin();
+    list_init(&answered);
+    learn("a", 4, 4);
+    learn("b", 4, 4);
+    learn("c", 4, 4);
+}
+
+/* Those who still wait are let go. */
+static void end(void)
+{
+    list_for_each (node, next, &queue.waiters.all) {
+        struct waiter *waiter = LIST_ENTRY(node, struct waiter, node);
+        waiters_dismiss(&queue.waiters, waiter, NEVER, &answered);
+        queue_forget_key(&queue, &waiter->op);
+    }
+    list_for_each (node, next, &answered)
+        list_remove(node);
+    side_end();
+}
+
+TestSuite(waiters, .init = begin, .fini = end);
+
+/* Somebody who found no room and waits until LATER, for `count` units of each of the semaphores, a letter each. */
+static struct waiter *park(const char *key, const char *semaphores, int64_t count)
+{
+    struct asked *one = side_asked();
+    one->operation = (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants};
+    for (; *semaphores; semaphores++)
+        one->wants[one->operation.want_count++] =
+            (struct want){.semaphore = {semaphores, 1},
+                          .semaphore_id = gates_find_name(&queue.gates, (struct bytes){semaphores, 1})->id,
+                          .count = count};
+    op_init(&one->op, &one->operation, NEVER, side_decided);
+    one->op.arrival = ++queue.arrivals;
+    one->op.wait_until = LATER;
+    one->op.arrived_at = LONG_AGO;
+    struct waiter *waiter = waiters_add(&queue.waiters, &queue.gates, &one->op, NOW);
+    cr_assert_not_null(waiter);
+    return waiter;
+}
+
+/* A release of what holds so many units of one semaphore. */
+static struct op *release_of(const char *key, const char *semaphore, int64_t count)
+{
+    const struct share share = {gate_of(semaphore)->id, count};
+    directory_put(&queue.directory, bytes_of(key), &share, 1);
+    return release(key);
+}
+
+/* The waiters of a batch that is over were refused. */
+static void refuse_waiters(struct batch *batch)
+{
+    for (size_t i = 0; i < batch->op_count; i++) {
+        struct op *op = batch->ops[i];
+        if (!op->stands)
+            continue;
+        waiter_of(op)->called = false;
+        for (size_t j = 0; j < waiter_of(op)->stand_count; j++)
+            waiter_of(op)->stands[j].refused_at = waiter_of(op)->stands[j].gate->version;
+        queue_forget_key(&queue, op);
+    }
+    queue_finish(&queue, batch);
+}
+
+Test(waiters, the_batch_that_frees_a_unit_takes_the_first_waiter_along)
+{
+    park("w1", "a", 1);
+    park("w2", "a", 1);
+    release_of("held", "a", 1);
+    cr_assert_str_eq(take(&first), "w1 held");
+}
+
+Test(waiters, as_many_go_along_as_units_are_freed)
+{
+    park("w1", "a", 1);
+    park("w2", "a", 2);
+    park("w3", "a", 1);
+    release_of("held", "a", 3);
+    cr_assert_str_eq(take(&first), "w1 w2 held");
+}
+
+Test(waiters, of_a_holder_that_is_not_known_a_unit_is_expected)
+{
+    park("w1", "a", 1);
+    park("w2", "a", 1);
+    const struct share share = {1, 0};
+    directory_put(&queue.directory, BYTES("held"), &share, 1);
+    release("held");
+    cr_assert_str_eq(take(&first), "w1 held");
+}
+
+Test(waiters, with_backfill_what_fits_passes_what_does_not)
+{
+    park("w1", "a", 3);
+    park("w2", "a", 1);
+    release_of("held", "a", 1);
+    cr_assert_str_eq(take(&first), "w2 held");
+}
+
+Test(waiters, with_fifo_nobody_passes_the_first)
+{
+    gate_of("a")->fifo = true;
+    park("w1", "a", 3);
+    park("w2", "a", 1);
+    release_of("held", "a", 1);
+    cr_assert_str_eq(take(&first), "held");
+}
+
+Test(waiters, nobody_passes_an_aged_one)
+{
+    park("w1", "a", 3);
+    park("w2", "a", 1);
+    release_of("held", "a", 1);
+    cr_assert(queue_take(&queue, &first, NOW, LONG_AGO));
+    cr_assert_eq(first.op_count, 1);
+}
+
+Test(waiters, a_newcomer_is_behind_when_a_waiter_is_left_out)
+{
+    park("w1", "a", 1);
+    struct op *newcomer = acquire("new", "a");
+    struct op *elsewhere = acquire("other", "b");
+    cr_assert_str_eq(take(&first), "new other");
+    cr_assert_eq(newcomer->operation->place, PLACE_BEHIND);
+    cr_assert_eq(elsewhere->operation->place, PLACE_NEWCOMER);
+}
+
+Test(waiters, a_newcomer_may_pass_one_that_does_not_fit)
+{
+    park("w1", "a", 3);
+    learn("a", 4, 3);
+    struct op *newcomer = acquire("new", "a");
+    cr_assert_str_eq(take(&first), "new");
+    cr_assert_eq(newcomer->operation->place, PLACE_NEWCOMER);
+}
+
+Test(waiters, stand_before_newcomers_in_order_of_arrival)
+{
+    struct waiter *w1 = park("w1", "a", 1);
+    struct waiter *w2 = park("w2", "a", 1);
+    queue_call(&queue, w2);
+    struct op *newcomer = acquire("new", "a");
+    learn("a", 4, 1);
+    cr_assert_str_eq(take(&first), "w1 w2 new");
+    cr_assert_eq(w1->operation.place, PLACE_WAITER);
+    cr_assert_eq(w2->operation.place, PLACE_WAITER);
+    cr_assert_eq(newcomer->operation->place, PLACE_NEWCOMER);
+    cr_assert(w1->operation.waits);
+    cr_assert_not(newcomer->operation->waits);
+}
+
+Test(waiters, one_over_two_semaphores_needs_room_on_both)
+{
+    park("w1", "ab", 1);
+    release_of("held", "a", 1);
+    cr_assert_str_eq(take(&first), "held");
+    queue_finish(&queue, &first);
+    learn("a", 4, 3);
+    cr_assert_null(waiters_next(gate_of("a"), YOUNG));
+    release_of("other", "b", 1);
+    cr_assert_str_eq(take(&first), "w1 other");
+    cr_assert_eq(gate_of("a")->batch, &first, "the batch has both of its semaphores");
+}
+
+Test(waiters, one_whose_other_semaphore_is_busy_is_not_passed)
+{
+    learn("b", 4, 3);
+    acquire("busy", "b");
+    cr_assert_str_eq(take(&second), "busy");
+    struct waiter *waiter = park("w1", "ab", 1);
+    park("w2", "a", 1);
+    release_of("held", "a", 1);
+    cr_assert_str_eq(take(&first), "held");
+    cr_assert(waiter->called, "it goes first into a later batch");
+    queue_finish(&queue, &first);
+    queue_finish(&queue, &second);
+    learn("a", 4, 3);
+    cr_assert_str_eq(take(&first), "w1");
+}
+
+Test(waiters, are_called_when_there_is_room_that_they_were_not_refused)
+{
+    struct waiter *waiter = park("w1", "a", 2);
+    cr_assert_null(waiters_next(gate_of("a"), YOUNG), "there is none");
+    learn("a", 4, 3);
+    cr_assert_null(waiters_next(gate_of("a"), YOUNG), "not enough");
+    learn("a", 4, 2);
+    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), waiter);
+    cr_assert(queue_call_next(&queue, gate_of("a"), YOUNG));
+    cr_assert_str_eq(take(&first), "w1");
+    refuse_waiters(&first);
+    cr_assert_null(waiters_next(gate_of("a"), YOUNG), "it was refused as things are");
+    waiters_doubt(gate_of("a"));
+    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), waiter, "there may be more room than memory knows");
+}
+
+Test(waiters, one_that_nobody_asks_for_is_in_nobodys_way_and_keeps_its_place)
+{
+    struct waiter *w1 = park("w1", "a", 1);
+    park("w2", "a", 1);
+    waiters_dismiss(&queue.waiters, w1, LATER, &answered);
+    waiters_settle(&queue.waiters, w1, LATER + 10);
+    cr_assert_eq(queue.waiters.count, 1);
+    release_of("held", "a", 1);
+    cr_assert_str_eq(take(&first), "w2 held");
+    refuse_waiters(&first);
+    struct asked *again = side_asked();
+    again->operation = (struct operation){.kind = OP_ACQUIRE, .external_id = BYTES("w1")};
+    op_init(&again->op, &again->operation, NEVER, side_decided);
+    again->op.wait_until = LATER;
+    cr_assert_eq(waiters_find(&queue.waiters, BYTES("w1")), w1);
+    waiters_ask(&queue.waiters, w1, &again->op);
+    cr_assert_eq(queue.waiters.count, 2);
+    release_of("held2", "a", 1);
+    cr_assert_str_eq(take(&first), "w1 held2");
+}
+
+Test(waiters, only_those_whose_time_is_over_are_dismissed)
+{
+    struct waiter *waiter = park("w1", "a", 1);
+    struct asked *other = side_asked();
+    other->operation = (struct operation){.kind = OP_ACQUIRE, .external_id = BYTES("w1")};
+    op_init(&other->op, &other->operation, NEVER, side_decided);
+    other->op.wait_until = NOW;
+    waiters_ask(&queue.waiters, waiter, &other->op);
+    cr_assert_eq(waiter_turn(waiter), NOW, "the sooner of the two");
+    waiters_dismiss(&queue.waiters, waiter, NOW, &answered);
+    cr_assert_eq(answered.next, &other->op.node);
+    cr_assert_eq(answered.prev, &other->op.node);
+    waiters_settle(&queue.waiters, waiter, 0);
+    cr_assert_eq(waiter->turn.time, LATER);
+}
+
+Test(waiters, leave_without_a_trace_but_for_doubt)
+{
+    gate_of("a")->fifo = true;
+    struct waiter *waiter = park("w1", "a", 3);
+    struct waiter *behind = park("w2", "a", 1);
+    learn("a", 4, 3);
+    cr_assert_null(waiters_next(gate_of("a"), YOUNG));
+    waiters_leave(&queue.waiters, LIST_ENTRY(waiter->askers.next, struct op, node), 0);
+    cr_assert_null(waiters_find(&queue.waiters, BYTES("w1")));
+    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), behind, "it stood in the way");
+}
+
+Test(waiters, those_that_can_never_be_served_have_their_turn_at_once)
+{
+    struct waiter *small = park("w1", "a", 1);
+    struct waiter *large = park("w2", "a", 3);
+    learn("a", 2, 2);
+    cr_assert_eq(small->turn.time, LATER);
+    cr_assert_eq(large->turn.time, NOW);
+}
+
+Test(waiters, a_batch_has_at_most_64_of_one_semaphore)
+{
+    enum { MANY = 70 };
+    static char keys[MANY][8];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "w%d", i);
+        park(keys[i], "a", 1);
+    }
+    learn("a", 1000, 0);
+    cr_assert(queue_call_next(&queue, gate_of("a"), YOUNG));
+    cr_assert(queue_take(&queue, &first, NOW, YOUNG));
+    cr_assert_eq(first.op_count, BATCH_MAX_WAITERS + 1, "the one that was called, and 64");
+    cr_assert(gate_of("a")->left_out);
+}
