@@ -238,6 +238,8 @@ static void end_waiter(struct engine *engine, struct op *op, const struct outcom
     ret_end->detail = outcome->put_back ? busy_sentence : NULL;
     if (refused && engine->queue.waiters.closed)
         ret_end->status = PERMIT_SHUTTING_DOWN;
+    if (refused && outcome->status == PERMIT_BUSY)
+        waits_look_later(engine, waiter);
     waits_settle(engine, waiter, refused, &ret_end->answered);
 }
 
@@ -267,6 +269,8 @@ static void end_op(struct worker *worker, struct op *op, const struct outcome *o
     bool may_wait = !back && (outcome->put_back ? op->operation->kind == OP_ACQUIRE : outcome->may_wait);
     if (back || (may_wait && waits_park(engine, op, worker->batch.taken_at, &ret_end->status))) {
         ret_end->fate = FATE_BACK;
+        if (op->asks && (outcome->put_back || outcome->status == PERMIT_BUSY))
+            waits_look_later(engine, op->asks);
         return;
     }
     ret_end->fate = outcome->put_back || ret_end->status != PERMIT_OK ? FATE_REFUSED : FATE_DECIDED;

@@ -84,7 +84,7 @@ struct gate *gates_get(struct gates *gates, uint64_t id)
     gate->id = id;
     gate->floor = 1;
     gate->floor_stale = true;
-    gate->due_at = NEVER;
+    gate->due_at = gate->look_at = NEVER;
     list_init(&gate->waiters);
     list_init(&gate->waited_for);
     if (!map_insert(&gates->by_id, &gate->by_id, (struct bytes){(const char *)&gate->id, sizeof gate->id})) {

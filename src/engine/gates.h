@@ -44,13 +44,14 @@ struct gate {
     int64_t capacity;
     int64_t room; /* units that are free; none while it is paused */
     bool fifo;
-    bool doubtful;  /* there may be more room than that: holders may be due, a waiter has left */
-    mono_us due_at; /* when its next holder may be due */
+    bool doubtful;   /* there may be more room than that: holders may be due, a waiter has left */
+    mono_us due_at;  /* when its next holder may be due */
+    mono_us look_at; /* when its waiters are to be called whatever is known; NEVER */
 
     struct list waiters;    /* struct stand, in order of arrival */
     size_t waiter_count;    /* those of them that are asked for */
     struct list waited_for; /* on waiting->gates while it has waiters */
-    struct heap_node due;   /* at due_at, while it has waiters */
+    struct heap_node due;   /* at the earlier of these, while it has waiters */
 
     /* Of the pass of the queue that takes it into a batch. */
     int64_t credit; /* units that waiters of the batch may still find */

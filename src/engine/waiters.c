@@ -100,7 +100,8 @@ static void stand_at_gate(struct waiters *waiters, struct stand *stand)
         return;
     list_append(&waiters->gates, &gate->waited_for);
     waiters->gate_count++;
-    (void)!heap_add(&waiters->dues, &gate->due, gate->due_at); /* without memory the sweeper's word has to do */
+    (void)!heap_add(&waiters->dues, &gate->due,
+                    min_i64(gate->due_at, gate->look_at)); /* without memory the sweeper's word has to do */
 }
 
 static void leave_gate(struct waiters *waiters, struct stand *stand)
@@ -230,6 +231,25 @@ void waiters_dismiss(struct waiters *waiters, struct waiter *waiter, mono_us unt
 
 /* --- what is free ---------------------------------------------------------------------------------------------- */
 
+static void gate_set_due(struct waiters *waiters, struct gate *gate)
+{
+    if (gate->due.place)
+        heap_move(&waiters->dues, &gate->due, min_i64(gate->due_at, gate->look_at));
+}
+
+void waiters_look_at(struct waiters *waiters, struct gate *gate, mono_us at)
+{
+    gate->look_at = min_i64(gate->look_at, at);
+    gate_set_due(waiters, gate);
+}
+
+void waiters_looked(struct waiters *waiters, struct gate *gate)
+{
+    gate->due_at = gate->look_at = NEVER;
+    gate_set_due(waiters, gate);
+    waiters_doubt(gate);
+}
+
 /* It can never be served any more as it is asked, which it is to be told: its turn comes at once. */
 static void hurry_hopeless(struct waiters *waiters, struct gate *gate, bool retired, mono_us now)
 {
@@ -252,8 +272,7 @@ void waiters_learn(struct waiters *waiters, struct gate *gate, const struct sema
     gate->due_at = due_at <= now ? now + DUE_AGAIN_US : due_at;
     if (list_empty(&gate->waiters))
         return;
-    if (gate->due.place)
-        heap_move(&waiters->dues, &gate->due, gate->due_at);
+    gate_set_due(waiters, gate);
     if (shrunk)
         hurry_hopeless(waiters, gate, retired, now);
 }

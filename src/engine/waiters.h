@@ -92,6 +92,10 @@ void waiters_remove(struct waiters *waiters, struct waiter *waiter);
 /* The row of the gate's semaphore as it is now; due_at: its next_due_at by this machine's clock. */
 void waiters_learn(struct waiters *waiters, struct gate *gate, const struct semaphore *row, mono_us due_at,
                    mono_us now);
+/* Its waiters are to be called at that time, whatever is known. */
+void waiters_look_at(struct waiters *waiters, struct gate *gate, mono_us at);
+/* The time has come: not again until its row is seen; what is free is in doubt. */
+void waiters_looked(struct waiters *waiters, struct gate *gate);
 /* What is free may be more than memory knows: waiters are tried again. */
 void waiters_doubt(struct gate *gate);
 /* The first who may fit and was not refused as things are; NULL: nobody. bound: how old is aged. */

@@ -125,15 +125,11 @@ void waits_settle(struct engine *engine, struct waiter *waiter, bool refused, st
     waits_changed(engine);
 }
 
-/* It is not known what is free, or it is not the room that is missing: somebody looks again after a while. */
-static void look_later(struct engine *engine, struct waiter *waiter)
+void waits_look_later(struct engine *engine, struct waiter *waiter)
 {
     mono_us at = clock_mono() + TRY_LATER_US;
-    for (size_t i = 0; i < waiter->stand_count; i++) {
-        struct gate *gate = waiter->stands[i].gate;
-        if (gate->due.place && gate->due.time > at)
-            heap_move(&engine->queue.waiters.dues, &gate->due, at);
-    }
+    for (size_t i = 0; i < waiter->stand_count; i++)
+        waiters_look_at(&engine->queue.waiters, waiter->stands[i].gate, at);
 }
 
 bool waits_try_later(struct engine *engine, struct waiter *waiter)
@@ -143,7 +139,7 @@ bool waits_try_later(struct engine *engine, struct waiter *waiter)
     if (waiters->closed || unknown || waiter_turn(waiter) <= clock_mono())
         return false;
     leave_batch(&engine->queue, waiter);
-    look_later(engine, waiter);
+    waits_look_later(engine, waiter);
     waiters_settle(waiters, waiter, 0);
     waits_changed(engine);
     return true;
@@ -167,6 +163,20 @@ static void waiter_decided(struct op *op, const struct decision *decision)
     }
 }
 
+/* It may have stood in the way of those behind it. */
+static void leave(struct engine *engine, struct op *op)
+{
+    struct gate *gates[REQUEST_MAX_SEMAPHORES];
+    size_t count = op->asks->stand_count;
+    for (size_t i = 0; i < count; i++)
+        gates[i] = op->asks->stands[i].gate;
+    waiters_leave(&engine->queue.waiters, op, clock_mono() + KEEP_US);
+    for (size_t i = 0; i < count; i++)
+        if (gates[i]->doubtful)
+            waits_call(engine, gates[i]);
+    waits_changed(engine);
+}
+
 bool engine_abandon(struct engine *engine, struct op *op)
 {
     struct queue *queue = &engine->queue;
@@ -179,8 +189,7 @@ bool engine_abandon(struct engine *engine, struct op *op)
             queue_take_out(queue, &waiter->op);
             leave_batch(queue, waiter);
         }
-        waiters_leave(&queue->waiters, op, clock_mono() + KEEP_US);
-        waits_changed(engine);
+        leave(engine, op);
     } else if (!in_batch) {
         queue_take_out(queue, op);
         queue_forget_key(queue, op);
@@ -219,6 +228,16 @@ void waits_call(struct engine *engine, struct gate *gate)
 {
     if (queue_call_next(&engine->queue, gate, waits_aged_since(engine, clock_mono())) && engine->idle_workers)
         pthread_cond_signal(&engine->work);
+}
+
+void waits_forget(struct engine *engine)
+{
+    list_for_each (node, next, &engine->queue.waiters.gates) {
+        struct gate *gate = LIST_ENTRY(node, struct gate, waited_for);
+        gate->version = 0;
+        waiters_doubt(gate);
+        waits_call(engine, gate);
+    }
 }
 
 void waits_learn(struct engine *engine, const struct semaphore *row, utc_us now)

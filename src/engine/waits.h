@@ -22,6 +22,10 @@ bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum per
 void waits_settle(struct engine *engine, struct waiter *waiter, bool refused, struct list *ret_answered);
 /* The same after a failure; true: those who still have time go on waiting, and nobody is answered. */
 bool waits_try_later(struct engine *engine, struct waiter *waiter);
+/* It is not known what is free, or it is not room that is missing: the waiter is called again after a while. */
+void waits_look_later(struct engine *engine, struct waiter *waiter);
+/* The database may be an older copy: what was seen of it says nothing any more. */
+void waits_forget(struct engine *engine);
 /* What was seen of a semaphore, by a batch or by the watcher, at `now` (served). */
 void waits_learn(struct engine *engine, const struct semaphore *row, utc_us now);
 /* Calls whoever may fit on this semaphore. */

@@ -55,8 +55,7 @@ static bool call_dues(struct engine *engine, mono_us now)
     struct heap_node *first;
     while ((first = heap_first(dues)) && first->time <= now) {
         struct gate *gate = HEAP_ENTRY(first, struct gate, due);
-        heap_move(dues, first, NEVER); /* until its row is seen again */
-        waiters_doubt(gate);
+        waiters_looked(&engine->queue.waiters, gate);
         called |= queue_call_next(&engine->queue, gate, waits_aged_since(engine, now));
     }
     return called;
@@ -79,13 +78,20 @@ static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
     return count;
 }
 
+/* After a failover, or a restore. Engine's mutex held. */
+static void follow_server(struct watcher *watcher)
+{
+    unsigned servers = atomic_load(&watcher->engine->servers);
+    if (servers == watcher->servers)
+        return;
+    watcher->servers = servers;
+    store_disconnect(watcher->store);
+    waits_forget(watcher->engine);
+}
+
 static enum permit_status read_page(struct watcher *watcher, const uint64_t *ids, size_t count,
                                     struct semaphore_page *ret_page)
 {
-    unsigned servers = atomic_load(&watcher->engine->servers);
-    if (servers != watcher->servers)
-        store_disconnect(watcher->store);
-    watcher->servers = servers;
     arena_clear(&watcher->arena);
     enum permit_status status = store_reconnect(watcher->store);
     if (status == PERMIT_OK)
@@ -116,6 +122,7 @@ static void poll_others(struct watcher *watcher)
     struct engine *engine = watcher->engine;
     struct waiters *waiters = &engine->queue.waiters;
     watcher->polled_at = clock_mono();
+    follow_server(watcher);
     size_t left = waiters->gate_count;
     while (left > 0 && waiters->gate_count > 0 && !atomic_load(&engine->stopping)) {
         uint64_t ids[PAGE];
