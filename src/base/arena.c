@@ -39,7 +39,8 @@ void arena_release(struct arena *arena)
 
 static struct arena_chunk *arena_grow(struct arena *arena, size_t size)
 {
-    size_t chunk_size = size > arena->chunk_size ? size : arena->chunk_size;
+    size_t usual = arena->used > arena->chunk_size ? arena->used : arena->chunk_size; /* so that chunks stay few */
+    size_t chunk_size = size > usual ? size : usual;
     struct arena_chunk *chunk = malloc(sizeof *chunk + chunk_size);
     if (!chunk)
         return NULL;

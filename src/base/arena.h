@@ -17,7 +17,7 @@ struct arena {
     size_t limit; /* arena_alloc refuses to go beyond */
 };
 
-/* Allocates nothing yet. chunk_size is the usual size of a chunk, limit the most the arena will ever hand out. */
+/* Allocates nothing yet. chunk_size is the least size of a chunk, limit the most the arena will ever hand out. */
 void arena_init(struct arena *arena, size_t chunk_size, size_t limit);
 void arena_clear(struct arena *arena);
 void arena_release(struct arena *arena);

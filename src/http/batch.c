@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * POST /v1/batch: up to 1,000 operations, each for itself and decided like a single one, answered together in the order
- * of the request. Parts are decided by several engine threads: what they write goes into exchange->pieces under its
+ * of the request. Parts are decided by several engine threads: what they write goes into the batch's pieces under its
  * mutex, and whoever decides the last one puts the pieces in order.
  */
 #include "http/operations.h"
@@ -55,24 +55,24 @@ static void batch_assemble(struct exchange *exchange)
     struct buf *out = &exchange->answer.body;
     buf_append_text(out, "{\"results\":[");
     for (size_t i = 0; i < exchange->part_count; i++) {
-        const struct part *part = &exchange->batch[i];
+        const struct part *part = &exchange->batch->parts[i];
         buf_append_text(out, i ? ",{\"status\":" : "{\"status\":");
         buf_append_i64(out, part->http_status);
         buf_append_text(out, ",\"body\":");
-        if (!exchange->pieces.broken)
-            buf_append(out, exchange->pieces.data + part->offset, part->length);
+        if (!exchange->batch->pieces.broken)
+            buf_append(out, exchange->batch->pieces.data + part->offset, part->length);
         buf_append_char(out, '}');
     }
     buf_append_text(out, "]}");
-    out->broken |= exchange->pieces.broken;
+    out->broken |= exchange->batch->pieces.broken;
 }
 
 /* One less to decide; true for whoever took the last one. */
 static bool batch_count_down(struct exchange *exchange)
 {
-    pthread_mutex_lock(&exchange->mutex);
-    bool last = --exchange->remaining == 0;
-    pthread_mutex_unlock(&exchange->mutex);
+    pthread_mutex_lock(&exchange->batch->mutex);
+    bool last = --exchange->batch->remaining == 0;
+    pthread_mutex_unlock(&exchange->batch->mutex);
     return last;
 }
 
@@ -81,11 +81,11 @@ static void part_decided(struct op *op, const struct decision *decision)
     struct part *part = CONTAINER_OF(op, struct part, op);
     struct exchange *exchange = part->exchange;
     enum permit_status status;
-    pthread_mutex_lock(&exchange->mutex);
-    part->offset = exchange->pieces.length;
-    operation_answer(&exchange->pieces, part, decision, &status, &part->http_status);
-    part->length = exchange->pieces.length - part->offset;
-    pthread_mutex_unlock(&exchange->mutex);
+    pthread_mutex_lock(&exchange->batch->mutex);
+    part->offset = exchange->batch->pieces.length;
+    operation_answer(&exchange->batch->pieces, part, decision, &status, &part->http_status);
+    part->length = exchange->batch->pieces.length - part->offset;
+    pthread_mutex_unlock(&exchange->batch->mutex);
     if (!batch_count_down(exchange))
         return;
     batch_assemble(exchange);
@@ -96,13 +96,13 @@ static void part_decided(struct op *op, const struct decision *decision)
 static void part_refuse(struct part *part, enum permit_status status, const char *detail)
 {
     struct exchange *exchange = part->exchange;
-    pthread_mutex_lock(&exchange->mutex);
-    part->offset = exchange->pieces.length;
+    pthread_mutex_lock(&exchange->batch->mutex);
+    part->offset = exchange->batch->pieces.length;
     part->http_status = permit_status_http(operation_public_status(status));
-    operation_refusal(&exchange->pieces, part, status, detail);
-    part->length = exchange->pieces.length - part->offset;
-    exchange->remaining--;
-    pthread_mutex_unlock(&exchange->mutex);
+    operation_refusal(&exchange->batch->pieces, part, status, detail);
+    part->length = exchange->batch->pieces.length - part->offset;
+    exchange->batch->remaining--;
+    pthread_mutex_unlock(&exchange->batch->mutex);
 }
 
 static void part_submit(struct part *part)
@@ -117,7 +117,7 @@ static void part_submit(struct part *part)
 static void batch_read(struct exchange *exchange, struct json_object *list)
 {
     for (size_t i = 0; i < exchange->part_count; i++) {
-        struct part *part = &exchange->batch[i];
+        struct part *part = &exchange->batch->parts[i];
         part->exchange = exchange;
         enum permit_status status = read_operation(exchange, wire_list_at(list, i), part);
         if (status != PERMIT_OK)
@@ -128,8 +128,8 @@ static void batch_read(struct exchange *exchange, struct json_object *list)
 static bool batch_submit(struct exchange *exchange)
 {
     for (size_t i = 0; i < exchange->part_count; i++)
-        if (!exchange->batch[i].http_status)
-            part_submit(&exchange->batch[i]);
+        if (!exchange->batch->parts[i].http_status)
+            part_submit(&exchange->batch->parts[i]);
     if (!batch_count_down(exchange))
         return false;
     batch_assemble(exchange);
@@ -148,11 +148,9 @@ static enum permit_status batch_prepare(struct exchange *exchange, struct json_o
         buf_printf(message, "%zu operations; at most %d are taken at once", count, BATCH_REQUEST_MAX);
         return PERMIT_TOO_LARGE;
     }
-    exchange->batch = arena_array(&exchange->arena, count, sizeof *exchange->batch);
-    if (!exchange->batch)
+    if (!exchange_make_batch(exchange, count))
         return PERMIT_NO_MEMORY;
-    exchange->part_count = count;
-    exchange->remaining = count + 1; /* one for this handler, so that nobody finishes before all are submitted */
+    exchange->batch->remaining = count + 1; /* one for this handler, so that nobody finishes before all are submitted */
     batch_read(exchange, form.operations);
     return PERMIT_OK;
 }

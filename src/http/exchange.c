@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum {
-    ARENA_CHUNK = 4096,   /* holds a usual request */
+    ARENA_CHUNK = 192,    /* holds a usual acquire */
     ARENA_MAX = 64 << 20, /* a list of 1,000 requests with all their slots */
     ANSWER_MAX = 64 << 20,
     ANSWER_KEEP = 64 * 1024, /* a recycled exchange does not keep more */
@@ -27,35 +27,49 @@ struct exchange *exchange_new(struct service *service)
     exchange->service = service;
     arena_init(&exchange->arena, ARENA_CHUNK, ARENA_MAX);
     buf_init(&exchange->answer.body, ANSWER_MAX);
-    buf_init(&exchange->pieces, ANSWER_MAX);
-    pthread_mutex_init(&exchange->mutex, NULL);
     answer_reset(&exchange->answer);
     return exchange;
+}
+
+static void part_list_release(struct part_list *batch)
+{
+    if (!batch)
+        return;
+    buf_release(&batch->pieces);
+    pthread_mutex_destroy(&batch->mutex);
+}
+
+struct part_list *exchange_make_batch(struct exchange *exchange, size_t count)
+{
+    struct part_list *batch = arena_alloc(&exchange->arena, sizeof *batch);
+    struct part *parts = arena_array(&exchange->arena, count, sizeof *parts);
+    if (!batch || !parts)
+        return NULL;
+    batch->parts = parts;
+    buf_init(&batch->pieces, ANSWER_MAX);
+    pthread_mutex_init(&batch->mutex, NULL);
+    exchange->batch = batch;
+    exchange->part_count = count;
+    return batch;
 }
 
 void exchange_free(struct exchange *exchange)
 {
     if (!exchange)
         return;
+    part_list_release(exchange->batch);
     arena_release(&exchange->arena);
     buf_release(&exchange->answer.body);
-    buf_release(&exchange->pieces);
-    pthread_mutex_destroy(&exchange->mutex);
     free(exchange);
-}
-
-static void buf_recycle(struct buf *buf)
-{
-    if (buf->capacity > ANSWER_KEEP)
-        buf_release(buf);
-    buf_clear(buf);
 }
 
 void exchange_clear(struct exchange *exchange)
 {
+    part_list_release(exchange->batch);
     arena_clear(&exchange->arena);
-    buf_recycle(&exchange->answer.body);
-    buf_recycle(&exchange->pieces);
+    if (exchange->answer.body.capacity > ANSWER_KEEP)
+        buf_release(&exchange->answer.body);
+    buf_clear(&exchange->answer.body);
     answer_reset(&exchange->answer);
     exchange->request = NULL;
     exchange->connection = NULL;
@@ -63,16 +77,16 @@ void exchange_clear(struct exchange *exchange)
     exchange->part_count = 0;
     exchange->wait_ms = 0;
     exchange->answered_late = false;
-    exchange->first.key_made = false;
-    atomic_store(&exchange->owner.commit_sent, false);
+    exchange->of_owner = false;
+    exchange->first = (struct part){0};
     memset(exchange->parts, 0, sizeof exchange->parts);
-    memset(exchange->values, 0, sizeof exchange->values);
+    exchange->values = NULL;
 }
 
 bool exchange_commit_sent(struct exchange *exchange)
 {
-    if (atomic_load(&exchange->owner.commit_sent))
-        return true;
+    if (exchange->of_owner)
+        return atomic_load(&exchange->owner.commit_sent);
     size_t count;
     struct part *parts = exchange_parts(exchange, &count);
     for (size_t i = 0; i < count; i++)
@@ -84,5 +98,5 @@ bool exchange_commit_sent(struct exchange *exchange)
 struct part *exchange_parts(struct exchange *exchange, size_t *ret_count)
 {
     *ret_count = exchange->part_count;
-    return exchange->batch ? exchange->batch : &exchange->first;
+    return exchange->batch ? exchange->batch->parts : &exchange->first;
 }

@@ -44,8 +44,16 @@ struct part {
     struct exchange *exchange;
     bool key_made; /* the external_id is ours: nobody can ask for it who has not read the answer */
     int http_status;
-    size_t offset; /* batch: in exchange->pieces */
+    size_t offset; /* batch: in its pieces */
     size_t length;
+};
+
+/* The operations of one POST /v1/batch. In the exchange's arena. */
+struct part_list {
+    struct part *parts;
+    size_t remaining;      /* not yet decided; under `mutex` */
+    struct buf pieces;     /* answers in the order of decision; under `mutex` */
+    pthread_mutex_t mutex; /* several engine threads may decide parts of one batch */
 };
 
 /* What goes out. The body is JSON unless content_type says otherwise. */
@@ -59,6 +67,7 @@ struct answer {
     bool close;               /* the connection cannot be used any more */
 };
 
+/* Tens of thousands may wait at once: it is kept small. */
 struct exchange {
     struct service *service;
     char id[EXCHANGE_ID_SIZE]; /* X-Request-Id */
@@ -69,23 +78,23 @@ struct exchange {
     struct bytes path;  /* still percent-encoded */
     struct bytes query; /* behind the '?', still encoded */
     struct bytes body;
-    struct bytes parts[EXCHANGE_MAX_PARTS];  /* variable parts of the path, decoded */
-    struct bytes values[EXCHANGE_MAX_QUERY]; /* of the route's query parameters, decoded; data NULL: absent */
+    struct bytes parts[EXCHANGE_MAX_PARTS]; /* variable parts of the path, decoded */
+    struct bytes *values; /* of the route's query parameters, if it takes any, decoded; data NULL: absent */
     struct arena arena;
     mono_us arrived_at;
     mono_us deadline; /* of the answer; a handler may put it off before it returns */
     int64_t wait_ms;  /* above 0: it may wait for room so long, and then it ends with its client */
 
     /* How it is decided. */
-    struct look look;
-    struct owner_op owner; /* of a heartbeat or a goodbye */
-    struct part first;     /* of an exchange with one operation */
-    struct part *batch;    /* POST /v1/batch: its operations, in the arena */
-    size_t part_count;     /* 0: a look */
-    size_t remaining;      /* batch: parts not yet decided; under `mutex` */
-    struct buf pieces;     /* batch: answers in the order of decision; under `mutex` */
-    pthread_mutex_t mutex; /* several engine threads may decide parts of one batch */
-    void *context;         /* the handler's, for its look */
+    union {
+        struct look look;
+        struct owner_op owner; /* of a heartbeat or a goodbye */
+        struct part first;     /* of an exchange with one operation */
+    };
+    bool of_owner;
+    size_t part_count;       /* operations; 0: a look, or about an owner */
+    struct part_list *batch; /* NULL: not POST /v1/batch */
+    void *context;           /* the handler's, for its look */
 
     struct answer answer;
 
@@ -111,6 +120,8 @@ void exchange_finish(struct exchange *exchange);
  * on the loop's thread, in the handler.
  */
 const char *exchange_header(const struct exchange *exchange, const char *name, unsigned *ret_times);
+/* Room for the operations of a batch, empty; NULL: no memory. */
+struct part_list *exchange_make_batch(struct exchange *exchange, size_t count) MUST_CHECK;
 /* True once one of its operations was in a packet with COMMIT: a silent end is then outcome_unknown. */
 bool exchange_commit_sent(struct exchange *exchange);
 /* Its operations: one, those of a batch, or none; *ret_count says how many. */

@@ -74,6 +74,7 @@ static void owner_decided(struct owner_op *op, const struct owner_decision *deci
 static bool owner_submit(struct exchange *exchange, enum owner_call_kind kind, int64_t ttl_ms)
 {
     struct owner_op *op = &exchange->owner;
+    exchange->of_owner = true;
     op->call = (struct owner_call){.kind = kind, .name = exchange->parts[0], .ttl_ms = ttl_ms};
     op->decided = owner_decided;
     op->deadline = exchange->deadline;

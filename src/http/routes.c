@@ -193,6 +193,11 @@ static bool take_parameter(struct exchange *exchange, const struct route *route,
 static bool take_query(struct exchange *exchange, const struct route *route)
 {
     struct bytes query = exchange->query;
+    if (route->query[0]) {
+        exchange->values = arena_array(&exchange->arena, EXCHANGE_MAX_QUERY, sizeof *exchange->values);
+        if (!exchange->values)
+            return !problem_answer(exchange, PERMIT_BUSY, NULL);
+    }
     while (query.length)
         if (!take_parameter(exchange, route, cut(&query, '&')))
             return false;
