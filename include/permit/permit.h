@@ -25,6 +25,11 @@
  * knowing what happened, it returns PERMIT_NO_SERVER or PERMIT_OUTCOME_UNKNOWN: then either call again with the same
  * key, or release the key (that is safe also if it was never granted, and also if the acquire is still on its way).
  *
+ * Waiting.  An acquire with wait_ms waits in the server, in order of arrival, and is answered the moment it is granted.
+ * A long wait is cut into pieces (wait_piece_ms), each one call, so that proxies do not take it for dead; the place in
+ * the queue survives, since the same key comes back at once. It is a place at one permitd: a proxy in front of several
+ * should send a client to the same one. A caller that goes away loses its place at once.
+ *
  * Time.  Durations are in milliseconds. Moments are microseconds of CLOCK_MONOTONIC (names end in _until_us). A permit
  * is proved to be held until `held_until_us`, which counts from BEFORE the call that was answered had been sent; the
  * server never ends it earlier because of its time, whatever the network did in between. (A failover of the database
@@ -72,6 +77,8 @@ struct permit_client_options {
     const char *token;  /* credential, sent as a bearer token; NULL: none */
     int64_t timeout_ms; /* of one try, from connecting to the end of the answer; default 15000 */
     int64_t retry_ms;   /* how long a call goes on trying without a usable answer; default 5000, -1: one try only */
+    int cancel_fd;      /* 0: none. Calls end soon after this descriptor becomes readable; nothing is read from it. Then
+                           the status is PERMIT_OUTCOME_UNKNOWN, or that of an earlier try. Not for renewers. */
 };
 
 /*
@@ -140,11 +147,21 @@ struct permit_acquire_options {
     size_t permit_count;               /* 1 to 64 */
     int64_t ttl_ms;  /* held so long unless renewed; 0: the semaphores' default; PERMIT_TTL_NONE: until it is released;
                         PERMIT_TTL_OWNER: as long as its owner's heartbeat */
-    int64_t wait_ms; /* keep asking so long while there is no capacity; 0: ask once; PERMIT_FOREVER. A server that goes
-                        away while we wait is waited for up to 60 s. */
-    int cancel_fd;   /* 0: none. The call ends soon after this descriptor becomes readable (a signalfd, an eventfd);
-                        nothing is   read from it. Then the status is that of the last answer (PERMIT_NO_CAPACITY: nothing
-                        is held), or   PERMIT_OUTCOME_UNKNOWN if a try was under way. */
+    int64_t wait_ms; /* wait so long in all while there is no capacity; 0: not at all; PERMIT_FOREVER. A server that
+                        goes away while we wait is waited for up to 60 s. */
+    int cancel_fd;   /* 0: that of the client. The call ends soon after this descriptor becomes readable (a signalfd, an
+                        eventfd); nothing is read from it. Then the status is that of the last answer
+                        (PERMIT_NO_CAPACITY: nothing is held), or PERMIT_OUTCOME_UNKNOWN if a try was under way: release
+                        the key. */
+    int64_t wait_piece_ms; /* the longest wait asked for in one call; 0: 60000. Less than what a proxy on the way
+                              allows. A server that takes only shorter ones (its max_wait) is asked for those. */
+    /*
+     * NULL, or called on the caller's thread about a second after the wait began, and after each piece: the server's
+     * sentence about what is in the way, valid during the call, as is the problem in permit_client_answer.
+     * PERMIT_NO_CAPACITY, PERMIT_PAUSED, or PERMIT_TOO_MANY: too many wait already, and it is tried again.
+     */
+    void (*waiting)(void *context, enum permit_status status, const char *message);
+    void *waiting_context;
 };
 
 /*

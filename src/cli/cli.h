@@ -38,6 +38,7 @@ struct cli_options {
     size_t want_count;
     int64_t ttl_ms; /* PERMIT_TTL_NONE: none; PERMIT_TTL_OWNER: by heartbeat */
     int64_t wait_ms;
+    int64_t wait_piece_ms;
     bool no_wait;
     const char *id;
     const char *owner;
@@ -64,6 +65,9 @@ struct cli_options {
     const char *reason;
     bool confirmed;
     bool yes;
+
+    int64_t interval_ms; /* top */
+    bool once;
 };
 
 struct cli {
@@ -110,6 +114,9 @@ enum verb_bit {
     VERB_BUMP = 1 << 18,
     VERB_BEAT = 1 << 19,
     VERB_OWNER = 1 << 20,
+    VERB_WAITERS = 1 << 21,
+    VERB_WHY = 1 << 22,
+    VERB_TOP = 1 << 23,
 };
 #define VERB_ANY (~0U)
 
@@ -151,6 +158,9 @@ int verb_owner_beat(struct cli *cli);
 int verb_owner_show(struct cli *cli);
 int verb_owner_gone(struct cli *cli);
 int verb_holders(struct cli *cli);
+int verb_waiters(struct cli *cli);
+int verb_why(struct cli *cli);
+int verb_top(struct cli *cli);
 int verb_fence_check(struct cli *cli);
 int verb_doctor(struct cli *cli);
 int verb_fence_bump(struct cli *cli);

@@ -6,6 +6,7 @@
 
 #include "base/duration.h"
 #include "cli/cli.h"
+#include "cli/moment.h"
 
 enum { CELL_MAX = 8192, TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE };
 
@@ -27,17 +28,35 @@ static void append_value(struct buf *out, struct json_object *value)
     }
 }
 
+static bool ends_in(const char *word, const char *end)
+{
+    size_t length = strlen(word), tail = strlen(end);
+    return length >= tail && strcmp(word + length - tail, end) == 0;
+}
+
 /* "Durations are whole milliseconds in members that end in _ms." */
 static bool is_duration(const char *member)
 {
-    size_t length = strlen(member);
-    return length > 3 && strcmp(member + length - 3, "_ms") == 0;
+    return ends_in(member, "_ms");
 }
 
 static void append_duration(struct buf *out, struct json_object *value)
 {
     char text[DURATION_TEXT_SIZE];
     (void)duration_format(json_object_get_int64(value), text);
+    buf_append_text(out, text);
+}
+
+/* What passes while one looks at it: 2m10s, not 2m10s417ms. */
+static bool is_span(const char *member)
+{
+    return ends_in(member, "_in_ms") || ends_in(member, "waited_ms") || strcmp(member, "oldest_wait_ms") == 0;
+}
+
+static void append_span(struct buf *out, struct json_object *value)
+{
+    char text[SPAN_SIZE];
+    span_format(json_object_get_int64(value), text);
     buf_append_text(out, text);
 }
 
@@ -61,7 +80,9 @@ static void cell(struct json_object *object, const char *member, struct buf *out
     struct json_object *value = NULL;
     buf_clear(out);
     (void)json_object_object_get_ex(object, member, &value);
-    if (is_duration(member) && json_object_is_type(value, json_type_int))
+    if (is_span(member) && json_object_is_type(value, json_type_int))
+        append_span(out, value);
+    else if (is_duration(member) && json_object_is_type(value, json_type_int))
         append_duration(out, value);
     else if (strcmp(member, "permits") == 0 && json_object_is_type(value, json_type_array))
         append_permits(out, value);
@@ -72,9 +93,8 @@ static void cell(struct json_object *object, const char *member, struct buf *out
             out->data[i] = '?';
 }
 
-void json_print_lines(const char *body, const struct json_column *columns, size_t count)
+void json_print_lines_of(struct json_object *object, const struct json_column *columns, size_t count)
 {
-    struct json_object *object = json_tokener_parse(body);
     struct buf text;
     buf_init(&text, CELL_MAX);
     for (size_t i = 0; i < count; i++) {
@@ -85,12 +105,19 @@ void json_print_lines(const char *body, const struct json_column *columns, size_
         (void)printf("%-14s %s\n", columns[i].heading, buf_text(&text));
     }
     buf_release(&text);
+}
+
+void json_print_lines(const char *body, const struct json_column *columns, size_t count)
+{
+    struct json_object *object = json_tokener_parse(body);
+    json_print_lines_of(object, columns, count);
     json_object_put(object);
 }
 
 static void print_row(struct json_object *row, const struct json_column *columns, const int *widths, size_t count,
-                      struct buf *text)
+                      int indent, struct buf *text)
 {
+    (void)printf("%*s", indent, "");
     for (size_t i = 0; i < count; i++) {
         const char *shown = columns[i].heading;
         if (row) {
@@ -114,9 +141,9 @@ static void measure(struct json_object *array, const struct json_column *columns
     }
 }
 
-void json_print_table(const char *body, const char *member, const struct json_column *columns, size_t count)
+void json_print_table_of(struct json_object *object, const char *member, const struct json_column *columns,
+                         size_t count, int indent)
 {
-    struct json_object *object = json_tokener_parse(body);
     struct json_object *array = NULL;
     int widths[16];
     struct buf text;
@@ -124,20 +151,76 @@ void json_print_table(const char *body, const char *member, const struct json_co
     if (json_object_object_get_ex(object, member, &array) && json_object_is_type(array, json_type_array) &&
         count <= ARRAY_LENGTH(widths)) {
         measure(array, columns, widths, count, &text);
-        print_row(NULL, columns, widths, count, &text);
+        print_row(NULL, columns, widths, count, indent, &text);
         for (size_t row = 0; row < json_object_array_length(array); row++)
-            print_row(json_object_array_get_idx(array, row), columns, widths, count, &text);
+            print_row(json_object_array_get_idx(array, row), columns, widths, count, indent, &text);
     }
     buf_release(&text);
+}
+
+void json_print_table(const char *body, const char *member, const struct json_column *columns, size_t count)
+{
+    struct json_object *object = json_tokener_parse(body);
+    json_print_table_of(object, member, columns, count, 0);
     json_object_put(object);
+}
+
+/* ---- Reading ---- */
+
+struct json_object *json_read(const char *body)
+{
+    return json_tokener_parse(body);
+}
+
+void json_free(struct json_object *whole)
+{
+    json_object_put(whole);
+}
+
+static struct json_object *member_of(struct json_object *object, const char *member, enum json_type type)
+{
+    struct json_object *value = NULL;
+    (void)json_object_object_get_ex(object, member, &value);
+    return json_object_is_type(value, type) ? value : NULL;
+}
+
+const char *json_text_of(struct json_object *object, const char *member)
+{
+    struct json_object *value = member_of(object, member, json_type_string);
+    return value ? json_object_get_string(value) : NULL;
+}
+
+int64_t json_number_of(struct json_object *object, const char *member)
+{
+    return json_object_get_int64(member_of(object, member, json_type_int));
+}
+
+bool json_true_of(struct json_object *object, const char *member)
+{
+    return json_object_get_boolean(member_of(object, member, json_type_boolean));
+}
+
+size_t json_length_of(struct json_object *object, const char *member)
+{
+    struct json_object *array = member_of(object, member, json_type_array);
+    return array ? json_object_array_length(array) : 0;
+}
+
+struct json_object *json_item_of(struct json_object *object, const char *member, size_t index)
+{
+    return json_object_array_get_idx(member_of(object, member, json_type_array), index);
+}
+
+const char *json_item_text(struct json_object *object, const char *member, size_t index)
+{
+    struct json_object *item = json_item_of(object, member, index);
+    return json_object_is_type(item, json_type_string) ? json_object_get_string(item) : "";
 }
 
 int64_t json_number(const char *body, const char *member)
 {
     struct json_object *object = json_tokener_parse(body);
-    struct json_object *value = NULL;
-    (void)json_object_object_get_ex(object, member, &value);
-    int64_t number = json_object_get_int64(value);
+    int64_t number = json_number_of(object, member);
     json_object_put(object);
     return number;
 }
@@ -211,6 +294,11 @@ const char *json_pages_text(struct json_pages *pages)
     return json_object_to_json_string_ext(pages->object, TEXT_FLAGS);
 }
 
+struct json_object *json_pages_read(struct json_pages *pages)
+{
+    return pages ? pages->object : NULL;
+}
+
 void json_pages_free(struct json_pages *pages)
 {
     if (!pages)
@@ -278,6 +366,20 @@ void json_add_texts(struct json_writer *writer, const char *name, char **texts, 
             writer->broken = true;
     if (count)
         add(writer, name, array);
+}
+
+void json_add_items(struct json_writer *writer, const char *name)
+{
+    add(writer, name, json_object_new_array());
+}
+
+void json_add_item(struct json_writer *writer, const char *name, struct json_writer *item)
+{
+    struct json_object *value = item && !item->broken ? json_object_get(item->object) : NULL;
+    if (!writer || writer->broken)
+        json_object_put(value);
+    else if (!value || json_object_array_add(member_of(writer->object, name, json_type_array), value) != 0)
+        writer->broken = true;
 }
 
 static struct json_object *held_value(const struct permit_held *held)

@@ -12,7 +12,8 @@
 /* A column of a table, or a line of a description: a heading and the member that stands under it. */
 struct json_column {
     const char *heading;
-    const char *member; /* ..._ms is shown as 10m, permits as "backups network:3" */
+    const char *member; /* ..._ms is shown as 10m, what passes (..._in_ms, waited_ms) as span_format does, permits as
+                           "backups network:3" */
 };
 
 /* One "heading  value" line for each member that is there. */
@@ -21,6 +22,28 @@ void json_print_lines(const char *body, const struct json_column *columns, size_
 void json_print_table(const char *body, const char *member, const struct json_column *columns, size_t count);
 /* A number in the body; 0 if it is not there. */
 int64_t json_number(const char *body, const char *member);
+
+/* ---- Reading value by value ---- */
+
+struct json_object; /* borrowed from the whole, which json_read returns and json_free frees */
+/* NULL: not JSON, or no memory; all of the following take that for an empty object. */
+struct json_object *json_read(const char *body);
+void json_free(struct json_object *whole);
+/* NULL: it is not there, or no text. */
+const char *json_text_of(struct json_object *object, const char *member);
+/* 0: it is not there, or no number. */
+int64_t json_number_of(struct json_object *object, const char *member);
+bool json_true_of(struct json_object *object, const char *member);
+/* How many values the array has; 0: it is not there. */
+size_t json_length_of(struct json_object *object, const char *member);
+struct json_object *json_item_of(struct json_object *object, const char *member, size_t index);
+/* The text at that place of the array; "" if it is none. */
+const char *json_item_text(struct json_object *object, const char *member, size_t index);
+/* As json_print_lines and json_print_table, of an object of the whole; `indent` spaces come before each line. */
+void json_print_lines_of(struct json_object *object, const struct json_column *columns, size_t count);
+void json_print_table_of(struct json_object *object, const char *member, const struct json_column *columns,
+                         size_t count, int indent);
+
 /* A problem of our own, when no server said one. */
 void json_print_problem(enum permit_status status, const char *detail);
 
@@ -34,6 +57,8 @@ bool json_pages_add(struct json_pages **all, const char *body, const char *membe
 size_t json_pages_count(const struct json_pages *pages, const char *member);
 /* The pages as one body; valid until the next call with them. */
 const char *json_pages_text(struct json_pages *pages);
+/* The pages as one value; theirs. NULL: no page yet. */
+struct json_object *json_pages_read(struct json_pages *pages);
 void json_pages_free(struct json_pages *pages);
 
 /* An object that is being written; after a failure every call does nothing, and json_text returns NULL. */
@@ -44,6 +69,9 @@ void json_add_number(struct json_writer *writer, const char *name, int64_t numbe
 void json_add_duration(struct json_writer *writer, const char *name, int64_t ms);              /* CLI_UNSET: left out */
 void json_add_texts(struct json_writer *writer, const char *name, char **texts, size_t count); /* none: left out */
 void json_add_bool(struct json_writer *writer, const char *name, bool value);
+/* An array without items yet, and what `item` has written so far at its end. */
+void json_add_items(struct json_writer *writer, const char *name);
+void json_add_item(struct json_writer *writer, const char *name, struct json_writer *item);
 void json_add_permits(struct json_writer *writer, const char *name, const struct permit_request *request);
 /* Valid until json_writer_free. */
 const char *json_text(struct json_writer *writer);

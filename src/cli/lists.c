@@ -5,31 +5,37 @@
 
 enum { NEXT_MAX_BYTES = 1024, PAGE_ROWS = 1000 };
 
-/* Asks for page after page. `path` has a query already. */
-static enum permit_status fetch(struct cli *cli, const char *path, const char *member, struct json_pages **pages)
+bool path_write(const char *before, const char *word, const char *after, char path[CLI_PATH_MAX])
+{
+    char encoded[CLI_PATH_MAX / 2] = "";
+    return permit_path_encode(word, encoded, sizeof(encoded)) > 0 &&
+           snprintf(path, CLI_PATH_MAX, "%s%s%s", before, encoded, after) < CLI_PATH_MAX;
+}
+
+enum permit_status list_fetch(struct cli *cli, const char *path, const char *member, struct json_pages **ret_pages)
 {
     char next[NEXT_MAX_BYTES] = "";
     int64_t limit = cli->options.limit == CLI_UNSET ? INT64_MAX : cli->options.limit;
     do {
         char encoded[NEXT_MAX_BYTES * 3] = "";
         char page[2 * CLI_PATH_MAX];
-        int64_t have = *pages ? (int64_t)json_pages_count(*pages, member) : 0;
+        int64_t have = *ret_pages ? (int64_t)json_pages_count(*ret_pages, member) : 0;
         (void)permit_path_encode(next, encoded, sizeof(encoded));
         (void)snprintf(page, sizeof(page), "%slimit=%" PRId64 "%s%s", path, min_i64(limit - have, PAGE_ROWS),
                        *next ? "&after=" : "", encoded);
         enum permit_status status = permit_call(cli->client, "GET", page, NULL);
         if (status)
             return status;
-        if (!json_pages_add(pages, permit_client_answer(cli->client), member, next, sizeof(next)))
+        if (!json_pages_add(ret_pages, permit_client_answer(cli->client), member, next, sizeof(next)))
             return PERMIT_INTERNAL;
-    } while (*next && (int64_t)json_pages_count(*pages, member) < limit);
+    } while (*next && (int64_t)json_pages_count(*ret_pages, member) < limit);
     return PERMIT_OK;
 }
 
 int list_print(struct cli *cli, const char *path, const struct list_view *view)
 {
     struct json_pages *pages = NULL;
-    enum permit_status status = fetch(cli, path, view->member, &pages);
+    enum permit_status status = list_fetch(cli, path, view->member, &pages);
     if (!status && cli->options.json)
         (void)printf("%s\n", json_pages_text(pages));
     else if (!status)

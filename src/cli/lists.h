@@ -15,6 +15,14 @@ struct list_view {
     size_t column_count;
 };
 
+/* Writes "<before>WORD<after>", WORD percent-encoded. False: too long, or an empty word. */
+bool path_write(const char *before, const char *word, const char *after, char path[CLI_PATH_MAX]) MUST_CHECK;
+/*
+ * Asks for page after page of the list, --limit rows at most. `path` ends in a query to which more is added. *ret_pages
+ * is freed with json_pages_free, whatever is returned.
+ */
+enum permit_status list_fetch(struct cli *cli, const char *path, const char *member,
+                              struct json_pages **ret_pages) MUST_CHECK;
 /* `path` ends in a query to which more is added: "/v1/semaphores?" or "...?prefix=a&". The exit status. */
 int list_print(struct cli *cli, const char *path, const struct list_view *view);
 #endif

@@ -54,3 +54,19 @@ bool moment_read(const char *text, time_t now, char ret_moment[MOMENT_SIZE])
     gmtime_r(&moment, &utc);
     return moment >= 0 && strftime(ret_moment, MOMENT_SIZE, "%Y-%m-%dT%H:%M:%SZ", &utc) > 0;
 }
+
+void span_format(int64_t ms, char text[SPAN_SIZE])
+{
+    long long tenths = max_i64(ms, 0) / 100;
+    long long seconds = tenths / 10, minutes = seconds / 60, hours = minutes / 60;
+    if (seconds < 10)
+        (void)snprintf(text, SPAN_SIZE, "%lld.%llds", seconds, tenths % 10);
+    else if (minutes < 1)
+        (void)snprintf(text, SPAN_SIZE, "%llds", seconds);
+    else if (hours < 1)
+        (void)snprintf(text, SPAN_SIZE, "%lldm%02llds", minutes, seconds % 60);
+    else if (hours < 24)
+        (void)snprintf(text, SPAN_SIZE, "%lldh%02lldm", hours, minutes % 60);
+    else
+        (void)snprintf(text, SPAN_SIZE, "%lldd%02lldh", hours / 24, hours % 24);
+}

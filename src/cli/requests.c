@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The verbs about requests: acquire, release, renew, confirm, show, force-release, requests. */
+#include "cli/requests.h"
+
+#include <unistd.h>
+
+#include "cli/ask.h"
 #include "cli/lists.h"
 #include "cli/moment.h"
-#include "cli/owner.h"
+#include "cli/signals.h"
 
-static void print_request(const char *body)
+void request_print(const char *body)
 {
     static const struct json_column lines[] = {
         {"key", "external_id"},      {"state", "state"},
@@ -22,50 +27,49 @@ static void print_request(const char *body)
 
 int verb_acquire(struct cli *cli)
 {
-    const struct cli_options *given = &cli->options;
-    char owner[OWNER_SIZE];
-    struct permit_acquire_options options = {
-        .external_id = given->id,
-        .owner = given->owner || given->id ? given->owner : owner_default(owner),
-        .permits = given->wants,
-        .permit_count = given->want_count,
-        .ttl_ms = given->ttl_ms == CLI_UNSET ? 0 : given->ttl_ms,
-        .wait_ms = given->wait_ms == CLI_UNSET ? 0 : given->wait_ms,
-    };
+    static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    sigset_t set;
+    sigemptyset(&set);
+    struct ask ask = {.signal_fd = signals_take(-1, ending, ARRAY_LENGTH(ending), &set)};
+    if (ask.signal_fd < 0)
+        return cli_complain(CLI_NO_START, "no descriptors left");
     struct permit_request *request = NULL;
-    enum permit_status status = permit_acquire(cli->client, &options, &request);
+    int code;
+    if (ask_acquire(cli, &ask, &request, &code))
+        code = cli_finish(cli, PERMIT_OK, request_print);
     permit_request_free(request);
-    return cli_finish(cli, status, print_request);
+    (void)close(ask.signal_fd);
+    return code;
 }
 
 int verb_release(struct cli *cli)
 {
     enum permit_status status = cli->options.confirmed ? permit_release_confirmed(cli->client, cli->words[0], NULL)
                                                        : permit_release(cli->client, cli->words[0], NULL);
-    return cli_finish(cli, status, print_request);
+    return cli_finish(cli, status, request_print);
 }
 
 int verb_force_release(struct cli *cli)
 {
     if (!cli->options.reason || !*cli->options.reason)
         return cli_complain(CLI_USAGE, "force-release needs --reason TEXT, which is recorded");
-    return cli_finish(cli, permit_force_release(cli->client, cli->words[0], cli->options.reason, NULL), print_request);
+    return cli_finish(cli, permit_force_release(cli->client, cli->words[0], cli->options.reason, NULL), request_print);
 }
 
 int verb_confirm(struct cli *cli)
 {
-    return cli_finish(cli, permit_confirm(cli->client, cli->words[0], NULL), print_request);
+    return cli_finish(cli, permit_confirm(cli->client, cli->words[0], NULL), request_print);
 }
 
 int verb_renew(struct cli *cli)
 {
     int64_t ttl_ms = cli->options.ttl_ms == CLI_UNSET ? 0 : cli->options.ttl_ms;
-    return cli_finish(cli, permit_renew(cli->client, cli->words[0], ttl_ms, NULL), print_request);
+    return cli_finish(cli, permit_renew(cli->client, cli->words[0], ttl_ms, NULL), request_print);
 }
 
 int verb_show(struct cli *cli)
 {
-    return cli_finish(cli, permit_show(cli->client, cli->words[0], NULL), print_request);
+    return cli_finish(cli, permit_show(cli->client, cli->words[0], NULL), request_print);
 }
 
 /* Appends "name=value&". False: the path is full. */

@@ -8,16 +8,16 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/ask.h"
 #include "cli/cli.h"
 #include "cli/descriptors.h"
 #include "cli/environment.h"
 #include "cli/job.h"
 #include "cli/json.h"
-#include "cli/owner.h"
+#include "cli/signals.h"
 
 enum {
     RUN_TTL_MS = 30000,
@@ -49,22 +49,6 @@ struct run {
 
 /* ---- Signals ---- */
 
-/* Blocks these signals, which then come through the descriptor that is returned (-1: none can be had). */
-static int take_signals(int fd, const int *signals, size_t count, sigset_t *set)
-{
-    for (size_t i = 0; i < count; i++)
-        (void)sigaddset(set, signals[i]);
-    (void)sigprocmask(SIG_BLOCK, set, NULL);
-    return signalfd(fd, set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-/* The next signal that has come; 0: none. */
-static int next_signal(const struct run *run)
-{
-    struct signalfd_siginfo info;
-    return read(run->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info) ? (int)info.ssi_signo : 0;
-}
-
 /* A command must find SIGTTOU and SIGPIPE as we found them; we ourselves must not stop or die by them. */
 static void block_own_dangers(struct run *run)
 {
@@ -79,72 +63,25 @@ static void block_own_dangers(struct run *run)
 
 /* ---- Acquire ---- */
 
-/*
- * The outcome of the acquire is not known. Under a key of our own, the release makes sure that nothing is left behind;
- * a key that the user chose may stand for a permit of somebody else, so that one is left to its ttl.
- */
-static void abandon(const struct run *run)
-{
-    char key[256];
-    if (run->cli->options.id)
-        return;
-    (void)snprintf(key, sizeof(key), "%s", permit_client_key(run->cli->client));
-    (void)permit_release(run->cli->client, key, NULL);
-}
-
-static bool is_unknown(enum permit_status status)
-{
-    return permit_status_retry(status) == PERMIT_RETRY_SAME;
-}
-
-/* No permit: says why, and cleans up. The exit status. */
-static int give_up(const struct run *run, enum permit_status status)
-{
-    int signal = next_signal(run);
-    int code = signal ? 128 + signal : cli_fail(run->cli, status);
-    if (is_unknown(status))
-        abandon(run);
-    return code;
-}
-
 /* A replay although no answer was lost: the permit is that of another permitctl, which will release it. */
 static bool is_of_another(const struct permit_request *request)
 {
     return request->replayed && !request->answer_lost;
 }
 
-static int64_t wait_ms(const struct cli_options *options)
-{
-    if (options->no_wait)
-        return 0;
-    return options->wait_ms == CLI_UNSET ? PERMIT_FOREVER : options->wait_ms;
-}
-
 /* False: no permit; *ret_code is the exit status. */
 static bool acquire(struct run *run, int *ret_code)
 {
-    const struct cli_options *given = &run->cli->options;
-    char owner[OWNER_SIZE];
-    struct permit_acquire_options options = {
-        .external_id = given->id,
-        .owner = given->owner || given->id ? given->owner : owner_default(owner),
-        .permits = given->wants,
-        .permit_count = given->want_count,
-        .ttl_ms = given->ttl_ms == CLI_UNSET ? RUN_TTL_MS : given->ttl_ms,
-        .wait_ms = wait_ms(given),
-        .cancel_fd = run->signal_fd,
-    };
+    struct ask ask = {.ttl_ms = RUN_TTL_MS, .wait_ms = PERMIT_FOREVER, .signal_fd = run->signal_fd};
     run->waiting_since = clock_wall();
-    enum permit_status status = permit_acquire(run->cli->client, &options, &run->request);
+    bool granted = ask_acquire(run->cli, &ask, &run->request, ret_code);
     run->granted_at = clock_wall();
-    if (status)
-        *ret_code = give_up(run, status);
-    else if (is_of_another(run->request))
-        *ret_code = cli_complain((int)given->exit_code, "somebody else already runs under the key %s",
+    if (granted && is_of_another(run->request)) {
+        *ret_code = cli_complain((int)run->cli->options.exit_code, "somebody else already runs under the key %s",
                                  run->request->external_id);
-    else
-        return true;
-    return false;
+        return false;
+    }
+    return granted;
 }
 
 /* ---- While the command runs ---- */
@@ -207,7 +144,7 @@ static void look_at_job(struct run *run)
 
 static void handle_signals(struct run *run)
 {
-    for (int signal = next_signal(run); signal; signal = next_signal(run))
+    for (int signal = signals_next(run->signal_fd); signal; signal = signals_next(run->signal_fd))
         if (signal != SIGCHLD)
             job_signal(&run->job, signal);
     look_at_job(run);
@@ -384,14 +321,14 @@ static int acquire_and_hold(struct run *run)
 {
     sigset_t set;
     sigemptyset(&set);
-    run->signal_fd = take_signals(-1, passed_signals, ARRAY_LENGTH(passed_signals), &set);
+    run->signal_fd = signals_take(-1, passed_signals, ARRAY_LENGTH(passed_signals), &set);
     run->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (run->signal_fd < 0 || run->lost_fd < 0)
         return cli_complain(CLI_NO_START, "no descriptors left");
     int code = CLI_OK;
     if (!acquire(run, &code))
         return code;
-    (void)take_signals(run->signal_fd, job_signals, ARRAY_LENGTH(job_signals), &set);
+    (void)signals_take(run->signal_fd, job_signals, ARRAY_LENGTH(job_signals), &set);
     return hold(run);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The verbs about semaphores: put, get, list, pause, resume, delete, events, holders, fence check, fence bump. */
+/* The verbs about semaphores: put, get, list, pause, resume, delete, events, holders, waiters, fence check, fence bump.
+ */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,11 +11,22 @@ enum { NAME_MAX_BYTES = 1024 };
 static void print_semaphore(const char *body)
 {
     static const struct json_column lines[] = {
-        {"semaphore", "name"},        {"kind", "kind"},           {"capacity", "capacity"},
-        {"in use", "in_use"},         {"available", "available"}, {"waiting", "waiting"},
-        {"next token", "next_token"}, {"floor", "floor"},         {"default ttl", "default_ttl_ms"},
-        {"max ttl", "max_ttl_ms"},    {"grace", "grace_ms"},      {"max hold", "max_hold_ms"},
-        {"queue", "queue"},           {"note", "note"},           {"paused", "paused_reason"},
+        {"semaphore", "name"},
+        {"kind", "kind"},
+        {"capacity", "capacity"},
+        {"in use", "in_use"},
+        {"available", "available"},
+        {"waiting", "waiting"},
+        {"oldest wait", "oldest_wait_ms"},
+        {"next token", "next_token"},
+        {"floor", "floor"},
+        {"default ttl", "default_ttl_ms"},
+        {"max ttl", "max_ttl_ms"},
+        {"grace", "grace_ms"},
+        {"max hold", "max_hold_ms"},
+        {"queue", "queue"},
+        {"note", "note"},
+        {"paused", "paused_reason"},
     };
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
 }
@@ -24,22 +36,29 @@ static void print_nothing(const char *body)
     (void)body;
 }
 
-/* Writes "/v1/semaphores/NAME<suffix>". */
-static void semaphore_path(const char *name, const char *suffix, char path[CLI_PATH_MAX])
+/* Writes "/v1/semaphores/NAME<suffix>". False: a complaint has been written. */
+static bool semaphore_path(const char *name, const char *suffix, char path[CLI_PATH_MAX])
 {
-    char encoded[CLI_PATH_MAX / 2] = "";
-    (void)permit_path_encode(name, encoded, sizeof(encoded));
-    (void)snprintf(path, CLI_PATH_MAX, "/v1/semaphores/%s%s", encoded, suffix);
+    if (path_write("/v1/semaphores/", name, suffix, path))
+        return true;
+    (void)cli_complain(CLI_USAGE, "the name is empty, or longer than any");
+    return false;
 }
 
 /* One call about one semaphore. */
 static int call(struct cli *cli, const char *method, const char *suffix, const char *body, void (*print)(const char *))
 {
     char path[CLI_PATH_MAX];
-    if (!*cli->words[0])
-        return cli_complain(CLI_USAGE, "the name is empty");
-    semaphore_path(cli->words[0], suffix, path);
+    if (!semaphore_path(cli->words[0], suffix, path))
+        return CLI_USAGE;
     return cli_finish(cli, permit_call(cli->client, method, path, body), print);
+}
+
+/* A list of one semaphore. */
+static int print_list(struct cli *cli, const char *suffix, const struct list_view *view)
+{
+    char path[CLI_PATH_MAX];
+    return semaphore_path(cli->words[0], suffix, path) ? list_print(cli, path, view) : CLI_USAGE;
 }
 
 int verb_semaphore_put(struct cli *cli)
@@ -161,6 +180,7 @@ int verb_semaphore_list(struct cli *cli)
                                                  {"CAPACITY", "capacity"},
                                                  {"IN USE", "in_use"},
                                                  {"AVAILABLE", "available"},
+                                                 {"WAITING", "waiting"},
                                                  {"NEXT TOKEN", "next_token"},
                                                  {"PAUSED", "paused_reason"},
                                                  {"NOTE", "note"}};
@@ -181,11 +201,16 @@ int verb_holders(struct cli *cli)
         {"TOKEN", "token"},       {"COUNT", "count"},        {"SLOTS", "slots"},     {"OWNER", "owner"},
         {"SINCE", "acquired_at"}, {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"}, {"KEY", "external_id"}};
     static const struct list_view view = {"holders", columns, ARRAY_LENGTH(columns)};
-    char path[CLI_PATH_MAX];
-    if (!*cli->words[0])
-        return cli_complain(CLI_USAGE, "the name is empty");
-    semaphore_path(cli->words[0], "/holders?", path);
-    return list_print(cli, path, &view);
+    return print_list(cli, "/holders?", &view);
+}
+
+int verb_waiters(struct cli *cli)
+{
+    static const struct json_column columns[] = {{"PLACE", "place"},     {"KEY", "external_id"},  {"OWNER", "owner"},
+                                                 {"PERMITS", "permits"}, {"WAITED", "waited_ms"}, {"UNTIL", "deadline"},
+                                                 {"BEHIND", "behind"}};
+    static const struct list_view view = {"waiters", columns, ARRAY_LENGTH(columns)};
+    return print_list(cli, "/waiters?", &view);
 }
 
 int verb_semaphore_events(struct cli *cli)
@@ -194,9 +219,5 @@ int verb_semaphore_events(struct cli *cli)
         {"AT", "at"},   {"WHAT", "what"}, {"FROM", "from"}, {"TO", "to"}, {"NEXT TOKEN", "next_permit_id"},
         {"WHO", "who"}, {"WHY", "why"}};
     static const struct list_view view = {"events", columns, ARRAY_LENGTH(columns)};
-    char path[CLI_PATH_MAX];
-    if (!*cli->words[0])
-        return cli_complain(CLI_USAGE, "the name is empty");
-    semaphore_path(cli->words[0], "/events?", path);
-    return list_print(cli, path, &view);
+    return print_list(cli, "/events?", &view);
 }

@@ -28,6 +28,13 @@ static const char run_more[] =
     "With --id, a request that is already held under that key belongs to somebody else: exit status 75.\n"
     "Without -n and --wait it waits for as long as it takes";
 
+static const char top_more[] =
+    ": those for which somebody waits first, then the fullest. OLDEST WAIT\n"
+    "is how long the first in the queue has waited, OLDEST HOLD how long the longest holder has held. q quits, any "
+    "other\n"
+    "key looks again at once. A server that does not answer is asked again and again. With --json it prints one\n"
+    "table, as --once does";
+
 /*
  * name  arguments  bit  least words  most words  takes a command  function  help  more
  */
@@ -69,6 +76,13 @@ static const struct verb verbs[] = {
     {"owner gone", "NAME", VERB_OWNER, 1, 1, false, verb_owner_gone, "Ends an owner, and with it all that it holds",
      ". Confirmed requests stay. May be repeated"},
     {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
+    {"waiters", "NAME", VERB_WAITERS, 1, 1, false, verb_waiters, "Lists who waits for a semaphore, in order",
+     ": at the permitd that answers;\nothers on the same database have queues of their own"},
+    {"why", "KEY", VERB_WHY, 1, 1, false, verb_why, "Says what a request waits for, and who is in the way",
+     ": of each semaphore\nwhat is asked, what is in use, who has held it longest, its place in the queue and who is "
+     "ahead of it"},
+    {"top", "[--prefix TEXT] [--interval TIME] [--once]", VERB_TOP, 0, 0, false, verb_top,
+     "Shows a live table of semaphores", top_more},
     {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Says whether a token is live",
      ". Exit status 76 if it is not"},
     {"fence bump", "--reason TEXT [--yes]", VERB_BUMP, 0, 0, false, verb_fence_bump,
@@ -204,6 +218,8 @@ int cli_main(int argc, char **argv)
 {
     struct cli cli = {.options = {.ttl_ms = CLI_UNSET,
                                   .wait_ms = CLI_UNSET,
+                                  .wait_piece_ms = CLI_UNSET,
+                                  .interval_ms = 1000,
                                   .exit_code = CLI_NO_CAPACITY,
                                   .on_lost = "term",
                                   .capacity = CLI_UNSET,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of permit.h, each one exchange of docs/protocol.md. */
+/* The calls of permit.h, each one exchange of docs/protocol.md; but for acquire (acquire.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,16 +43,15 @@ bool client_request_path(const char *external_id, const char *suffix, char path[
     return path_write("/v1/requests/", external_id, suffix, path);
 }
 
-/* Hands out the request in the last answer. */
-static enum permit_status take_request(struct permit_client *client, const struct effort *effort,
+enum permit_status client_take_request(struct permit_client *client, const struct course *course,
                                        struct permit_request **ret_request)
 {
     if (!ret_request)
         return PERMIT_OK;
-    struct permit_request *request = wire_read_request(permit_client_answer(client), effort->sent);
+    struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
     if (!request)
         return client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
-    request->answer_lost = effort->answer_lost;
+    request->answer_lost = course->answer_lost;
     *ret_request = request;
     return PERMIT_OK;
 }
@@ -64,95 +63,10 @@ static enum permit_status call_request(struct permit_client *client, const char 
     char path[PATH_MAX_BYTES];
     if (!client_request_path(external_id, suffix, path))
         return client_fail(client, PERMIT_INVALID, "the key must have 1 to 255 bytes");
-    struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = -1};
-    struct effort effort = {.cancel_fd = -1};
-    enum permit_status status = client_persist(client, &call, &effort);
-    return status ? status : take_request(client, &effort, ret_request);
-}
-
-/* ---- Acquire ---- */
-
-/* The key of this acquire: the caller's, or a new one. False: no memory. */
-static bool take_key(struct permit_client *client, const char *external_id)
-{
-    char made[UUID_TEXT_SIZE];
-    if (!external_id)
-        uuid_make(made);
-    char *key = strdup(external_id ? external_id : made);
-    if (!key)
-        return false;
-    free(client->key);
-    client->key = key;
-    return true;
-}
-
-static mono_us wait_end(int64_t wait_ms)
-{
-    mono_us now = clock_mono();
-    if (wait_ms <= 0)
-        return 0;
-    return wait_ms >= (NEVER - now) / US_PER_MS ? NEVER : now + wait_ms * US_PER_MS;
-}
-
-static bool is_of_another(const struct permit_request *request)
-{
-    return request->replayed && !request->answer_lost;
-}
-
-/* At least half of its ttl is left. */
-static bool is_fresh(const struct permit_request *request)
-{
-    return request->held_until_us - clock_mono() >= request->ttl_ms * US_PER_MS / 2;
-}
-
-/*
- * An answer that took long proves little, although the server, whose time began later, holds the permit for us still:
- * one renewal settles it. What is somebody else's is not ours to renew.
- */
-static enum permit_status prove(struct permit_client *client, struct permit_request *request)
-{
-    struct permit_request *renewed = NULL;
-    if (is_of_another(request) || is_fresh(request))
-        return PERMIT_OK;
-    enum permit_status status = permit_renew(client, request->external_id, 0, &renewed);
-    if (!status)
-        request->held_until_us = renewed->held_until_us;
-    permit_request_free(renewed);
-    bool ended = status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST;
-    return !ended && clock_mono() < request->held_until_us ? PERMIT_OK : status;
-}
-
-static enum permit_status take_grant(struct permit_client *client, const struct effort *effort,
-                                     struct permit_request **ret_request)
-{
-    struct permit_request *request = NULL;
-    enum permit_status status = take_request(client, effort, &request);
-    if (!status)
-        status = prove(client, request);
-    if (status)
-        permit_request_free(request);
-    else
-        *ret_request = request;
-    return status;
-}
-
-enum permit_status permit_acquire(struct permit_client *client, const struct permit_acquire_options *options,
-                                  struct permit_request **ret_request)
-{
-    struct effort effort = {.wait_until = wait_end(options->wait_ms),
-                            .cancel_fd = options->cancel_fd > 0 ? options->cancel_fd : -1};
-    struct buf body;
-    buf_init(&body, BODY_MAX_BYTES);
-    enum permit_status status = PERMIT_NO_MEMORY;
-    if (take_key(client, options->external_id) && wire_write_acquire(options, client->key, &body)) {
-        struct http_call call = {
-            .method = "POST", .path = "/v1/requests", .body = body.data, .cancel_fd = effort.cancel_fd};
-        status = client_persist(client, &call, &effort);
-    } else {
-        (void)client_fail(client, status, "no memory for the request");
-    }
-    buf_release(&body);
-    return status ? status : take_grant(client, &effort, ret_request);
+    struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = client->options.cancel_fd};
+    struct course course = {.sent = 0};
+    enum permit_status status = client_persist(client, &call, &course);
+    return status ? status : client_take_request(client, &course, ret_request);
 }
 
 /* ---- Renew, confirm, release, show ---- */
@@ -228,9 +142,9 @@ void permit_request_free(struct permit_request *request)
 
 enum permit_status permit_call(struct permit_client *client, const char *method, const char *path, const char *body)
 {
-    struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = -1};
-    struct effort effort = {.cancel_fd = -1};
-    return client_persist(client, &call, &effort);
+    struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = client->options.cancel_fd};
+    struct course course = {.sent = 0};
+    return client_persist(client, &call, &course);
 }
 
 enum permit_status permit_semaphore_put(struct permit_client *client, const char *semaphore,

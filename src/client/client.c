@@ -12,7 +12,6 @@ enum {
     MESSAGE_MAX_BYTES = 4096,
     TIMEOUT_MS = 15000, /* longer than permitd's own deadline of 10 s, so that its answer arrives */
     RETRY_MS = 5000,
-    OUTAGE_MS = 60000, /* how long a wait outlives a server that went away */
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 5000,
     PAUSE_DOUBLINGS = 6,
@@ -39,6 +38,8 @@ static bool set_options(struct permit_client *client, const struct permit_client
         options->timeout_ms = TIMEOUT_MS;
     if (options->retry_ms == 0)
         options->retry_ms = RETRY_MS;
+    if (options->cancel_fd <= 0)
+        options->cancel_fd = -1;
     return options->url && (options->token || !wants_token);
 }
 
@@ -49,6 +50,7 @@ enum permit_status permit_client_new(const struct permit_client_options *options
         return PERMIT_NO_MEMORY;
     buf_init(&client->message, MESSAGE_MAX_BYTES);
     http_reply_init(&client->reply);
+    client->max_wait_ms = INT64_MAX;
     enum permit_status status = PERMIT_NO_MEMORY;
     if (set_options(client, options)) {
         client->http = http_new(client->options.url, client->options.token);
@@ -167,61 +169,39 @@ bool client_sleep(int64_t ms, int cancel_fd)
     return true;
 }
 
-static bool waits_for_capacity(enum permit_status status)
+enum permit_status client_try_on(struct permit_client *client, struct http_call *call, struct course *course)
 {
-    return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED;
+    enum permit_status status = client_try(client, call, &course->sent);
+    bool unknown = permit_status_retry(status) == PERMIT_RETRY_SAME && client->reply.sent;
+    if (unknown || client->reply.sent_twice)
+        course->answer_lost = true;
+    return status;
 }
 
-/* The course of one call. */
-struct course {
-    unsigned failures;     /* in a row, other than "no capacity" */
-    mono_us failing_since; /* the first of them */
-    bool answered;         /* the server was there: when it goes away now, a waiting call waits for it too */
-};
-
-/* When to give up after this status; in the past: at once. */
-static mono_us course_end(struct course *course, const struct permit_client *client, const struct effort *effort,
-                          enum permit_status status, mono_us now)
-{
-    if (waits_for_capacity(status)) {
-        course->failures = 0;
-        course->answered = true;
-        return effort->wait_until;
-    }
-    if (course->failures++ == 0)
-        course->failing_since = effort->sent;
-    int64_t patience_ms = client->options.retry_ms;
-    if (course->answered && effort->wait_until > now)
-        patience_ms = max_i64(patience_ms, OUTAGE_MS);
-    return course->failing_since + patience_ms * US_PER_MS;
-}
-
-/* Sleeps before the next try. False: there is to be none. */
-static bool course_pause(struct course *course, const struct permit_client *client, const struct effort *effort,
-                         enum permit_status status)
+bool client_pause(const struct permit_client *client, struct course *course, int64_t patience_ms, int cancel_fd)
 {
     mono_us now = clock_mono();
-    mono_us end = course_end(course, client, effort, status, now);
-    if (now >= end)
-        return false;
+    /* As long as the server was asked to wait, no answer is no failure. */
+    if (course->failures++ == 0)
+        course->failing_since = min_i64(now, course->sent + course->asked_wait_ms * US_PER_MS);
+    mono_us end = course->failing_since + patience_ms * US_PER_MS;
     int64_t pause_ms = client_pause_ms(client, course->failures);
-    /* A wait for capacity ends with a last try; a server in trouble is not asked earlier than it said. */
-    if (waits_for_capacity(status) && end != NEVER)
-        pause_ms = min_i64(pause_ms, (end - now + US_PER_MS - 1) / US_PER_MS);
-    return (end == NEVER || now + pause_ms * US_PER_MS <= end + US_PER_MS) && client_sleep(pause_ms, effort->cancel_fd);
+    /* A server in trouble is not asked earlier than it said. */
+    return now < end && now + pause_ms * US_PER_MS <= end + US_PER_MS && client_sleep(pause_ms, cancel_fd);
 }
 
-enum permit_status client_persist(struct permit_client *client, struct http_call *call, struct effort *effort)
+/* No capacity is an answer: whoever wants to wait for it says so (acquire.c). */
+static bool may_change(enum permit_status status)
 {
-    struct course course = {.failures = 0};
-    for (;;) {
-        enum permit_status status = client_try(client, call, &effort->sent);
-        bool unknown = permit_status_retry(status) == PERMIT_RETRY_SAME && client->reply.sent;
-        if (unknown || client->reply.sent_twice)
-            effort->answer_lost = true;
-        if (client->reply.cancelled || permit_status_retry(status) == PERMIT_RETRY_NEVER)
-            return status;
-        if (!course_pause(&course, client, effort, status))
-            return status;
-    }
+    return permit_status_retry(status) != PERMIT_RETRY_NEVER && status != PERMIT_NO_CAPACITY && status != PERMIT_PAUSED;
+}
+
+enum permit_status client_persist(struct permit_client *client, struct http_call *call, struct course *course)
+{
+    enum permit_status status;
+    do
+        status = client_try_on(client, call, course);
+    while (!client->reply.cancelled && may_change(status) &&
+           client_pause(client, course, client->options.retry_ms, call->cancel_fd));
+    return status;
 }

@@ -17,27 +17,41 @@ struct permit_client {
     struct http_reply reply;
     struct buf message;
     char *key;
+    int64_t max_wait_ms; /* the longest wait that the server takes, once it has said so; INT64_MAX before */
 };
 
-/* What one call may spend, and what became of it. */
-struct effort {
-    mono_us wait_until; /* while there is no capacity; 0: do not wait */
-    int cancel_fd;      /* -1: none */
-    mono_us sent;       /* result: the moment before the last try was sent */
-    bool answer_lost;   /* result: an earlier try, or a first copy of the last, may have been carried out */
+/* The course of one call: what became of its tries so far. */
+struct course {
+    mono_us sent;          /* the moment before the last one was sent */
+    int64_t asked_wait_ms; /* how long the server was asked to wait in it */
+    bool answer_lost;      /* an earlier one, or a first copy of the last, may have been carried out */
+    unsigned failures;     /* in a row */
+    mono_us failing_since; /* the first of them */
 };
 
 /* One try, with its message. */
 enum permit_status client_try(struct permit_client *client, struct http_call *call, mono_us *ret_sent) MUST_CHECK;
-/* Tries until there is an answer that trying again would not change, or the effort is spent. */
+/* The same, noted in the course. */
+enum permit_status client_try_on(struct permit_client *client, struct http_call *call,
+                                 struct course *course) MUST_CHECK;
+/*
+ * After a try that failed, and may be repeated: sleeps before the next one. False: there is to be none, since tries
+ * have failed for patience_ms, or cancel_fd is readable.
+ */
+bool client_pause(const struct permit_client *client, struct course *course, int64_t patience_ms,
+                  int cancel_fd) MUST_CHECK;
+/* Tries until there is an answer that trying again would not change, or options.retry_ms have passed without. */
 enum permit_status client_persist(struct permit_client *client, struct http_call *call,
-                                  struct effort *effort) MUST_CHECK;
+                                  struct course *course) MUST_CHECK;
 /* How long to wait before the next try, after this many failures in a row; with jitter. */
 int64_t client_pause_ms(const struct permit_client *client, unsigned failures);
 /* False: the descriptor became readable first. */
 bool client_sleep(int64_t ms, int cancel_fd) MUST_CHECK;
 /* Writes "/v1/requests/KEY<suffix>". False: too long. */
 bool client_request_path(const char *external_id, const char *suffix, char path[PATH_MAX_BYTES]) MUST_CHECK;
+/* Hands out the request in the last answer. */
+enum permit_status client_take_request(struct permit_client *client, const struct course *course,
+                                       struct permit_request **ret_request) MUST_CHECK;
 /* Sets the message and returns the status. */
 enum permit_status client_fail(struct permit_client *client, enum permit_status status, const char *sentence);
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-enum { ANSWER_MAX_BYTES = 64 * 1024 * 1024, CONNECT_TIMEOUT_MS = 5000, POLL_MS = 1000 };
+enum { ANSWER_MAX_BYTES = 64 * 1024 * 1024, CONNECT_TIMEOUT_MS = 5000, POLL_MS = 1000, KEEPALIVE_SECONDS = 20 };
 
 struct http {
     CURL *easy;
@@ -97,6 +97,11 @@ static void set_lasting_options(struct http *http)
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "libpermit/" PERMIT_VERSION);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+    /* While a call waits the connection is silent: so that what stands between does not forget it, and that a machine
+     * which has vanished is noticed. */
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_SECONDS);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_SECONDS / 2);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, socket_open);
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, count_send);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, http);

@@ -70,12 +70,13 @@ static struct json_object *wants_value(const struct permit_want *wants, size_t c
     return array;
 }
 
-bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, struct buf *out)
+bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, int64_t wait_ms,
+                        struct buf *out)
 {
     struct json_object *body = json_object_new_object();
     bool whole = body && add_text(body, "external_id", external_id) && add_text(body, "owner", options->owner) &&
                  add(body, "permits", wants_value(options->permits, options->permit_count)) &&
-                 add_duration(body, "ttl", options->ttl_ms);
+                 add_duration(body, "ttl", options->ttl_ms) && add_duration(body, "wait", wait_ms);
     return finish(body, whole, out);
 }
 
@@ -182,6 +183,16 @@ bool wire_read_problem(const char *body, int http_status, enum permit_status *re
     buf_append_text(detail, sentence ? sentence : permit_status_title(*ret_status));
     json_object_put(problem);
     return true;
+}
+
+bool wire_read_max_wait(const char *body, int64_t *ret_max_wait_ms)
+{
+    struct json_object *problem = parse(body);
+    bool said = problem && member(problem, "max_wait_ms", json_type_int);
+    if (said)
+        *ret_max_wait_ms = number_of(problem, "max_wait_ms", 0);
+    json_object_put(problem);
+    return said;
 }
 
 static bool read_slots(struct json_object *array, struct permit_held *held)

@@ -8,7 +8,8 @@
 #include "permit/permit.h"
 
 /* Each appends a body. False: no memory. */
-bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id,
+/* wait_ms: of this call, a piece of options->wait_ms. */
+bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, int64_t wait_ms,
                         struct buf *out) MUST_CHECK;
 bool wire_write_renew(int64_t ttl_ms, struct buf *out) MUST_CHECK;
 bool wire_write_reason(const char *reason, struct buf *out) MUST_CHECK;
@@ -20,6 +21,8 @@ bool wire_write_semaphore(const struct permit_semaphore_options *options, struct
  */
 bool wire_read_problem(const char *body, int http_status, enum permit_status *ret_status, int64_t *ret_retry_after_ms,
                        struct buf *detail) MUST_CHECK;
+/* The longest wait that the server takes, from a problem that says it. */
+bool wire_read_max_wait(const char *body, int64_t *ret_max_wait_ms) MUST_CHECK;
 /* `sent` is the moment before the call was sent. NULL: not a request, or no memory. */
 struct permit_request *wire_read_request(const char *body, mono_us sent) MUST_CHECK;
 bool wire_read_fence(const char *body, struct permit_fence *ret_fence) MUST_CHECK;

@@ -319,12 +319,16 @@ static void decide_end(struct worker *worker, struct run *run, struct op *op, co
         decide_status(worker->engine, op, end->status, end->detail);
 }
 
+/* A grant is new to the first who asked; the others are told that the key has it, as if they had asked after it. */
 static void decide_answered(struct worker *worker, struct run *run, const struct outcome *outcome, struct end *end,
                             const uint64_t *floors)
 {
+    struct outcome told = *outcome;
     list_for_each (node, next, &end->answered) {
         list_remove(node);
-        decide_end(worker, run, LIST_ENTRY(node, struct op, node), outcome, end, floors);
+        decide_end(worker, run, LIST_ENTRY(node, struct op, node), &told, end, floors);
+        told.replayed = told.replayed || told.created;
+        told.created = false;
     }
 }
 

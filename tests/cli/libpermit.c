@@ -36,6 +36,7 @@ static int64_t now_ms(void)
 
 enum act {
     ANSWER, /* with `status` and `body` */
+    WAIT,   /* the same, after as long as the request asked for */
     CUT,    /* read the request, then close */
     HANG,   /* read the request, then say nothing until the client goes away */
 };
@@ -59,6 +60,7 @@ struct script {
     atomic_bool unexpected;
     char keys[SEEN_MAX][64]; /* external_id of each acquire */
     int64_t at[SEEN_MAX];    /* when each request came */
+    int64_t waits[SEEN_MAX]; /* "wait" of each acquire, in ms; 0: none */
 };
 
 /* Reads one request with its body. False: the connection is closed. */
@@ -78,11 +80,15 @@ static bool read_request(int fd, char request[REQUEST_MAX])
     }
 }
 
-static void note_key(struct script *script, size_t index, const char *request)
+static void note(struct script *script, size_t index, const char *request)
 {
-    const char *member = strstr(request, "\"external_id\":");
-    if (member)
-        (void)sscanf(member + 14, " \"%63[^\"]", script->keys[index]);
+    const char *key = strstr(request, "\"external_id\":");
+    const char *wait = strstr(request, "\"wait\":");
+    script->at[index] = now_ms();
+    if (key)
+        (void)sscanf(key + 14, " \"%63[^\"]", script->keys[index]);
+    if (wait)
+        script->waits[index] = strtoll(wait + strcspn(wait, "0123456789"), NULL, 10);
 }
 
 static void answer(int fd, const struct line *line)
@@ -99,18 +105,19 @@ static void serve_connection(struct script *script, int fd)
     while (atomic_load(&script->served) < script->count && read_request(fd, request)) {
         size_t index = atomic_load(&script->served);
         const struct line *line = &script->lines[index];
-        script->at[index] = now_ms();
-        note_key(script, index, request);
+        note(script, index, request);
         if (line->expect && !strstr(request, line->expect)) {
             printf("# expected %s, got:\n# %s\n", line->expect, request);
             atomic_store(&script->unexpected, true);
         }
         atomic_fetch_add(&script->served, 1);
-        if (line->act == ANSWER)
+        if (line->act == WAIT)
+            usleep((useconds_t)script->waits[index] * 1000);
+        if (line->act == ANSWER || line->act == WAIT)
             answer(fd, line);
         else if (line->act == HANG)
             (void)!recv(fd, request, 1, 0);
-        if (line->act != ANSWER)
+        if (line->act == CUT || line->act == HANG)
             return;
     }
 }
@@ -268,6 +275,200 @@ static void retry_after_is_honoured(void)
               script.at[2] - script.at[1] >= 300 && script.at[2] - script.at[1] < LONG_MS,
           "asking again after Retry-After, and soon after it");
     permit_request_free(request);
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
+/* ---- Waiting ---- */
+
+/* A server that does the waiting, says when it would like to be asked again, and is asked again at once. */
+#define FULL PROBLEM("no_capacity", ",\"retry_after_ms\":20000")
+
+static struct permit_client *client_of_one_try(const struct script *script)
+{
+    struct permit_client *client = NULL;
+    struct permit_client_options options = {.url = script->url, .retry_ms = -1};
+    if (permit_client_new(&options, &client))
+        abort();
+    return client;
+}
+
+static enum permit_status acquire_in_pieces(struct permit_client *client, int64_t wait_ms, int64_t piece_ms,
+                                            struct permit_request **ret_request)
+{
+    struct permit_acquire_options options = {
+        .permits = &want, .permit_count = 1, .wait_ms = wait_ms, .wait_piece_ms = piece_ms, .ttl_ms = TTL_MS};
+    return permit_acquire(client, &options, ret_request);
+}
+
+static void a_long_wait_is_cut_into_pieces(void)
+{
+    SCRIPT(script, {WAIT, 423, FULL, "\"wait\":\"300ms\""}, {WAIT, 423, FULL, "\"wait\":\"300ms\""},
+           {ANSWER, 201, GRANT("false", TTL), "\"wait\":\"300ms\""});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire_in_pieces(client, PERMIT_FOREVER, 300, &request) == PERMIT_OK && !request->answer_lost,
+          "a long wait is cut into pieces");
+    check(strcmp(script.keys[0], script.keys[2]) == 0, "of one key");
+    check(script.at[1] - script.at[0] >= 300 && script.at[2] - script.at[0] < 20000, "one following the other at once");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "each as long as it was asked for");
+}
+
+static void the_last_piece_is_what_is_left(void)
+{
+    SCRIPT(script, {WAIT, 423, FULL, NULL}, {WAIT, 423, FULL, NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    int64_t start = now_ms();
+    check(acquire_in_pieces(client, 3000, 1500, &request) == PERMIT_NO_CAPACITY, "no capacity when the wait is over");
+    check(script.waits[0] == 1500 && script.waits[1] > 0 && script.waits[1] <= 1500, "the last piece is what is left");
+    check(now_ms() - start >= 3000 && now_ms() - start < 20000, "and nothing is asked after it");
+    permit_client_free(client);
+    check(script_end(&script), "twice");
+}
+
+static void a_server_that_takes_shorter_waits_is_asked_for_those(void)
+{
+    SCRIPT(script, {ANSWER, 422, PROBLEM("invalid", ",\"max_wait_ms\":250"), "\"wait\":\"60000ms\""},
+           {WAIT, 423, FULL, "\"wait\":\"250ms\""}, {ANSWER, 201, GRANT("false", TTL), "\"wait\":\"250ms\""},
+           {ANSWER, 201, GRANT("false", TTL), "\"wait\":\"250ms\""},
+           {ANSWER, 422, PROBLEM("invalid", ",\"max_wait_ms\":250"), "\"wait\":\"250ms\""},
+           {ANSWER, 422, PROBLEM("invalid", ",\"max_wait_ms\":0"), "\"wait\":\"250ms\""},
+           {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":300"), NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *first = NULL, *second = NULL, *third = NULL;
+    check(acquire(client, PERMIT_FOREVER, &first) == PERMIT_OK, "a server that takes shorter waits is asked for those");
+    check(acquire(client, PERMIT_FOREVER, &second) == PERMIT_OK, "from then on");
+    check(acquire(client, PERMIT_FOREVER, &third) == PERMIT_INVALID, "but not if the wait is not what it refuses");
+    check(acquire(client, PERMIT_FOREVER, &third) == PERMIT_OK && script.waits[6] == 0 && script.waits[7] == 0,
+          "one that takes none at all is asked");
+    check(script.at[7] - script.at[6] >= 300, "again and again, after Retry-After");
+    permit_request_free(first);
+    permit_request_free(second);
+    permit_request_free(third);
+    permit_client_free(client);
+    check(script_end(&script), "in that order");
+}
+
+static void a_server_that_does_not_wait_is_not_asked_without_pause(void)
+{
+    SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":400"), "\"wait\":\"60000ms\""},
+           {ANSWER, 429, PROBLEM("too_many", ",\"retry_after_ms\":300"), NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of_one_try(&script);
+    struct permit_request *request = NULL;
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_OK, "a server that does not wait, or has no place,");
+    check(script.at[1] - script.at[0] >= 400 && script.at[2] - script.at[1] >= 300 &&
+              script.at[2] - script.at[0] < LONG_MS,
+          "is asked again after Retry-After");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "for as long as it takes");
+}
+
+static void a_wait_outlives_a_restart_of_the_server(void)
+{
+    SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 503, PROBLEM("shutting_down", ",\"retry_after_ms\":50"), NULL},
+           {ANSWER, 503, PROBLEM("database_unavailable", ",\"retry_after_ms\":50"), NULL},
+           {ANSWER, 200, GRANT("true", TTL), NULL});
+    struct permit_client *client = client_of_one_try(&script);
+    struct permit_request *request = NULL;
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_OK && request->answer_lost,
+          "a wait outlives a server that goes away");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "and comes back");
+}
+
+struct tale {
+    struct permit_client *client;
+    int calls;
+    bool right;
+};
+
+static void on_waiting(void *context, enum permit_status status, const char *message)
+{
+    struct tale *tale = context;
+    bool right = status == PERMIT_NO_CAPACITY && strcmp(message, "said so") == 0 &&
+                 strstr(permit_client_answer(tale->client), "no_capacity");
+    tale->right = right && (tale->right || tale->calls == 0);
+    tale->calls++;
+}
+
+static void who_waits_is_told_why(void)
+{
+    SCRIPT(script, {WAIT, 423, FULL, "\"wait\":\"1000ms\""}, {WAIT, 423, FULL, "\"wait\":\"1500ms\""},
+           {ANSWER, 201, GRANT("false", TTL), "\"wait\":\"1500ms\""});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct tale tale = {.client = client};
+    struct permit_acquire_options options = {.permits = &want,
+                                             .permit_count = 1,
+                                             .ttl_ms = TTL_MS,
+                                             .wait_ms = PERMIT_FOREVER,
+                                             .wait_piece_ms = 1500,
+                                             .waiting = on_waiting,
+                                             .waiting_context = &tale};
+    check(permit_acquire(client, &options, &request) == PERMIT_OK && tale.calls == 2 && tale.right,
+          "who waits is told why, after a second and then after each piece");
+    permit_request_free(request);
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
+struct canceller {
+    struct script *script;
+    int fd;
+};
+
+static void *cancel_when_asked(void *context)
+{
+    const struct canceller *canceller = context;
+    while (atomic_load(&canceller->script->served) < 1)
+        usleep(1000);
+    (void)eventfd_write(canceller->fd, 1);
+    return NULL;
+}
+
+static void a_piece_under_way_can_be_cancelled(void)
+{
+    SCRIPT(script, {HANG, 0, NULL, NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct canceller canceller = {.script = &script, .fd = eventfd(0, 0)};
+    struct permit_acquire_options options = {
+        .permits = &want, .permit_count = 1, .wait_ms = PERMIT_FOREVER, .cancel_fd = canceller.fd};
+    pthread_t thread;
+    int64_t start = now_ms();
+    if (pthread_create(&thread, NULL, cancel_when_asked, &canceller) != 0)
+        abort();
+    check(permit_acquire(client, &options, &request) == PERMIT_OUTCOME_UNKNOWN && now_ms() - start < LONG_MS,
+          "a piece under way can be cancelled");
+    check(strcmp(permit_client_key(client), script.keys[0]) == 0, "and its key is known, to be released");
+    pthread_join(thread, NULL);
+    close(canceller.fd);
+    permit_client_free(client);
+    check(script_end(&script), "after one try");
+}
+
+static void every_call_of_a_client_can_be_cancelled(void)
+{
+    SCRIPT(script, {HANG, 0, NULL, "GET /v1/requests/k "});
+    struct permit_client *client = NULL;
+    struct permit_request *request = NULL;
+    struct canceller canceller = {.script = &script, .fd = eventfd(0, 0)};
+    struct permit_client_options options = {.url = script.url, .cancel_fd = canceller.fd};
+    pthread_t thread;
+    int64_t start = now_ms();
+    if (permit_client_new(&options, &client) || pthread_create(&thread, NULL, cancel_when_asked, &canceller) != 0)
+        abort();
+    check(permit_show(client, "k", &request) == PERMIT_OUTCOME_UNKNOWN && now_ms() - start < LONG_MS,
+          "every call of a client can be cancelled");
+    pthread_join(thread, NULL);
+    close(canceller.fd);
     permit_client_free(client);
     (void)script_end(&script);
 }
@@ -473,6 +674,14 @@ int main(void)
     a_replay_without_a_lost_answer_is_not_ours();
     refusals_have_status_and_message();
     retry_after_is_honoured();
+    a_long_wait_is_cut_into_pieces();
+    the_last_piece_is_what_is_left();
+    a_server_that_takes_shorter_waits_is_asked_for_those();
+    a_server_that_does_not_wait_is_not_asked_without_pause();
+    a_wait_outlives_a_restart_of_the_server();
+    who_waits_is_told_why();
+    a_piece_under_way_can_be_cancelled();
+    every_call_of_a_client_can_be_cancelled();
     a_stranger_is_no_server();
     a_wait_can_be_cancelled();
     an_ended_request_is_lost();

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/ask.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/owner.h"
+#include "cli/signals.h"
+
+enum { KEY_SIZE = 256, SENTENCE_SIZE = 1024 };
+
+/*
+ * The outcome of the acquire is not known. Under a key of our own, the release makes sure that nothing is left behind;
+ * a key that the user chose may stand for a permit of somebody else, so that one is left to its ttl. What only waited
+ * has left the queue together with our connection.
+ */
+static void abandon(const struct cli *cli)
+{
+    char key[KEY_SIZE];
+    if (cli->options.id)
+        return;
+    (void)snprintf(key, sizeof(key), "%s", permit_client_key(cli->client));
+    (void)permit_release(cli->client, key, NULL);
+}
+
+/* No permit: says why, and cleans up. The exit status. */
+static int give_up(struct cli *cli, int signal_fd, enum permit_status status)
+{
+    int signal = signals_next(signal_fd);
+    int code = signal ? 128 + signal : cli_fail(cli, status);
+    if (permit_status_retry(status) == PERMIT_RETRY_SAME)
+        abandon(cli);
+    return code;
+}
+
+/* Why we wait: told once, and again when it changes. */
+static void tell(void *context, enum permit_status status, const char *message)
+{
+    char *last = context;
+    if (strncmp(last, message, SENTENCE_SIZE - 1) == 0)
+        return;
+    (void)snprintf(last, SENTENCE_SIZE, "%s", message);
+    (void)fprintf(stderr, "permitctl: waiting%s %s\n", status == PERMIT_NO_CAPACITY ? " for" : ":", message);
+}
+
+static int64_t wait_ms(const struct cli_options *given, int64_t otherwise)
+{
+    if (given->no_wait)
+        return 0;
+    return given->wait_ms == CLI_UNSET ? otherwise : given->wait_ms;
+}
+
+bool ask_acquire(struct cli *cli, const struct ask *ask, struct permit_request **ret_request, int *ret_code)
+{
+    const struct cli_options *given = &cli->options;
+    char owner[OWNER_SIZE];
+    char said[SENTENCE_SIZE] = "";
+    struct permit_acquire_options options = {
+        .external_id = given->id,
+        .owner = given->owner || given->id ? given->owner : owner_default(owner),
+        .permits = given->wants,
+        .permit_count = given->want_count,
+        .ttl_ms = given->ttl_ms == CLI_UNSET ? ask->ttl_ms : given->ttl_ms,
+        .wait_ms = wait_ms(given, ask->wait_ms),
+        .wait_piece_ms = given->wait_piece_ms == CLI_UNSET ? 0 : given->wait_piece_ms,
+        .cancel_fd = ask->signal_fd,
+        .waiting = given->verbose || isatty(STDERR_FILENO) ? tell : NULL,
+        .waiting_context = said,
+    };
+    enum permit_status status = permit_acquire(cli->client, &options, ret_request);
+    if (status)
+        *ret_code = give_up(cli, ask->signal_fd, status);
+    return status == PERMIT_OK;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/signals.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+int signals_take(int fd, const int *signals, size_t count, sigset_t *set)
+{
+    for (size_t i = 0; i < count; i++)
+        (void)sigaddset(set, signals[i]);
+    (void)sigprocmask(SIG_BLOCK, set, NULL);
+    return signalfd(fd, set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int signals_next(int fd)
+{
+    struct signalfd_siginfo info;
+    return read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info) ? (int)info.ssi_signo : 0;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* Signals that are read from a descriptor instead of interrupting. */
+#ifndef CLI_SIGNALS_H
+#define CLI_SIGNALS_H
+
+#include <signal.h>
+#include <stddef.h>
+
+/*
+ * Adds these signals to the set and blocks them; from now on they come through the descriptor that is returned: `fd`,
+ * or a new one if that is -1. -1: none can be had.
+ */
+int signals_take(int fd, const int *signals, size_t count, sigset_t *set);
+/* The next one that has come; 0: none. */
+int signals_next(int fd);
+#endif

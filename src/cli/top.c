@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The verb top: the semaphores as a table that is looked at again and again. What needs somebody's attention is on top:
+ * those that are waited for, then the fullest.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "cli/lists.h"
+#include "cli/moment.h"
+#include "cli/screen.h"
+
+enum {
+    ROWS_MAX = 10000,   /* semaphores that are looked at */
+    HOLDERS_MAX = 1000, /* of those, how many whose longest holder is asked for, without a terminal */
+    LINES_ABOVE = 3,    /* summary, failure, heading */
+    NAME_LEAST = 8,     /* columns */
+    TABLE_MAX_BYTES = 16 * 1024 * 1024,
+};
+
+struct row {
+    char *name;
+    char *paused; /* why; NULL: it is not */
+    int64_t capacity, in_use, waiting, oldest_wait_ms;
+    int64_t version;   /* rises whenever a permit of it is granted or ends */
+    utc_us held_since; /* by its longest holder, by the database's clock; NEVER: not known, or nobody */
+};
+
+struct table {
+    struct row *rows;   /* in the order of their names */
+    struct row **order; /* the first: what needs attention most */
+    size_t count;
+};
+
+struct top {
+    struct cli *cli;
+    struct table table;
+    char path[CLI_PATH_MAX]; /* of the list */
+    utc_us clock_ahead;      /* the database's clock, compared with ours */
+    char failure[256];       /* why there is no news; "" */
+    size_t shown;            /* how many rows there is room for */
+};
+
+/* ---- Rows ---- */
+
+static void table_free(struct table *table)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        free(table->rows[i].name);
+        free(table->rows[i].paused);
+    }
+    free(table->rows);
+    free(table->order);
+    *table = (struct table){.count = 0};
+}
+
+static int compare_names(const void *left, const void *right)
+{
+    return strcmp(((const struct row *)left)->name, ((const struct row *)right)->name);
+}
+
+static double fullness(const struct row *row)
+{
+    return row->in_use == 0 ? 0 : row->capacity == 0 ? 1 : (double)row->in_use / (double)row->capacity;
+}
+
+static int compare_needs(const void *left, const void *right)
+{
+    const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
+    if (a->waiting != b->waiting)
+        return a->waiting > b->waiting ? -1 : 1;
+    if (fullness(a) != fullness(b))
+        return fullness(a) > fullness(b) ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+/* False: no memory. */
+static bool row_read(struct row *row, struct json_object *object)
+{
+    const char *name = json_text_of(object, "name");
+    const char *paused = json_text_of(object, "paused_reason");
+    *row = (struct row){
+        .name = strdup(name ? name : "?"),
+        .paused = paused ? strdup(paused) : NULL,
+        .capacity = json_number_of(object, "capacity"),
+        .in_use = json_number_of(object, "in_use"),
+        .waiting = json_number_of(object, "waiting"),
+        .oldest_wait_ms = json_number_of(object, "oldest_wait_ms"),
+        .version = json_number_of(object, "version"),
+        .held_since = NEVER,
+    };
+    return row->name && (row->paused || !paused);
+}
+
+/* Reads the list; what was known of a semaphore that has not changed since is still known. False: no memory. */
+static bool table_read(struct table *table, struct json_object *list, const struct table *before)
+{
+    size_t count = json_length_of(list, "semaphores");
+    table->rows = calloc(count + 1, sizeof(*table->rows));
+    table->order = calloc(count + 1, sizeof(struct row *));
+    for (size_t i = 0; table->rows && table->order && i < count; i++) {
+        struct row *row = &table->rows[table->count++];
+        if (!row_read(row, json_item_of(list, "semaphores", i)))
+            return false;
+        const struct row *known =
+            before->count ? bsearch(row, before->rows, before->count, sizeof(*row), compare_names) : NULL;
+        if (known && known->version == row->version)
+            row->held_since = known->held_since;
+        table->order[i] = row;
+    }
+    if (table->order)
+        qsort(table->order, table->count, sizeof(struct row *), compare_needs);
+    return table->count == count && table->order;
+}
+
+/* ---- Looking ---- */
+
+static bool time_of(struct json_object *object, const char *member, utc_us *ret_time)
+{
+    const char *text = json_text_of(object, member);
+    return text && clock_parse_rfc3339(bytes_of(text), ret_time);
+}
+
+/* Who has held it longest is the first of its holders. */
+static enum permit_status look_at_holder(struct top *top, struct row *row)
+{
+    char path[CLI_PATH_MAX];
+    utc_us expires_at;
+    if (!path_write("/v1/semaphores/", row->name, "/holders?limit=1", path))
+        return PERMIT_OK;
+    enum permit_status status = permit_call(top->cli->client, "GET", path, NULL);
+    if (status)
+        return status;
+    struct json_object *answer = json_read(permit_client_answer(top->cli->client));
+    struct json_object *holder = json_item_of(answer, "holders", 0);
+    if (!time_of(holder, "acquired_at", &row->held_since))
+        row->held_since = NEVER;
+    if (time_of(holder, "expires_at", &expires_at) && json_number_of(holder, "expires_in_ms") > 0)
+        top->clock_ahead = expires_at - json_number_of(holder, "expires_in_ms") * US_PER_MS - clock_wall();
+    json_free(answer);
+    return PERMIT_OK;
+}
+
+static enum permit_status look(struct top *top)
+{
+    struct json_pages *pages = NULL;
+    struct table table = {.count = 0};
+    enum permit_status status = list_fetch(top->cli, top->path, "semaphores", &pages);
+    if (!status && !table_read(&table, json_pages_read(pages), &top->table))
+        status = PERMIT_NO_MEMORY;
+    json_pages_free(pages);
+    if (status) {
+        table_free(&table);
+        return status;
+    }
+    table_free(&top->table);
+    top->table = table;
+    for (size_t i = 0; i < table.count && i < top->shown && !status; i++)
+        if (table.order[i]->in_use > 0 && table.order[i]->held_since == NEVER)
+            status = look_at_holder(top, table.order[i]);
+    /* It was retired in this moment. */
+    return status == PERMIT_UNKNOWN_SEMAPHORE ? PERMIT_OK : status;
+}
+
+static int64_t held_ms(const struct top *top, const struct row *row)
+{
+    return max_i64(0, (clock_wall() + top->clock_ahead - row->held_since) / US_PER_MS);
+}
+
+/* ---- The table ---- */
+
+enum column { NAME, CAPACITY, USED, FREE, WAITING, OLDEST_WAIT, OLDEST_HOLD, NOTE, COLUMN_COUNT };
+enum { CELL_SIZE = 320 };
+static const char *const headings[COLUMN_COUNT] = {"NAME",    "CAPACITY",    "USED",        "FREE",
+                                                   "WAITING", "OLDEST WAIT", "OLDEST HOLD", ""};
+
+struct cells {
+    char text[COLUMN_COUNT][CELL_SIZE];
+};
+
+static void cells_of(const struct top *top, const struct row *row, struct cells *cells)
+{
+    *cells = (struct cells){.text = {""}};
+    (void)snprintf(cells->text[NAME], CELL_SIZE, "%s", row->name);
+    (void)snprintf(cells->text[CAPACITY], CELL_SIZE, "%" PRId64, row->capacity);
+    (void)snprintf(cells->text[USED], CELL_SIZE, "%" PRId64, row->in_use);
+    (void)snprintf(cells->text[FREE], CELL_SIZE, "%" PRId64, max_i64(0, row->capacity - row->in_use));
+    (void)snprintf(cells->text[WAITING], CELL_SIZE, "%" PRId64, row->waiting);
+    (void)snprintf(cells->text[OLDEST_WAIT], CELL_SIZE, "-");
+    if (row->waiting > 0)
+        span_format(row->oldest_wait_ms, cells->text[OLDEST_WAIT]);
+    (void)snprintf(cells->text[OLDEST_HOLD], CELL_SIZE, "-");
+    if (row->in_use > 0 && row->held_since != NEVER)
+        span_format(held_ms(top, row), cells->text[OLDEST_HOLD]);
+    if (row->paused)
+        (void)snprintf(cells->text[NOTE], CELL_SIZE, "paused: %s", row->paused);
+}
+
+static void headings_of(struct cells *cells)
+{
+    for (int column = 0; column < COLUMN_COUNT; column++)
+        (void)snprintf(cells->text[column], CELL_SIZE, "%s", headings[column]);
+}
+
+/* How wide each column must be; the name gives way if the terminal is narrow. */
+static void measure(const struct top *top, size_t rows, int columns, int widths[COLUMN_COUNT])
+{
+    struct cells cells;
+    int others = 0;
+    headings_of(&cells);
+    for (size_t i = 0; i <= rows; i++) {
+        for (int column = 0; column < COLUMN_COUNT; column++) {
+            int length = (int)strlen(cells.text[column]);
+            widths[column] = i == 0 || length > widths[column] ? length : widths[column];
+        }
+        if (i < rows)
+            cells_of(top, top->table.order[i], &cells);
+    }
+    for (int column = CAPACITY; column < NOTE; column++)
+        others += 2 + widths[column];
+    widths[NAME] = (int)max_i64(NAME_LEAST, min_i64(widths[NAME], columns - others));
+}
+
+/* Ends the line that began at `start`, cut to so many characters of UTF-8; what would play with the terminal goes. */
+static void end_line(struct buf *out, size_t start, int columns)
+{
+    size_t at = start;
+    for (int used = 0; at < out->length; at++) {
+        unsigned char byte = (unsigned char)out->data[at];
+        if (byte < ' ' || byte == 0x7f)
+            out->data[at] = '?';
+        used += (byte & 0xC0) != 0x80;
+        if (used > columns)
+            break;
+    }
+    out->length = at;
+    buf_append_char(out, '\n');
+}
+
+static void write_row(const struct cells *cells, const int widths[COLUMN_COUNT], int columns, struct buf *out)
+{
+    size_t start = out->length;
+    const char *name = cells->text[NAME];
+    bool cut = (int)strlen(name) > widths[NAME];
+    buf_printf(out, "%-*.*s%s", cut ? widths[NAME] - 1 : widths[NAME], cut ? widths[NAME] - 1 : widths[NAME], name,
+               cut ? "~" : "");
+    for (int column = CAPACITY; column < NOTE; column++)
+        buf_printf(out, "  %*s", widths[column], cells->text[column]);
+    buf_printf(out, *cells->text[NOTE] ? "  %s" : "%s", cells->text[NOTE]);
+    end_line(out, start, columns);
+}
+
+static void write_table(const struct top *top, size_t rows, int columns, struct buf *out)
+{
+    struct cells cells;
+    int widths[COLUMN_COUNT];
+    measure(top, rows, columns, widths);
+    headings_of(&cells);
+    write_row(&cells, widths, columns, out);
+    for (size_t i = 0; i < rows; i++) {
+        cells_of(top, top->table.order[i], &cells);
+        write_row(&cells, widths, columns, out);
+    }
+}
+
+/* ---- Once ---- */
+
+static void print_json(const struct top *top)
+{
+    struct json_writer *writer = json_writer_new();
+    json_add_items(writer, "semaphores");
+    for (size_t i = 0; i < top->table.count; i++) {
+        const struct row *row = top->table.order[i];
+        struct json_writer *item = json_writer_new();
+        json_add_text(item, "name", row->name);
+        json_add_number(item, "capacity", row->capacity);
+        json_add_number(item, "in_use", row->in_use);
+        json_add_number(item, "available", max_i64(0, row->capacity - row->in_use));
+        json_add_number(item, "waiting", row->waiting);
+        json_add_number(item, "oldest_wait_ms", row->oldest_wait_ms);
+        json_add_number(item, "oldest_hold_ms", row->held_since == NEVER ? CLI_UNSET : held_ms(top, row));
+        json_add_text(item, "paused_reason", row->paused);
+        json_add_item(writer, "semaphores", item);
+        json_writer_free(item);
+    }
+    (void)printf("%s\n", json_text(writer) ? json_text(writer) : "");
+    json_writer_free(writer);
+}
+
+static int print_once(struct top *top)
+{
+    struct buf text;
+    top->shown = HOLDERS_MAX;
+    enum permit_status status = look(top);
+    if (status)
+        return cli_fail(top->cli, status);
+    if (top->cli->options.json) {
+        print_json(top);
+        return CLI_OK;
+    }
+    buf_init(&text, TABLE_MAX_BYTES);
+    write_table(top, top->table.count, INT32_MAX, &text);
+    (void)fputs(buf_text(&text), stdout);
+    buf_release(&text);
+    return CLI_OK;
+}
+
+/* ---- Live ---- */
+
+/* "09:14:31  12 semaphores, 3 waited for, 2 full  http://..." */
+static void write_summary(const struct top *top, int columns, struct buf *out)
+{
+    size_t start = out->length, waited_for = 0, full = 0;
+    char clock[16] = "";
+    time_t now = time(NULL);
+    struct tm parts;
+    (void)strftime(clock, sizeof(clock), "%H:%M:%S", localtime_r(&now, &parts));
+    for (size_t i = 0; i < top->table.count; i++) {
+        waited_for += top->table.rows[i].waiting > 0;
+        full += top->table.rows[i].in_use > 0 && top->table.rows[i].in_use >= top->table.rows[i].capacity;
+    }
+    buf_printf(out, "%s  %zu semaphore%s%s, %zu waited for, %zu full", clock, top->table.count,
+               top->table.count == 1 ? "" : "s", top->table.count == ROWS_MAX ? " (the first by name)" : "", waited_for,
+               full);
+    if (top->table.count > top->shown)
+        buf_printf(out, ", the first %zu shown", top->shown);
+    buf_printf(out, "  %s", top->cli->server.url ? top->cli->server.url : PERMIT_DEFAULT_URL);
+    end_line(out, start, columns);
+    start = out->length;
+    buf_append_text(out, top->failure);
+    end_line(out, start, columns);
+}
+
+/* False: the terminal is gone. */
+static bool draw(struct top *top, struct screen *screen)
+{
+    int rows, columns;
+    struct buf text;
+    screen_size(&rows, &columns);
+    top->shown = rows > LINES_ABOVE ? (size_t)(rows - LINES_ABOVE) : 0;
+    buf_init(&text, TABLE_MAX_BYTES);
+    write_summary(top, columns, &text);
+    if (rows >= LINES_ABOVE)
+        write_table(top, (size_t)min_i64((int64_t)top->shown, (int64_t)top->table.count), columns, &text);
+    bool shown = screen_show(screen, buf_text(&text), LINES_ABOVE - 1);
+    buf_release(&text);
+    return shown;
+}
+
+/* News, or a line that says why there is none. A look that was broken off for a key or a signal is no failure. */
+static void refresh(struct top *top)
+{
+    enum permit_status status = look(top);
+    if (status != PERMIT_OUTCOME_UNKNOWN)
+        (void)snprintf(top->failure, sizeof(top->failure), "%s%s%s%s", status ? permit_status_word(status) : "",
+                       status ? ": " : "", status ? permit_client_message(top->cli->client) : "",
+                       status ? " (asking again)" : "");
+}
+
+static int watch(struct top *top, struct screen *screen)
+{
+    int code = CLI_OK;
+    for (;;) {
+        mono_us next = clock_mono() + top->cli->options.interval_ms * US_PER_MS;
+        enum screen_event event;
+        refresh(top);
+        do {
+            if (!draw(top, screen))
+                return CLI_NO_START;
+            event = screen_wait(screen, next, &code);
+        } while (event == SCREEN_REDRAW);
+        if (event == SCREEN_END)
+            return code;
+    }
+}
+
+/* A client of its own: its calls are broken off for a key or a signal, and not repeated, since we ask again anyway. */
+static int show_live(struct top *top)
+{
+    struct cli *cli = top->cli;
+    struct screen screen;
+    if (!screen_open(&screen))
+        return cli_complain(CLI_NO_START, "no descriptors left");
+    permit_client_free(cli->client);
+    cli->client = NULL;
+    cli->server.cancel_fd = screen.events;
+    cli->server.retry_ms = -1;
+    int code = CLI_NO_START;
+    if (permit_client_new(&cli->server, &cli->client) == PERMIT_OK)
+        code = draw(top, &screen) ? watch(top, &screen) : CLI_NO_START;
+    screen_close(&screen);
+    return code;
+}
+
+int verb_top(struct cli *cli)
+{
+    struct top top = {.cli = cli, .failure = "looking ..."};
+    const char *prefix = cli->options.prefix;
+    if (prefix && *prefix ? !path_write("/v1/semaphores?prefix=", prefix, "&", top.path)
+                          : snprintf(top.path, sizeof(top.path), "/v1/semaphores?") < 0)
+        return cli_complain(CLI_USAGE, "--prefix: longer than any name");
+    cli->options.limit = ROWS_MAX;
+    bool live = !cli->options.once && !cli->options.json && screen_is_there();
+    int code = live ? show_live(&top) : print_once(&top);
+    table_free(&top.table);
+    return code;
+}

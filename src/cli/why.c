@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* The verb why: what a request waits for, and who is in the way. */
+#include "cli/lists.h"
+#include "cli/requests.h"
+
+/* "place 6, behind job-1, job-2 and 3 more" */
+static void print_ahead(struct json_object *entry)
+{
+    int64_t ahead = json_number_of(entry, "ahead_count");
+    size_t named = json_length_of(entry, "ahead");
+    (void)printf("place %lld", (long long)json_number_of(entry, "place"));
+    for (size_t i = 0; i < named; i++)
+        (void)printf("%s %s", i ? "," : ", behind", json_item_text(entry, "ahead", i));
+    if (ahead > (int64_t)named)
+        (void)printf(" and %lld more", (long long)ahead - (long long)named);
+    (void)putchar('\n');
+}
+
+static bool has_room(struct json_object *entry)
+{
+    int64_t available = json_number_of(entry, "capacity") - json_number_of(entry, "in_use");
+    return json_number_of(entry, "requested") <= available;
+}
+
+/* One semaphore that it waits for. */
+static void print_entry(struct json_object *entry)
+{
+    static const struct json_column columns[] = {{"HELD BY", "external_id"},
+                                                 {"OWNER", "owner"},
+                                                 {"SINCE", "since"},
+                                                 {"EXPIRES", "expires_at"},
+                                                 {"IN", "expires_in_ms"}};
+    const char *paused = json_text_of(entry, "paused_reason");
+    (void)printf("\n%-14s ", json_text_of(entry, "semaphore"));
+    print_ahead(entry);
+    if (json_true_of(entry, "retired"))
+        (void)printf("%-14s is retired\n", "");
+    else
+        (void)printf("%-14s %lld asked, %lld of %lld in use%s\n", "", (long long)json_number_of(entry, "requested"),
+                     (long long)json_number_of(entry, "in_use"), (long long)json_number_of(entry, "capacity"),
+                     has_room(entry) ? ": room for it" : "");
+    if (paused)
+        (void)printf("%-14s paused: %s\n", "", paused);
+    if (json_length_of(entry, "holders") > 0)
+        json_print_table_of(entry, "holders", columns, ARRAY_LENGTH(columns), 15);
+}
+
+static void print_why(const char *body)
+{
+    static const struct json_column lines[] = {{"key", "external_id"},       {"state", "state"}, {"owner", "owner"},
+                                               {"waiting for", "waited_ms"}, {"since", "since"}, {"until", "deadline"},
+                                               {"in", "deadline_in_ms"}};
+    struct json_object *answer = json_read(body);
+    if (json_length_of(answer, "waiting_for") == 0) {
+        request_print(body);
+    } else {
+        json_print_lines_of(answer, lines, ARRAY_LENGTH(lines));
+        for (size_t i = 0; i < json_length_of(answer, "waiting_for"); i++)
+            print_entry(json_item_of(answer, "waiting_for", i));
+    }
+    json_free(answer);
+}
+
+int verb_why(struct cli *cli)
+{
+    char path[CLI_PATH_MAX];
+    if (!path_write("/v1/requests/", cli->words[0], "/why", path))
+        return cli_complain(CLI_USAGE, "the key is empty, or longer than any");
+    return cli_finish(cli, permit_call(cli->client, "GET", path, NULL), print_why);
+}
