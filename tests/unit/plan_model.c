@@ -28,8 +28,9 @@ struct bench {
     struct run run;     /* as generated */
     struct run resplit; /* the same order of decision in other batches */
     struct script script;
-    struct script other;
+    struct split split;
     struct script smaller;
+    bool was_split; /* and the outcomes compared */
     uint64_t seed;
 };
 
@@ -49,32 +50,20 @@ static void bench_free(struct bench *bench)
     free(bench);
 }
 
-/* Each operation of the other run has ended as in the first one. */
-static bool same_outcomes(struct bench *bench)
-{
-    struct buf *problem = &bench->resplit.rows.problem;
-    if (bench->resplit.decided_count != bench->run.decided_count)
-        return buf_append_text(problem, "other operations were decided"), false;
-    for (unsigned i = 0; i < bench->run.decided_count; i++) {
-        unsigned step = bench->run.decided[i].step;
-        if (bench->resplit.decided[i].step != i)
-            return buf_printf(problem, "operation %u is decided in another order", i), false;
-        if (!verdict_equal(&bench->run.verdicts[step], &bench->resplit.verdicts[i], problem))
-            return buf_printf(problem, " at step %u in other batches", step), false;
-    }
-    return true;
-}
-
 /* True if it holds; else one of the runs has the problem. */
 static bool script_holds(struct bench *bench, const struct script *script)
 {
-    buf_clear(&bench->resplit.rows.problem);
+    struct buf *problem = &bench->resplit.rows.problem;
+    buf_clear(problem);
+    bench->was_split = false;
     if (!script_run(&bench->run, script))
         return false;
-    script_resplit(&bench->run, bench->seed, &bench->other);
-    if (!script_run(&bench->resplit, &bench->other))
+    if (!split_run(&bench->run, bench->seed, &bench->split))
+        return true;
+    if (!script_run(&bench->resplit, &bench->split.script))
         return false;
-    return bench->run.cut_short || bench->resplit.cut_short || same_outcomes(bench);
+    bench->was_split = !bench->run.cut_short && !bench->resplit.cut_short && !bench->run.kept_by_put_back;
+    return !bench->was_split || split_equal(&bench->run, &bench->resplit, &bench->split, problem);
 }
 
 static void drop_step(const struct script *script, unsigned at, struct script *ret_script)
@@ -120,7 +109,7 @@ static void report(struct bench *bench)
     script_print(&bench->script, &text);
     if (script_run(&bench->run, &bench->script)) {
         buf_printf(&text, "in other batches: %s\n", buf_text(&bench->resplit.rows.problem));
-        bench->script = bench->other;
+        bench->script = bench->split.script;
         script_print(&bench->script, &text);
     }
     minimise(bench);
@@ -131,34 +120,47 @@ static void report(struct bench *bench)
 }
 
 struct totals {
-    unsigned long long operations, batches, put_backs, created, reclaims, cut_short;
+    unsigned long long operations, batches, put_backs, created, reclaims, split;
+    unsigned long long waited, served, behind, held_up; /* of acquires that wait */
     unsigned long long statuses[PERMIT_STATUS_COUNT], ended[END_REASON_COUNT], kinds[OP_KIND_COUNT];
 };
+
+static void count_waiting(const struct decided *decided, struct totals *totals)
+{
+    bool waiter = decided->stand.place == PLACE_WAITER || decided->stand.place == PLACE_AGED;
+    totals->waited += waiter;
+    totals->served += waiter && decided->verdict.created;
+    totals->held_up += is_held_up(decided);
+    for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
+        if (decided->verdict.shortages[i].behind)
+            totals->behind++;
+}
 
 static void count_run(const struct run *run, struct totals *totals)
 {
     totals->operations += run->decided_count;
     totals->batches += run->batches;
     totals->reclaims += run->reclaims;
-    totals->cut_short += run->cut_short;
     for (unsigned i = 0; i < END_REASON_COUNT; i++)
         totals->ended[i] += run->ended[i];
     for (unsigned i = 0; i < run->decided_count; i++) {
-        const struct verdict *verdict = &run->verdicts[run->decided[i].step];
-        totals->put_backs += run->put_backs[run->decided[i].step];
+        const struct verdict *verdict = &run->decided[i].verdict;
         totals->created += verdict->created && verdict->has_request;
         totals->statuses[verdict->status]++;
         totals->kinds[run->script->steps[run->decided[i].step].kind]++;
+        count_waiting(&run->decided[i], totals);
     }
+    for (unsigned i = 0; i < run->script->count; i++)
+        totals->put_backs += run->put_backs[i];
 }
 
 static void print_totals(const struct totals *totals)
 {
     fprintf(stderr,
-            "plan_model: %llu operations in %llu batches, %llu put back, %llu granted (%llu in place of others), "
-            "%llu sequences cut;",
-            totals->operations, totals->batches, totals->put_backs, totals->created, totals->reclaims,
-            totals->cut_short);
+            "plan_model: %llu operations in %llu batches, %llu put back, %llu granted (%llu in place of others); "
+            "waiters tried %llu, served %llu, without room %llu, units kept for others %llu; %llu sequences split;",
+            totals->operations, totals->batches, totals->put_backs, totals->created, totals->reclaims, totals->waited,
+            totals->served, totals->held_up, totals->behind, totals->split);
     for (unsigned i = 0; i < OP_KIND_COUNT; i++)
         fprintf(stderr, " %s %llu", operation_kind_word((enum operation_kind)i), totals->kinds[i]);
     fprintf(stderr, "; ended");
@@ -184,6 +186,7 @@ Test(plan_model, any_split_of_any_sequence_into_batches_gives_the_outcomes_of_th
         script_generate(bench->seed, &bench->script);
         holds = script_holds(bench, &bench->script);
         count_run(&bench->run, &totals);
+        totals.split += bench->was_split;
     }
     if (holds)
         print_totals(&totals);

@@ -7,11 +7,14 @@
  *     plan_model_reference.c   the model: what docs/design.md and docs/protocol.md say; where they are silent, what
  *                              plan.c does, and then a comment says so
  *     plan_model_rows.c        the tables: what a batch reads, and its changes written the way SQL would
- *     plan_model_run.c         batches, put-backs, decision order, comparison
+ *     plan_model_run.c         batches, put-backs, who waits, decision order, comparison
+ *     plan_model_order.c       who was served before whom, seen from the outcomes alone
  *     plan_model_text.c        operations and outcomes as text, both ways
  *     plan_model_generate.c    seeded scripts
+ *     plan_model_split.c       the same decisions in other batches
  *     plan_model.c             the generated test
- *     plan_model_transcript.h  transcripts written by hand, in plan_model_table.c and plan_model_end.c
+ *     plan_model_transcript.h  transcripts written by hand, in plan_model_table.c, plan_model_end.c and
+ *                              plan_model_waiting.c
  */
 #ifndef UNIT_PLAN_MODEL_H
 #define UNIT_PLAN_MODEL_H
@@ -23,8 +26,8 @@ enum {
     MODEL_SEMAPHORES = 5,
     MODEL_KEYS = 32,
     MODEL_WANTS = 3,
-    MODEL_SLOTS = 12, /* the most that one permit of a script may have */
-    MODEL_STEPS = 80,
+    MODEL_SLOTS = 12,  /* the most that one permit of a script may have */
+    MODEL_STEPS = 600, /* of a script; a generated one has 50 at most, which are decided up to 5 times each */
     MODEL_SLOT_ROWS = 1101,
     MODEL_OWNERS = 4, /* the first is no name */
     MODEL_REASONS = 3,
@@ -56,6 +59,12 @@ struct model_want {
     int64_t count;
 };
 
+/* How an acquire stands in a batch. */
+struct stand {
+    enum place place;
+    bool waits;
+};
+
 /* One operation and how it arrives. */
 struct step {
     enum operation_kind kind;
@@ -71,6 +80,9 @@ struct step {
     enum end_reason expire_as; /* expire */
     unsigned reason;           /* force-release, pause, resume, retire */
 
+    struct stand stand;   /* acquire: in its first batch */
+    unsigned patience;    /* acquire: it waits, and is tried so many times more while it is refused for what passes */
+    unsigned aged_at;     /* from this try on, the first is 0, it is PLACE_AGED; 0: never */
     bool new_batch;       /* it does not travel with the step before */
     bool stale;           /* not an acquire: the directory says `stale_locks` instead of what is so */
     unsigned stale_locks; /* a bit per semaphore */
@@ -84,6 +96,7 @@ struct step {
 struct script {
     struct step steps[MODEL_STEPS];
     unsigned count;
+    unsigned max_waiters; /* in one batch; who comes after one that was left out is PLACE_BEHIND; 0: no limit */
 };
 
 /* Fills in what follows from the rest: the digest. */
@@ -129,11 +142,19 @@ struct model_semaphore {
     struct bytes paused_reason; /* data NULL: not paused */
 };
 
+/* Who waits and has found no room in this batch. */
+struct model_waiter {
+    const struct step *step;
+    bool keeps_all; /* aged, or put back */
+};
+
 struct model {
     struct model_semaphore semaphores[MODEL_SEMAPHORES];
     struct model_request requests[MODEL_KEYS];
     uint64_t grants;
     unsigned ended[END_REASON_COUNT];
+    struct model_waiter waiters[MODEL_STEPS];
+    unsigned waiter_count;
     unsigned unread; /* a bit per key: a due holder that nobody may see, because a read was cut off; as a rule 0 */
 };
 
@@ -148,12 +169,13 @@ struct model_event {
 struct model_shortage {
     unsigned semaphore;
     int64_t capacity, in_use, requested;
+    bool behind;
 };
 
 /* How an operation ends, in the model's words; an outcome of the plan is brought into the same form. */
 struct verdict {
     enum permit_status status;
-    bool created, replayed, already_released;
+    bool created, replayed, already_released, may_wait;
     bool has_request;
     struct model_request request; /* without `content` */
     bool has_semaphore;
@@ -171,9 +193,15 @@ extern const struct plan_settings model_settings;
 utc_us model_time(const struct moment *moment);
 int64_t model_in_use(const struct model *model, unsigned semaphore);
 /* A bit per semaphore of every request that the operation would touch now. */
-unsigned model_touches(const struct model *model, const struct step *step, const struct moment *moment);
+unsigned model_touches(const struct model *model, const struct step *step, const struct stand *stand,
+                       const struct moment *moment);
 /* Does one operation. `step` must outlive the model. */
-void model_do(struct model *model, const struct step *step, const struct moment *moment, struct verdict *ret_verdict);
+void model_do(struct model *model, const struct step *step, const struct stand *stand, const struct moment *moment,
+              struct verdict *ret_verdict);
+/* It is not decided in this batch, but somebody who waits keeps its place. */
+void model_put_back(struct model *model, const struct step *step, const struct stand *stand);
+/* Nobody stands in the way of anybody. */
+void model_begin_batch(struct model *model);
 
 /* --- the tables ------------------------------------------------------------------------------------------------- */
 
@@ -228,12 +256,31 @@ void rows_request(const struct rows *rows, const struct request *request, struct
 
 /* --- running a script ------------------------------------------------------------------------------------------- */
 
-/* An operation in the order of decision. */
+/* An operation in the order of decision; one that waits is decided several times. */
 struct decided {
     unsigned step;
+    unsigned batch; /* its number */
     int rank;
     unsigned locks; /* of its batch */
+    struct stand stand;
     struct moment moment;
+    struct verdict verdict;
+};
+
+/* An operation in the queue. */
+struct arrival {
+    unsigned step;
+    unsigned locks;    /* a bit per semaphore */
+    unsigned tries;    /* how often it was refused */
+    bool waits_here;   /* it has a place among the waiters: it was refused, or put back, and waits */
+    bool is_behind;    /* a waiter that wants what it wants is not in its batch */
+    bool was_put_back; /* by its last batch */
+};
+
+/* What was put back and who waits, in order of arrival. */
+struct queue {
+    struct arrival arrivals[MODEL_STEPS];
+    unsigned count;
 };
 
 struct run {
@@ -241,14 +288,16 @@ struct run {
     struct model model;
     struct arena arena;
     const struct script *script;
-    struct verdict verdicts[MODEL_STEPS];
+    struct queue queue;
+    struct verdict verdicts[MODEL_STEPS]; /* of a step: how it ended at last */
     unsigned put_backs[MODEL_STEPS];
     bool wrote[MODEL_STEPS]; /* the batch that decided it had something to write */
     struct decided decided[MODEL_STEPS];
     unsigned decided_count;
     unsigned batches;
     unsigned ended[END_REASON_COUNT]; /* as the plans counted */
-    unsigned reclaims;                /* newcomers that others were ended for */
+    unsigned reclaims;                /* acquires that others were ended for */
+    unsigned kept_by_put_back;        /* of somebody who was put back and waits: those behind it see that */
     bool cut_short;                   /* a due holder that might have been needed was not read */
 };
 
@@ -256,8 +305,13 @@ void run_init(struct run *run);
 void run_release(struct run *run);
 /* False: plan and model parted, or a rule was broken; run->rows.problem says which. */
 bool script_run(struct run *run, const struct script *script) MUST_CHECK;
-/* The order of decision within a batch, by kind alone. */
-int step_rank(const struct step *step);
+/* The order of decision within a batch, by kind and place alone. */
+int step_rank(const struct step *step, const struct stand *stand);
+bool step_wants(const struct step *step, unsigned semaphore);
+/* What was decided from number `first` on, in one batch: nobody was served before somebody who came first. */
+bool order_holds(struct run *run, unsigned first) MUST_CHECK;
+/* It waits, and was refused for want of room, not because something that it wants is closed. */
+bool is_held_up(const struct decided *decided);
 bool step_is_administrative(const struct step *step);
 /* True if equal; else a line in `problem` says what differs. */
 bool verdict_equal(const struct verdict *expected, const struct verdict *got, struct buf *problem) MUST_CHECK;
@@ -267,7 +321,9 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
 /*
  * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "release k1 confirmed",
  * "expire k1 owner_dead", "force_release k1 why=1", "put a capacity=2 counted", "pause a why=1", "retire a". A leading
- * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders.
+ * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders;
+ * "waiter", "aged", "behind" is its place in its first batch, "waits" that it waits for one batch, "patience=2" that it
+ * comes again twice as a waiter, "aged_at=2" from when on as an aged one.
  * False: not understood.
  */
 bool step_parse(const char *text, struct step *ret_step) MUST_CHECK;
@@ -281,6 +337,18 @@ void events_print(const struct verdict *verdict, struct buf *out);
 /* --- generated scripts ------------------------------------------------------------------------------------------ */
 
 void script_generate(uint64_t seed, struct script *ret_script);
-/* The operations of a run in the order they were decided, in other batches that lead to the same order. */
-void script_resplit(const struct run *run, uint64_t seed, struct script *ret_script);
+
+/* A run's decisions in other batches. */
+struct split {
+    struct script script;
+    unsigned repeats[MODEL_STEPS]; /* of a step: the number of the decision that it stands for, */
+    bool again[MODEL_STEPS];       /* and it only comes again, at the head of a batch, because it still waits */
+};
+/*
+ * The operations of a run in the order they were decided, in other batches that lead to the same order. Who waits and
+ * was refused in one batch comes first in the next. False: there is no room for that many.
+ */
+bool split_run(const struct run *run, uint64_t seed, struct split *ret_split);
+/* Each operation of the other run has ended as in the first one; else *problem says which has not. */
+bool split_equal(const struct run *run, const struct run *other, const struct split *split, struct buf *problem);
 #endif

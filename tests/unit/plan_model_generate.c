@@ -7,6 +7,8 @@
 #include "plan_model.h"
 #include "random.h"
 
+enum { PATIENCE_MAX = 4 };
+
 struct mixture {
     uint64_t random;
     unsigned semaphores;                                   /* names in play; not all of them are made */
@@ -14,6 +16,8 @@ struct mixture {
     unsigned weights[OP_KIND_COUNT];                       /* of operations */
     unsigned batch_percent, stale_percent, moment_percent; /* how they arrive */
     unsigned cut_percent, walk_percent;                    /* how due holders are read */
+    unsigned wait_percent, aged_percent, behind_percent;   /* how acquires stand in the queue */
+    unsigned fifo_percent;                                 /* of semaphores */
     bool hasty;                                            /* everything falls due within seconds */
     bool crowd;
     struct step usual[MODEL_KEYS]; /* what is sent under a key, as a rule */
@@ -75,6 +79,13 @@ static unsigned known_key(struct mixture *mixture)
     return count && percent(mixture, 75) ? mixture->asked[below(mixture, count)] : below(mixture, mixture->keys);
 }
 
+static void random_stand(struct mixture *mixture, struct step *step)
+{
+    step->stand = (struct stand){percent(mixture, mixture->behind_percent) ? PLACE_BEHIND : PLACE_NEWCOMER, false};
+    step->patience = percent(mixture, mixture->wait_percent) ? 1 + below(mixture, PATIENCE_MAX) : 0;
+    step->aged_at = step->patience && percent(mixture, mixture->aged_percent) ? 1 + below(mixture, step->patience) : 0;
+}
+
 static void random_acquire(struct mixture *mixture, struct step *step)
 {
     unsigned key = percent(mixture, 10) ? known_key(mixture) : below(mixture, mixture->keys);
@@ -86,6 +97,7 @@ static void random_acquire(struct mixture *mixture, struct step *step)
     step->extra_slots = percent(mixture, 20) ? below(mixture, 3) : 0;
     step->due_cut = percent(mixture, mixture->cut_percent) ? 1 + below(mixture, 2) : 0;
     step->walks_due = percent(mixture, mixture->walk_percent);
+    random_stand(mixture, step);
 }
 
 static void random_known(struct mixture *mixture, enum operation_kind kind, struct step *step)
@@ -160,6 +172,8 @@ static void first_put(struct mixture *mixture, unsigned semaphore, struct step *
     step->change = (struct semaphore_change){.has_capacity = true, .capacity = random_capacity(mixture)};
     step->change.has_kind = percent(mixture, 50);
     step->change.kind = KIND_COUNTED;
+    step->change.has_queue = percent(mixture, mixture->fifo_percent);
+    step->change.queue = QUEUE_FIFO;
     if (percent(mixture, 30))
         random_times(mixture, &step->change);
     if (mixture->hasty && percent(mixture, 90)) {
@@ -213,6 +227,16 @@ static void crowd(struct mixture *mixture)
     mixture->moment_percent = 60 + below(mixture, 40);
 }
 
+/* Many who wait, for units that come back one by one. */
+static void waiting(struct mixture *mixture)
+{
+    mixture->wait_percent = 40 + below(mixture, 61);
+    mixture->aged_percent = percent(mixture, 50) ? below(mixture, 70) : 0;
+    mixture->behind_percent = percent(mixture, 30) ? below(mixture, 30) : 0;
+    mixture->fifo_percent = percent(mixture, 60) ? 20 + below(mixture, 81) : 0;
+    mixture->weights[OP_RELEASE] += 2 + below(mixture, 4);
+}
+
 static void random_mixture(struct mixture *mixture)
 {
     mixture->semaphores = 1 + below(mixture, MODEL_SEMAPHORES);
@@ -230,6 +254,8 @@ static void random_mixture(struct mixture *mixture)
     mixture->hasty = percent(mixture, 70);
     if (percent(mixture, 45))
         crowd(mixture);
+    if (percent(mixture, 60))
+        waiting(mixture);
     mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
     mixture->walk_percent = percent(mixture, 30) ? below(mixture, 100) : 0;
     mixture->batch_percent = 5 + below(mixture, percent(mixture, 70) ? 40 : 95);
@@ -274,42 +300,16 @@ void script_generate(uint64_t seed, struct script *ret_script)
     struct moment moment = {.now = MODEL_START, .clock = {MODEL_START, 0}, .owners_known = 6, .owners_alive = 2};
     random_mixture(&mixture);
     ret_script->count = 0;
+    ret_script->max_waiters = mixture.wait_percent && percent(&mixture, 30) ? 1 + below(&mixture, 3) : 0;
     for (unsigned i = mixture.semaphores; i-- > 0;) /* ids in another order than names */
         if (percent(&mixture, 90))
             first_put(&mixture, i, &ret_script->steps[ret_script->count++]);
-    unsigned count = ret_script->count + 4 + below(&mixture, MODEL_STEPS / 2);
+    unsigned count = ret_script->count + 4 + below(&mixture, 40);
     while (ret_script->count < count)
         random_step(&mixture, &ret_script->steps[ret_script->count++]);
     for (unsigned i = 0; i < count; i++) {
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.moment_percent))
             random_moment(&mixture, &moment);
         ret_script->steps[i].moment = moment;
-    }
-}
-
-/*
- * Within a batch the decision goes by rank, so a batch may be extended as long as ranks do not fall. The rank of an
- * operation depends on the others of its batch, so the rank by its kind alone has to fit, too.
- */
-static bool may_join(const struct decided *before, const struct decided *after, const struct step *step)
-{
-    return step_rank(step) >= before->rank && memcmp(&before->moment, &after->moment, sizeof after->moment) == 0;
-}
-
-void script_resplit(const struct run *run, uint64_t seed, struct script *ret_script)
-{
-    int last_rank = 0;
-    ret_script->count = run->decided_count;
-    for (unsigned i = 0; i < run->decided_count; i++) {
-        const struct decided *decided = &run->decided[i];
-        struct step *step = &ret_script->steps[i];
-        *step = run->script->steps[decided->step];
-        struct decided before = {.rank = last_rank, .moment = i > 0 ? decided[-1].moment : decided->moment};
-        step->new_batch = !may_join(&before, decided, step) || random_below(&seed, 4) == 0;
-        step->stale = false;
-        step->more_locks = decided->locks;
-        step->due_cut = 0;
-        step->moment = decided->moment;
-        last_rank = step_rank(step);
     }
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The model: semaphores, requests, permits and slots, one operation at a time, with nothing stored that can be counted.
- * It knows no batches, locks, versions or lower bounds. "Open:" marks what the documents do not say; there it takes
- * what plan.c does, so it proves nothing about it but that it does not depend on the batches.
+ * It knows no locks, versions or lower bounds, and of batches only who was refused before in the same one and waits.
+ * "Open:" marks what the documents do not say; there it takes what plan.c does, so it proves nothing about it but that
+ * it does not depend on the batches.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -161,6 +162,51 @@ static void add_event(const struct model *model, struct verdict *verdict, unsign
     snprintf(event->to, sizeof event->to, "%s", to);
 }
 
+/* --- who may pass ----------------------------------------------------------------------------------------------- */
+
+void model_begin_batch(struct model *model)
+{
+    model->waiter_count = 0;
+}
+
+/* "Whoever is put back, and waits, keeps its semaphores from those behind it in any case." */
+void model_put_back(struct model *model, const struct step *step, const struct stand *stand)
+{
+    if (stand->waits)
+        model->waiters[model->waiter_count++] = (struct model_waiter){step, true};
+}
+
+/* "A waiter that is refused because a semaphore is paused or closed (capacity 0) holds nobody up." */
+static void stand_in_the_way(struct model *model, const struct step *step, const struct stand *stand)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (model->semaphores[step->wants[i].semaphore].capacity == 0)
+            return;
+    if (stand->waits)
+        model->waiters[model->waiter_count++] = (struct model_waiter){step, stand->place == PLACE_AGED};
+}
+
+/*
+ * "On a semaphore with queue fifo nobody gets a unit once somebody who waits was refused one for want of room; with
+ * backfill only once a PLACE_AGED was." And nobody gets anything who is behind one that is not here.
+ */
+static bool is_behind(const struct model *model, const struct stand *stand, unsigned semaphore)
+{
+    bool behind = stand->place == PLACE_BEHIND;
+    for (unsigned i = 0; i < model->waiter_count; i++)
+        if (model->waiters[i].keeps_all || model->semaphores[semaphore].queue == QUEUE_FIFO)
+            behind |= step_wants(model->waiters[i].step, semaphore);
+    return behind;
+}
+
+static bool any_is_behind(const struct model *model, const struct step *step, const struct stand *stand)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (is_behind(model, stand, step->wants[i].semaphore))
+            return true;
+    return false;
+}
+
 /* --- room ------------------------------------------------------------------------------------------------------- */
 
 /* The units of a want that are missing if these requests (a bit per key) were ended. */
@@ -212,11 +258,14 @@ static unsigned longest_due(const struct model *model, const struct step *step, 
 
 /*
  * "At once when somebody needs the unit": the due holders, a bit per key, whose end makes room. Open: the longest due
- * first, no more than are needed, and none if the whole request does not fit all the same.
+ * first, no more than are needed, and none if the whole request does not fit all the same, or others are before it.
  */
-static unsigned due_in_the_way(const struct model *model, const struct step *step, utc_us now)
+static unsigned due_in_the_way(const struct model *model, const struct step *step, const struct stand *stand,
+                               utc_us now)
 {
     unsigned ended = 0;
+    if (any_is_behind(model, step, stand))
+        return 0;
     while (any_is_missing(model, step, ended)) {
         unsigned key = longest_due(model, step, now, ended);
         if (key == MODEL_KEYS)
@@ -274,7 +323,8 @@ static enum permit_status want_possible(const struct model *model, const struct 
     return PERMIT_OK;
 }
 
-static void find_shortages(const struct model *model, const struct step *step, struct verdict *verdict)
+static void find_shortages(const struct model *model, const struct step *step, const struct stand *stand,
+                           struct verdict *verdict)
 {
     for (unsigned i = 0; i < step->want_count; i++) {
         struct model_shortage shortage = {
@@ -282,8 +332,9 @@ static void find_shortages(const struct model *model, const struct step *step, s
             .capacity = model->semaphores[step->wants[i].semaphore].capacity,
             .in_use = model_in_use(model, step->wants[i].semaphore),
             .requested = step->wants[i].count,
+            .behind = is_behind(model, stand, step->wants[i].semaphore),
         };
-        if (shortage.in_use + shortage.requested > shortage.capacity)
+        if (shortage.behind || shortage.in_use + shortage.requested > shortage.capacity)
             verdict->shortages[verdict->shortage_count++] = shortage;
     }
 }
@@ -364,7 +415,9 @@ static enum permit_status newcomer_possible(const struct model *model, const str
     return model_time(moment) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
 }
 
-static void acquire(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+/* For what passes one may wait: want of room, also what is closed, a pause, the hold after a failover. */
+static void acquire(struct model *model, const struct step *step, const struct stand *stand,
+                    const struct moment *moment, struct verdict *verdict)
 {
     utc_us now = model_time(moment);
     if (model->requests[step->key].exists) {
@@ -373,17 +426,21 @@ static void acquire(struct model *model, const struct step *step, const struct m
     }
     struct limits limits;
     verdict->status = newcomer_possible(model, step, moment, &limits);
+    verdict->may_wait = verdict->status == PERMIT_PAUSED || verdict->status == PERMIT_BUSY;
     if (verdict->status != PERMIT_OK)
         return;
-    unsigned ended = due_in_the_way(model, step, now);
+    unsigned ended = due_in_the_way(model, step, stand, now);
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if (ended >> key & 1)
             end_due(model, &model->requests[key], now);
-    find_shortages(model, step, verdict);
-    if (verdict->shortage_count)
-        verdict->status = PERMIT_NO_CAPACITY;
-    else
+    find_shortages(model, step, stand, verdict);
+    if (verdict->shortage_count == 0) {
         grant(model, step, moment, &limits, verdict);
+        return;
+    }
+    verdict->status = PERMIT_NO_CAPACITY;
+    verdict->may_wait = true;
+    stand_in_the_way(model, step, stand);
 }
 
 /* --- release and expire ----------------------------------------------------------------------------------------- */
@@ -529,7 +586,8 @@ static void confirm(struct model *model, const struct step *step, const struct m
 
 /* --- what has to be locked -------------------------------------------------------------------------------------- */
 
-static unsigned acquire_touches(const struct model *model, const struct step *step, const struct moment *moment)
+static unsigned acquire_touches(const struct model *model, const struct step *step, const struct stand *stand,
+                                const struct moment *moment)
 {
     const struct model_request *request = &model->requests[step->key];
     if (request->exists)
@@ -538,20 +596,21 @@ static unsigned acquire_touches(const struct model *model, const struct step *st
     unsigned touched = 0;
     if (newcomer_possible(model, step, moment, &limits) != PERMIT_OK)
         return 0;
-    unsigned ended = due_in_the_way(model, step, model_time(moment));
+    unsigned ended = due_in_the_way(model, step, stand, model_time(moment));
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if (ended >> key & 1)
             touched |= semaphores_of(&model->requests[key]);
     return touched;
 }
 
-unsigned model_touches(const struct model *model, const struct step *step, const struct moment *moment)
+unsigned model_touches(const struct model *model, const struct step *step, const struct stand *stand,
+                       const struct moment *moment)
 {
     const struct model_request *request = &model->requests[step->key];
     if (step_is_administrative(step))
         return 0;
     if (step->kind == OP_ACQUIRE)
-        return acquire_touches(model, step, moment);
+        return acquire_touches(model, step, stand, moment);
     if (step->kind == OP_EXPIRE && !expires(request, step, model_time(moment)))
         return 0;
     return semaphores_of(request);
@@ -711,11 +770,12 @@ static void retire(struct model *model, const struct step *step, struct verdict 
     answer_semaphore(model, step->semaphore, verdict);
 }
 
-void model_do(struct model *model, const struct step *step, const struct moment *moment, struct verdict *ret_verdict)
+void model_do(struct model *model, const struct step *step, const struct stand *stand, const struct moment *moment,
+              struct verdict *ret_verdict)
 {
     memset(ret_verdict, 0, sizeof *ret_verdict);
     switch (step->kind) {
-    case OP_ACQUIRE: acquire(model, step, moment, ret_verdict); break;
+    case OP_ACQUIRE: acquire(model, step, stand, moment, ret_verdict); break;
     case OP_RELEASE: release(model, step, moment, ret_verdict); break;
     case OP_RENEW: renew(model, step, moment, ret_verdict); break;
     case OP_CONFIRM: confirm(model, step, moment, ret_verdict); break;

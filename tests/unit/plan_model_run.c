@@ -1,26 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Runs a script: gathers operations into batches as an engine would (what was put back comes first, with the locks it
- * asked for; administrative operations alone), plans, compares each outcome with the model's in the order of decision,
- * and writes the changes.
+ * asked for; who waits comes again with every batch; administrative operations alone), plans, compares each outcome
+ * with the model's in the order of decision, and writes the changes.
  */
 #include <stdlib.h>
 
 #include "plan_model.h"
 
 /* Each time with more locks, or behind another one of its key. */
-enum { MAX_PUT_BACKS = 2 * MODEL_SEMAPHORES, LAST_RANK = 4 };
-
-/* An operation in the queue. */
-struct arrival {
-    unsigned step;
-    unsigned locks; /* a bit per semaphore */
-};
+enum { MAX_PUT_BACKS = 2 * MODEL_SEMAPHORES, LAST_RANK = 6 };
 
 struct batch {
     struct arrival arrivals[MODEL_STEPS];
     unsigned count;
     struct moment moment;
+    struct stand stands[MODEL_STEPS];
     struct operation operations[MODEL_STEPS];
     struct want wants[MODEL_STEPS][MODEL_WANTS];
     int ranks[MODEL_STEPS];
@@ -51,7 +46,8 @@ static void run_clear(struct run *run, const struct script *script)
     memset(run->ended, 0, sizeof run->ended);
     run->script = script;
     run->decided_count = run->batches = 0;
-    run->reclaims = 0;
+    run->reclaims = run->kept_by_put_back = 0;
+    run->queue.count = 0;
     run->cut_short = false;
 }
 
@@ -61,8 +57,8 @@ bool step_is_administrative(const struct step *step)
            step->kind == OP_SEMAPHORE_RETIRE;
 }
 
-/* "releases, renewals, confirms, expiries, then newcomers" */
-int step_rank(const struct step *step)
+/* "releases, renewals, confirms, expiries, then waiters, then newcomers" */
+int step_rank(const struct step *step, const struct stand *stand)
 {
     switch (step->kind) {
     case OP_RELEASE:
@@ -70,6 +66,7 @@ int step_rank(const struct step *step)
     case OP_RENEW: return 1;
     case OP_CONFIRM: return 2;
     case OP_EXPIRE: return 3;
+    case OP_ACQUIRE: return stand->place == PLACE_WAITER || stand->place == PLACE_AGED ? 4 : 5;
     default: return LAST_RANK;
     }
 }
@@ -89,8 +86,20 @@ static unsigned locks_of_step(const struct run *run, const struct step *step)
     return locks;
 }
 
-static void make_operation(const struct run *run, const struct step *step, struct want *wants,
-                           struct operation *operation)
+/* Who came into the queue of those who wait is a waiter from then on. */
+static struct stand stand_of(const struct step *step, const struct arrival *arrival)
+{
+    struct stand stand = {step->stand.place, step->stand.waits || arrival->tries < step->patience};
+    bool aged = stand.place == PLACE_AGED || (step->aged_at && arrival->tries >= step->aged_at);
+    if (arrival->waits_here)
+        stand.place = aged ? PLACE_AGED : PLACE_WAITER;
+    else if (arrival->is_behind)
+        stand.place = PLACE_BEHIND;
+    return stand;
+}
+
+static void make_operation(const struct run *run, const struct step *step, const struct stand *stand,
+                           struct want *wants, struct operation *operation)
 {
     *operation = (struct operation){.kind = step->kind, .principal = BYTES("someone")};
     operation->why = reason_text(step->reason);
@@ -107,6 +116,8 @@ static void make_operation(const struct run *run, const struct step *step, struc
     memcpy(operation->digest, step->digest, DIGEST_SIZE);
     operation->wants = wants;
     operation->want_count = step->want_count;
+    operation->place = stand->place;
+    operation->waits = stand->waits;
     for (unsigned i = 0; i < step->want_count; i++) {
         unsigned semaphore = step->wants[i].semaphore;
         wants[i] = (struct want){semaphore_name(semaphore), run->rows.semaphores[semaphore].id, step->wants[i].count};
@@ -139,7 +150,7 @@ static void rank_batch(const struct run *run, struct batch *batch)
 {
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script->steps[batch->arrivals[i].step];
-        batch->ranks[i] = step_rank(step);
+        batch->ranks[i] = step_rank(step, &batch->stands[i]);
         for (unsigned j = 0; j < i && !step_is_administrative(step); j++)
             if (run->script->steps[batch->arrivals[j].step].key == step->key && batch->ranks[j] > batch->ranks[i])
                 batch->ranks[i] = batch->ranks[j];
@@ -155,6 +166,7 @@ static void verdict_of(const struct run *run, const struct outcome *outcome, str
     verdict->created = outcome->created;
     verdict->replayed = outcome->replayed;
     verdict->already_released = outcome->already_released;
+    verdict->may_wait = outcome->may_wait;
     if (outcome->request) {
         verdict->has_request = true;
         rows_request(&run->rows, outcome->request, &verdict->request);
@@ -163,7 +175,7 @@ static void verdict_of(const struct run *run, const struct outcome *outcome, str
         const struct shortage *shortage = &outcome->shortages[i];
         verdict->shortages[verdict->shortage_count++] =
             (struct model_shortage){(unsigned)rows_semaphore(&run->rows, shortage->semaphore_id), shortage->capacity,
-                                    shortage->in_use, shortage->requested};
+                                    shortage->in_use, shortage->requested, shortage->behind};
     }
 }
 
@@ -312,6 +324,7 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
     DIFFERS(created, "%d");
     DIFFERS(replayed, "%d");
     DIFFERS(already_released, "%d");
+    DIFFERS(may_wait, "%d");
     DIFFERS(has_request, "%d");
     DIFFERS(has_semaphore, "%d");
     DIFFERS(in_use, "%ld");
@@ -321,6 +334,7 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
         DIFFERS(shortages[i].capacity, "%ld");
         DIFFERS(shortages[i].in_use, "%ld");
         DIFFERS(shortages[i].requested, "%ld");
+        DIFFERS(shortages[i].behind, "%d");
     }
     DIFFERS(event_count, "%u");
     for (unsigned i = 0; i < expected->event_count; i++)
@@ -374,7 +388,7 @@ static bool check_locks(struct run *run, const struct batch *batch, const struct
 {
     const struct outcome *outcome = &plan->outcomes[index];
     const struct step *step = &run->script->steps[batch->arrivals[index].step];
-    unsigned touched = model_touches(&run->model, step, &batch->moment);
+    unsigned touched = model_touches(&run->model, step, &batch->stands[index], &batch->moment);
     bool follows = follows_put_back(run, batch, plan, index);
     bool must = follows || (touched & ~batch->locked) != 0;
     if (outcome->put_back != must)
@@ -388,8 +402,10 @@ static bool check_locks(struct run *run, const struct batch *batch, const struct
         touched = rows_semaphores_of_key(&run->rows, step->key);
     if (needs_of(run, outcome) != (touched | semaphores_wanted(run, step)))
         FAIL(run, "put back with %02x for %02x", needs_of(run, outcome), touched | semaphores_wanted(run, step));
-    if (++run->put_backs[batch->arrivals[index].step] > MAX_PUT_BACKS)
+    if (++run->put_backs[batch->arrivals[index].step] > MAX_PUT_BACKS * (1 + step->patience))
         FAIL(run, "put back for ever");
+    model_put_back(&run->model, step, &batch->stands[index]);
+    run->kept_by_put_back += batch->stands[index].waits;
     return true;
 }
 
@@ -426,6 +442,21 @@ static bool check_identity(struct run *run, const struct step *step, const struc
     return true;
 }
 
+static bool remember_decision(struct run *run, const struct batch *batch, unsigned index)
+{
+    unsigned step = batch->arrivals[index].step;
+    if (run->decided_count == MODEL_STEPS)
+        FAIL(run, "too many decisions");
+    run->decided[run->decided_count++] = (struct decided){.step = step,
+                                                          .batch = run->batches,
+                                                          .rank = batch->ranks[index],
+                                                          .locks = batch->locked,
+                                                          .stand = batch->stands[index],
+                                                          .moment = batch->moment,
+                                                          .verdict = run->verdicts[step]};
+    return true;
+}
+
 /* `*event_at`: the first event of the plan that nobody has claimed; moves behind those of this operation. */
 static bool compare_outcome(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index,
                             size_t *event_at)
@@ -435,7 +466,7 @@ static bool compare_outcome(struct run *run, const struct batch *batch, const st
     const struct outcome *outcome = &plan->outcomes[index];
     struct verdict got;
     unsigned due = run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
-    model_do(&run->model, step, &batch->moment, &run->verdicts[at]);
+    model_do(&run->model, step, &batch->stands[index], &batch->moment, &run->verdicts[at]);
     run->reclaims += run->verdicts[at].created && due < run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
     verdict_of(run, outcome, &got);
     if (outcome->semaphore)
@@ -444,9 +475,8 @@ static bool compare_outcome(struct run *run, const struct batch *batch, const st
         if (!verdict_add_event(run, &plan->changes, &plan->changes.events[(*event_at)++], &got))
             return false;
     run->wrote[at] = !plan->changes.empty;
-    run->decided[run->decided_count++] = (struct decided){at, batch->ranks[index], batch->locked, batch->moment};
-    return verdict_equal(&run->verdicts[at], &got, &run->rows.problem) && check_identity(run, step, outcome) &&
-           check_written(run, outcome, &batch->moment, &plan->changes);
+    return remember_decision(run, batch, index) && verdict_equal(&run->verdicts[at], &got, &run->rows.problem) &&
+           check_identity(run, step, outcome) && check_written(run, outcome, &batch->moment, &plan->changes);
 }
 
 /* "It is written for its own sake only if it says due and nobody is." */
@@ -479,20 +509,39 @@ static bool check_needed(struct run *run, const struct batch *batch, const struc
     return true;
 }
 
-/* What was put back goes into `ret_next`, in its order of arrival. */
-static void collect_put_backs(const struct run *run, const struct batch *batch, const struct plan *plan,
-                              struct batch *ret_next)
+/* Into the queue, at the place of its arrival. */
+static void queue_insert(struct queue *queue, const struct arrival *arrival)
 {
-    for (unsigned i = 0; i < batch->count; i++)
-        if (plan->outcomes[i].put_back)
-            ret_next->arrivals[ret_next->count++] =
-                (struct arrival){batch->arrivals[i].step, batch->arrivals[i].locks | needs_of(run, &plan->outcomes[i])};
+    unsigned at = queue->count++;
+    for (; at > 0 && queue->arrivals[at - 1].step > arrival->step; at--)
+        queue->arrivals[at] = queue->arrivals[at - 1];
+    queue->arrivals[at] = *arrival;
+}
+
+/* What was put back, and who waits and may go on waiting. */
+static void collect_queue(struct run *run, const struct batch *batch, const struct plan *plan)
+{
+    for (unsigned i = 0; i < batch->count; i++) {
+        const struct outcome *outcome = &plan->outcomes[i];
+        struct arrival arrival = batch->arrivals[i];
+        bool goes_on = outcome->may_wait && arrival.tries < run->script->steps[arrival.step].patience;
+        if (!outcome->put_back && !goes_on)
+            continue;
+        arrival.was_put_back = outcome->put_back;
+        if (outcome->put_back)
+            arrival.locks |= needs_of(run, outcome);
+        else
+            arrival.tries++;
+        arrival.waits_here |= goes_on || batch->stands[i].waits;
+        queue_insert(&run->queue, &arrival);
+    }
 }
 
 /* In the order of decision. */
 static bool compare_outcomes(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     size_t event_at = 0;
+    model_begin_batch(&run->model);
     for (int rank = 0; rank <= LAST_RANK; rank++)
         for (unsigned i = 0; i < batch->count; i++) {
             if (batch->ranks[i] != rank)
@@ -569,18 +618,21 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
     return true;
 }
 
-static bool run_batch(struct run *run, struct batch *batch, struct batch *ret_next)
+static bool run_batch(struct run *run, struct batch *batch)
 {
     const struct operation *operations[MODEL_STEPS];
     struct view view;
     struct plan plan;
+    unsigned first = run->decided_count;
     run->batches++;
     arena_clear(&run->arena);
-    rank_batch(run, batch);
     for (unsigned i = 0; i < batch->count; i++) {
-        make_operation(run, &run->script->steps[batch->arrivals[i].step], batch->wants[i], &batch->operations[i]);
+        const struct step *step = &run->script->steps[batch->arrivals[i].step];
+        batch->stands[i] = stand_of(step, &batch->arrivals[i]);
+        make_operation(run, step, &batch->stands[i], batch->wants[i], &batch->operations[i]);
         operations[i] = &batch->operations[i];
     }
+    rank_batch(run, batch);
     if (!read_batch(run, batch, operations, &view))
         return false;
     uint64_t before = view_checksum(&view);
@@ -592,32 +644,89 @@ static bool run_batch(struct run *run, struct batch *batch, struct batch *ret_ne
         FAIL(run, "the view was modified");
     if (plan.ids_used > batch->count)
         FAIL(run, "%lu ids used", plan.ids_used);
-    collect_put_backs(run, batch, &plan, ret_next);
+    collect_queue(run, batch, &plan);
     return compare_outcomes(run, batch, &plan) && check_needed(run, batch, &plan) &&
-           check_touched(run, batch, &plan.changes) && rows_apply(&run->rows, &plan) && check_searched(run, batch);
+           check_touched(run, batch, &plan.changes) && rows_apply(&run->rows, &plan) && check_searched(run, batch) &&
+           order_holds(run, first);
 }
 
 /* --- the script ------------------------------------------------------------------------------------------------- */
 
+bool step_wants(const struct step *step, unsigned semaphore)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (step->wants[i].semaphore == semaphore)
+            return true;
+    return false;
+}
+
+static unsigned wants_of(const struct step *step)
+{
+    unsigned wants = 0;
+    for (unsigned i = 0; i < step->want_count; i++)
+        wants |= 1U << step->wants[i].semaphore;
+    return wants;
+}
+
+/*
+ * From the queue: what was put back, and as many of those who wait as one batch may have, the first of them. Returns a
+ * bit per semaphore that others wait for who are left where they are.
+ */
+static unsigned take_queue(struct run *run, struct batch *batch)
+{
+    struct queue *queue = &run->queue;
+    unsigned left_out = 0;
+    unsigned waiters = 0;
+    unsigned left = 0;
+    for (unsigned i = 0; i < queue->count; i++) {
+        struct arrival *arrival = &queue->arrivals[i];
+        if (!arrival->waits_here || waiters < run->script->max_waiters || run->script->max_waiters == 0) {
+            waiters += arrival->waits_here;
+            batch->arrivals[batch->count++] = *arrival;
+        } else {
+            left_out |= wants_of(&run->script->steps[arrival->step]);
+            queue->arrivals[left++] = *arrival;
+        }
+    }
+    queue->count = left;
+    return left_out;
+}
+
 static void take_step(const struct run *run, unsigned at, struct batch *batch)
 {
     const struct step *step = &run->script->steps[at];
-    batch->arrivals[batch->count++] = (struct arrival){at, locks_of_step(run, step)};
+    batch->arrivals[batch->count++] = (struct arrival){.step = at, .locks = locks_of_step(run, step)};
     if (step->moment.now)
         batch->moment = step->moment;
 }
 
-/* The steps that arrive with the one at `at`, unless it is administrative and has to be alone. */
-static unsigned take_steps(const struct run *run, unsigned at, struct batch *batch)
+static bool any_put_back(const struct queue *queue)
+{
+    bool any = false;
+    for (unsigned i = 0; i < queue->count; i++)
+        any |= queue->arrivals[i].was_put_back;
+    return any;
+}
+
+/*
+ * The next batch: what is in the queue and the steps that arrive with the one at `at`; but one that is administrative
+ * has to be alone, and what was put back runs before a batch begins. Returns how far the script has come.
+ */
+static unsigned take_batch(struct run *run, unsigned at, struct batch *batch)
 {
     const struct step *steps = run->script->steps;
     unsigned count = run->script->count;
-    if (batch->count > 0 && (steps[at].new_batch || step_is_administrative(&steps[at])))
-        return at; /* what was put back runs first */
-    do
-        take_step(run, at++, batch);
-    while (at < count && !step_is_administrative(&steps[at - 1]) && !step_is_administrative(&steps[at]) &&
-           !steps[at].new_batch);
+    bool waits_for_others = any_put_back(&run->queue);
+    batch->count = 0;
+    if (at < count && step_is_administrative(&steps[at]) && !waits_for_others)
+        return take_step(run, at, batch), at + 1;
+    unsigned left_out = take_queue(run, batch);
+    if (at < count && !(waits_for_others && steps[at].new_batch))
+        for (bool first = true; at < count && !step_is_administrative(&steps[at]) && (first || !steps[at].new_batch);
+             first = false)
+            take_step(run, at++, batch);
+    for (unsigned i = 0; i < batch->count; i++)
+        batch->arrivals[i].is_behind = left_out & wants_of(&steps[batch->arrivals[i].step]);
     return at;
 }
 
@@ -637,22 +746,13 @@ static bool compare_rows(struct run *run)
 
 bool script_run(struct run *run, const struct script *script)
 {
-    struct batch batches[2];
-    unsigned at = 0;
-    unsigned turn = 0;
+    struct batch batch;
+    batch.moment = (struct moment){.now = MODEL_START, .clock = {MODEL_START, 0}};
     run_clear(run, script);
-    batches[0].count = 0;
-    batches[0].moment = (struct moment){.now = MODEL_START, .clock = {MODEL_START, 0}};
-    while (at < script->count || batches[turn].count > 0) {
-        struct batch *batch = &batches[turn];
-        struct batch *next = &batches[turn ^ 1];
-        if (at < script->count)
-            at = take_steps(run, at, batch);
-        next->count = 0;
-        next->moment = batch->moment;
-        if (!run_batch(run, batch, next))
+    for (unsigned at = 0; at < script->count || run->queue.count > 0;) {
+        at = take_batch(run, at, &batch);
+        if (!run_batch(run, &batch))
             return false;
-        turn ^= 1;
     }
     return compare_rows(run);
 }

@@ -72,6 +72,25 @@ static bool read_ttl(struct bytes value, struct ttl *ret_ttl)
     return true;
 }
 
+static const char *const places[] = {
+    [PLACE_NEWCOMER] = "newcomer", [PLACE_BEHIND] = "behind", [PLACE_WAITER] = "waiter", [PLACE_AGED] = "aged"};
+
+/* How it stands in the queue. */
+static bool read_stand(struct bytes word, struct step *step)
+{
+    struct bytes value;
+    if (word_has(word, "patience", &value))
+        return (step->patience = (unsigned)strtoul(value.data, NULL, 10)) > 0;
+    if (word_has(word, "aged_at", &value))
+        return (step->aged_at = (unsigned)strtoul(value.data, NULL, 10)) > 0;
+    if (bytes_equal(word, BYTES("waits")))
+        return step->stand.waits = true;
+    for (unsigned i = 0; i < ARRAY_LENGTH(places); i++)
+        if (bytes_equal(word, bytes_of(places[i])))
+            return step->stand.place = (enum place)i, true;
+    return false;
+}
+
 static bool read_word(struct bytes word, struct step *step)
 {
     struct bytes value;
@@ -91,6 +110,8 @@ static bool read_word(struct bytes word, struct step *step)
     }
     if (bytes_equal(word, BYTES("walks")))
         return step->walks_due = true;
+    if (step->kind == OP_ACQUIRE && read_stand(word, step))
+        return true;
     if (step->kind == OP_RELEASE && bytes_equal(word, BYTES("confirmed")))
         return step->of_confirmed = true;
     if (step->kind == OP_EXPIRE && bytes_equal(word, BYTES("owner_dead")))
@@ -251,6 +272,13 @@ static void print_request_step(const struct step *step, struct buf *out)
     buf_append_text(out, step->walks_due ? " walks" : "");
     if (step->due_cut)
         buf_printf(out, " cut=%u", step->due_cut);
+    if (step->stand.place != PLACE_NEWCOMER)
+        buf_printf(out, " %s", places[step->stand.place]);
+    buf_append_text(out, step->stand.waits ? " waits" : "");
+    if (step->patience)
+        buf_printf(out, " patience=%u", step->patience);
+    if (step->aged_at)
+        buf_printf(out, " aged_at=%u", step->aged_at);
 }
 
 void step_print(const struct step *step, struct buf *out)
@@ -278,6 +306,8 @@ static void print_moment(const struct moment *moment, struct buf *out)
 
 void script_print(const struct script *script, struct buf *out)
 {
+    if (script->max_waiters)
+        buf_printf(out, "  at most %u waiters in a batch\n", script->max_waiters);
     for (unsigned i = 0; i < script->count; i++) {
         const struct step *step = &script->steps[i];
         buf_printf(out, "%s%3u  ", step->new_batch ? "  --\n" : "", i);
@@ -350,7 +380,7 @@ void verdict_print(const struct verdict *verdict, struct buf *out)
                    (long long)verdict->in_use, (unsigned long long)verdict->semaphore.config_version);
     for (unsigned i = 0; i < verdict->shortage_count; i++) {
         const struct model_shortage *shortage = &verdict->shortages[i];
-        buf_printf(out, " %c:%lld+%lld>%lld", 'a' + (int)shortage->semaphore, (long long)shortage->in_use,
-                   (long long)shortage->requested, (long long)shortage->capacity);
+        buf_printf(out, " %c:%lld+%lld>%lld%s", 'a' + (int)shortage->semaphore, (long long)shortage->in_use,
+                   (long long)shortage->requested, (long long)shortage->capacity, shortage->behind ? " behind" : "");
     }
 }
