@@ -38,20 +38,6 @@ static void pair_stop(struct pair *pair)
     }
 }
 
-/* -1: it is not there. */
-static double metric(struct talk *talk, const char *name)
-{
-    struct reply reply;
-    double value = -1;
-    if (kit_http_get(&talk->http, "/metrics", &reply)) {
-        const char *line = strstr(reply.body, text("\n%s ", name));
-        if (line)
-            value = atof(line + 1 + strlen(name));
-    }
-    reply_release(&reply);
-    return value;
-}
-
 static size_t times_in_log(const struct kit_permitd *permitd, const char *what)
 {
     char *log = kit_read_file(permitd->log_path);
@@ -89,7 +75,7 @@ static bool five_thousand_are_counted(void *context)
     struct pair *pair = context;
     double cleaned = 0;
     for (int i = 0; i < 2; i++)
-        cleaned += metric(&pair->talks[i], "permitd_cleaned_total{what=\"requests\"}");
+        cleaned += metric_of(&pair->talks[i], "permitd_cleaned_total{what=\"requests\"}");
     return cleaned == 5000;
 }
 
@@ -144,24 +130,24 @@ struct expected {
 static bool is_at_least(void *context)
 {
     const struct expected *expected = context;
-    return metric(expected->talk, expected->name) >= expected->value;
+    return metric_of(expected->talk, expected->name) >= expected->value;
 }
 
 static bool is_exactly(void *context)
 {
     const struct expected *expected = context;
-    return metric(expected->talk, expected->name) == expected->value;
+    return metric_of(expected->talk, expected->name) == expected->value;
 }
 
 static void wait_for_drifts(struct talk *talk, double drifts)
 {
     cr_assert(kit_wait_until(is_exactly, &(struct expected){talk, "permitd_usage_drift", drifts}, PATIENCE_MS),
-              "%g drifts expected, %g seen", drifts, metric(talk, "permitd_usage_drift"));
+              "%g drifts expected, %g seen", drifts, metric_of(talk, "permitd_usage_drift"));
 }
 
 static void wait_for_rounds(struct talk *talk, double rounds)
 {
-    double before = metric(talk, "permitd_audit_rounds_total");
+    double before = metric_of(talk, "permitd_audit_rounds_total");
     cr_assert(kit_wait_until(is_at_least, &(struct expected){talk, "permitd_audit_rounds_total", before + rounds},
                              PATIENCE_MS));
 }
@@ -176,7 +162,7 @@ Test(background, a_drift_is_found_named_once_and_forgotten_when_mended, .timeout
     say(talk, 201, "POST", "/v1/requests",
         "{\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"seats\",\"count\":3},{\"semaphore\":\"units\"}]}");
     wait_for_rounds(talk, 2);
-    cr_assert_eq(metric(talk, "permitd_usage_drift"), 0);
+    cr_assert_eq(metric_of(talk, "permitd_usage_drift"), 0);
     kit_sql_run(pair.sql, "UPDATE semaphore SET in_use = in_use + 1 WHERE name = 'units'");
     wait_for_drifts(talk, 1);
     kit_sql_run(pair.sql, "UPDATE slot SET permit_id = 0 WHERE number = 2");

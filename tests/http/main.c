@@ -101,6 +101,16 @@ static void check_problem(struct talk *talk, int status, const char *type)
     free(retry_after);
 }
 
+static void check_reply(struct talk *talk, int status, const char *type)
+{
+    char *id = reply_header(&talk->reply, "X-Request-Id");
+    cr_assert_not_null(id, "%s", talk->reply.headers);
+    free(id);
+    cr_assert(kit_json_valid(talk->reply.body), "%s", talk->reply.body);
+    if (type)
+        check_problem(talk, status, type);
+}
+
 void say_with(struct talk *talk, int status, const char *type, const char *method, const char *path,
               const char *headers, const char *body)
 {
@@ -109,12 +119,31 @@ void say_with(struct talk *talk, int status, const char *type, const char *metho
               talk->reply.error);
     cr_assert_eq(talk->reply.status, status, "%s %s %s: %d instead of %d: %s", method, path, body ? body : "",
                  talk->reply.status, status, talk->reply.body);
-    char *id = reply_header(&talk->reply, "X-Request-Id");
-    cr_assert_not_null(id, "%s", talk->reply.headers);
-    free(id);
-    cr_assert(kit_json_valid(talk->reply.body), "%s %s: %s", method, path, talk->reply.body);
-    if (type)
-        check_problem(talk, status, type);
+    check_reply(talk, status, type);
+}
+
+enum { PATIENCE_MS = 120000 };
+
+void tell(struct talk *talk, const char *method, const char *path, const char *body)
+{
+    talk->http.timeout_ms = PATIENCE_MS;
+    cr_assert(kit_http_send(&talk->http, method, path, NULL, body));
+}
+
+void hear(struct talk *talk, int status, const char *type)
+{
+    reply_release(&talk->reply);
+    cr_assert(kit_http_receive(&talk->http, "", &talk->reply), "%s", talk->reply.error);
+    cr_assert_eq(talk->reply.status, status, "%d instead of %d: %s", talk->reply.status, status, talk->reply.body);
+    check_reply(talk, status, type);
+}
+
+double metric_of(struct talk *talk, const char *name)
+{
+    reply_release(&talk->reply);
+    cr_assert(kit_http_get(&talk->http, "/metrics", &talk->reply), "%s", talk->reply.error);
+    const char *line = strstr(talk->reply.body, text("\n%s ", name));
+    return line ? atof(line + 1 + strlen(name)) : -1;
 }
 
 void say(struct talk *talk, int status, const char *method, const char *path, const char *body)
@@ -146,8 +175,6 @@ void text_is(const struct talk *talk, const char *path, const char *expected)
     cr_assert(kit_json_text_is(talk->reply.body, path, expected), "%s is not %s in %s", path, expected,
               talk->reply.body);
 }
-
-enum { PATIENCE_MS = 120000 };
 
 /* A conversation that goes on until its last answer has this status. */
 struct until {

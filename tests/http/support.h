@@ -38,6 +38,11 @@ void refused(struct talk *talk, int status, const char *type, const char *method
 /* As refused, with header lines of one's own. type NULL: not a problem. */
 void say_with(struct talk *talk, int status, const char *type, const char *method, const char *path,
               const char *headers, const char *body);
+/* Sends what is answered later; `hear` reads that answer, within two minutes, and judges it as say_with does. */
+void tell(struct talk *talk, const char *method, const char *path, const char *body);
+void hear(struct talk *talk, int status, const char *type);
+/* The value of a metric of the permitd that is talked to; -1: it is not there. */
+double metric_of(struct talk *talk, const char *name);
 /* Says it again and again until the answer has this status, for two minutes. */
 void say_until(struct talk *talk, int status, const char *method, const char *path, const char *body);
 /* Looks at the request until it has ended, for two minutes; the reason must be this one. */

@@ -1,0 +1,681 @@
+/* SPDX-License-Identifier: MIT */
+/* Acquires that wait: in what order they are served, how a wait ends, who goes away, and what is shown of them. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "support.h"
+
+enum { LONG_MS = 120000 };
+
+static const char *semaphore_path(const char *name)
+{
+    return text("/v1/semaphores/%s", name);
+}
+
+static const char *request_path(const char *key)
+{
+    return text("/v1/requests/%s", key);
+}
+
+/* An acquire; key NULL: permitd makes one; wait NULL: none. */
+static const char *acquire_body(const char *key, const char *name, int count, const char *wait)
+{
+    return text("{%s\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]%s}",
+                key ? text("\"external_id\":\"%s\",", key) : "", name, count,
+                wait ? text(",\"wait\":\"%s\"", wait) : "");
+}
+
+static void acquire(struct talk *talk, const char *key, const char *name, int count)
+{
+    say(talk, 201, "POST", "/v1/requests", acquire_body(key, name, count, NULL));
+}
+
+static void release(struct talk *talk, const char *key)
+{
+    say(talk, 200, "DELETE", request_path(key), NULL);
+}
+
+/* A client that waits; `hear` reads its answer. */
+static struct talk waiter(unsigned port, const char *key, const char *name, int count, const char *wait)
+{
+    struct talk talk = talk_to(port);
+    tell(&talk, "POST", "/v1/requests", acquire_body(key, name, count, wait));
+    return talk;
+}
+
+struct expected {
+    struct talk *talk;
+    const char *path;
+    const char *member;
+    int64_t number;
+};
+
+static bool is_number(void *context)
+{
+    struct expected *expected = context;
+    say(expected->talk, 200, "GET", expected->path, NULL);
+    return number_of(expected->talk, expected->member) == expected->number;
+}
+
+static void becomes(struct talk *talk, const char *name, const char *member, int64_t number)
+{
+    struct expected expected = {talk, semaphore_path(name), member, number};
+    cr_assert(kit_wait_until(is_number, &expected, LONG_MS), "%s", talk->reply.body);
+}
+
+/* So many wait: not fewer, since all of them have arrived. */
+static void wait_for_waiting(struct talk *talk, const char *name, int64_t count)
+{
+    becomes(talk, name, "waiting", count);
+}
+
+/* "k-PID-N", and then it waits in the semaphore's queue as the n-th. */
+static struct talk stand_in_line(struct talk *talk, const char *key, const char *name, int count, const char *wait,
+                                 int64_t n)
+{
+    struct talk one = waiter(talk->http.port, key, name, count, wait);
+    wait_for_waiting(talk, name, n);
+    return one;
+}
+
+/* --- served --- */
+
+Test(waiting, ends_when_the_unit_is_released, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k"), *key = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    int64_t token = number_of(&talk, "permits.0.token");
+    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    cr_assert_geq(number_of(&talk, "oldest_wait_ms"), 0);
+    cr_assert_eq(number_of(&talk, "in_use"), 1);
+    refused(&talk, 404, "unknown_request", "GET", request_path(key), NULL);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    text_is(&one, "external_id", key);
+    cr_assert_not(kit_json_true(one.reply.body, "replayed"), "%s", one.reply.body);
+    cr_assert_gt(number_of(&one, "permits.0.token"), token);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
+    cr_assert_eq(number_of(&talk, "waiting"), 0);
+    cr_assert_eq(number_of(&talk, "oldest_wait_ms"), 0);
+    cr_assert_eq(number_of(&talk, "in_use"), 1);
+    say(&one, 200, "GET", request_path(key), NULL); /* the connection goes on */
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+Test(waiting, costs_nothing_when_there_is_room, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, "10m"));
+    say(&talk, 200, "POST", "/v1/requests", acquire_body(key, name, 1, "5m"));
+    cr_assert(kit_json_true(talk.reply.body, "replayed"), "%s", talk.reply.body);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, "0s"));
+    talk_end(&talk);
+}
+
+Test(waiting, is_served_in_order_of_arrival, .timeout = 300)
+{
+    enum { COUNT = 5 };
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *holder = fresh_name("k"), *keys[COUNT];
+    struct talk line[COUNT];
+    acquire(&talk, holder, name, 1);
+    for (int i = 0; i < COUNT; i++)
+        line[i] = stand_in_line(&talk, keys[i] = fresh_name("k"), name, 1, "10m", i + 1);
+    for (int i = 0; i < COUNT; i++) {
+        release(&talk, holder);
+        hear(&line[i], 201, NULL);
+        wait_for_waiting(&talk, name, COUNT - 1 - i);
+        holder = keys[i];
+        talk_end(&line[i]);
+    }
+    talk_end(&talk);
+}
+
+Test(waiting, wants_all_of_it_or_nothing, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *a = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *b = fresh_semaphore(&talk, "{\"capacity\":2}");
+    const char *of_a = fresh_name("k"), *of_b = fresh_name("k");
+    struct talk both = talk_to(shared_port());
+    acquire(&talk, of_a, a, 1);
+    acquire(&talk, of_b, b, 1);
+    tell(&both, "POST", "/v1/requests",
+         text("{\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\",\"count\":2}],\"wait\":\"10m\"}", a, b));
+    wait_for_waiting(&talk, a, 1);
+    wait_for_waiting(&talk, b, 1);
+    release(&talk, of_a);
+    say(&talk, 200, "GET", semaphore_path(a), NULL);
+    cr_assert_eq(number_of(&talk, "in_use"), 0);
+    cr_assert_eq(number_of(&talk, "waiting"), 1);
+    release(&talk, of_b);
+    hear(&both, 201, NULL);
+    cr_assert_eq(kit_json_length(both.reply.body, "permits"), 2);
+    talk_end(&both);
+    talk_end(&talk);
+}
+
+Test(waiting, is_served_when_a_holder_expires, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"default_ttl\":\"300ms\"}");
+    acquire(&talk, fresh_name("k"), name, 1);
+    struct talk one = waiter(shared_port(), fresh_name("k"), name, 1, "10m");
+    hear(&one, 201, NULL);
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+Test(waiting, is_served_when_the_capacity_grows, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
+    struct talk one = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 1);
+    say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":1}");
+    hear(&one, 201, NULL);
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+/* --- refused --- */
+
+Test(waiting, that_is_over_is_told_who_is_in_the_way, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
+    const char *held = fresh_name("k"), *first = fresh_name("k"), *second = fresh_name("k");
+    acquire(&talk, held, name, 2);
+    struct talk one = stand_in_line(&talk, first, name, 1, "10m", 1);
+    struct talk two = waiter(shared_port(), second, name, 1, "500ms");
+    int64_t asked = kit_now_us();
+    hear(&two, 423, "no_capacity");
+    cr_assert_geq(kit_now_us() - asked, 300000);
+    text_is(&two, "blocking.0.semaphore", name);
+    text_is(&two, "blocking.0.holders.0.external_id", held);
+    cr_assert_eq(number_of(&two, "blocking.0.requested"), 1);
+    cr_assert_eq(number_of(&two, "blocking.0.waiting_ahead"), 1);
+    cr_assert_eq(kit_json_length(two.reply.body, "blocking.0.ahead"), 1);
+    text_is(&two, "blocking.0.ahead.0", first);
+    text_is(&two, "detail", text("%s: 2 of 2 in use, 1 asked, 1 waits before it, held longest by %s", name, held));
+    refused(&two, 404, "unknown_request", "GET", request_path(second), NULL);
+    talk_end(&two);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+Test(waiting, keeps_units_from_those_who_come_later_in_a_fifo, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":2,\"queue\":\"fifo\"}");
+    const char *held = fresh_name("k"), *first = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    struct talk one = stand_in_line(&talk, first, name, 2, "10m", 1);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, NULL));
+    text_is(&talk, "detail", text("%s: 1 of 2 in use, 1 asked, but 1 waits before it", name));
+    cr_assert_eq(number_of(&talk, "blocking.0.waiting_ahead"), 1);
+    text_is(&talk, "blocking.0.ahead.0", first);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+Test(waiting, with_backfill_lets_pass_what_fits, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":2,\"queue\":\"backfill\"}");
+    const char *held = fresh_name("k"), *small = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    struct talk one = stand_in_line(&talk, fresh_name("k"), name, 2, "10m", 1);
+    acquire(&talk, small, name, 1);
+    release(&talk, held);
+    release(&talk, small);
+    hear(&one, 201, NULL);
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+Test(waiting, does_not_outlast_a_capacity_that_shrinks_below_it, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":3}");
+    acquire(&talk, fresh_name("k"), name, 1);
+    struct talk three = stand_in_line(&talk, fresh_name("k"), name, 3, "10m", 1);
+    say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":2}");
+    hear(&three, 422, "never_satisfiable");
+    wait_for_waiting(&talk, name, 0);
+    talk_end(&three);
+    talk_end(&talk);
+}
+
+Test(waiting, does_not_outlast_its_semaphore, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
+    struct talk one = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 1);
+    say(&talk, 200, "DELETE", semaphore_path(name), NULL);
+    hear(&one, 404, "unknown_semaphore");
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+Test(waiting, goes_on_while_the_semaphore_is_paused, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
+    say(&talk, 200, "POST", text("%s/pause", semaphore_path(name)), "{\"reason\":\"a new disk\"}");
+    struct talk patient = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 1);
+    struct talk hasty = waiter(shared_port(), fresh_name("k"), name, 1, "300ms");
+    hear(&hasty, 423, "paused");
+    cr_assert(strstr(hasty.reply.body, "a new disk"), "%s", hasty.reply.body);
+    say(&talk, 200, "POST", text("%s/resume", semaphore_path(name)), NULL);
+    hear(&patient, 201, NULL);
+    talk_end(&patient);
+    talk_end(&hasty);
+    talk_end(&talk);
+}
+
+Test(waiting, ends_with_a_release_of_its_key, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *key = fresh_name("k");
+    acquire(&talk, fresh_name("k"), name, 1);
+    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    say(&talk, 200, "DELETE", request_path(key), NULL);
+    text_is(&talk, "end_reason", "never_held");
+    hear(&one, 410, "ended");
+    text_is(&one, "end_reason", "never_held");
+    wait_for_waiting(&talk, name, 0);
+    refused(&one, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, 1, "1m"));
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+/* --- the same key twice --- */
+
+Test(waiting, twice_under_one_key_is_one_place_and_one_answer, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k"), *key = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(key, name, 1, NULL));
+    struct talk two = waiter(shared_port(), key, name, 1, "500ms"); /* is refused behind nobody: it is the first */
+    hear(&two, 423, "no_capacity");
+    cr_assert_not(kit_json_has(two.reply.body, "blocking.0.ahead"), "%s", two.reply.body);
+    tell(&two, "POST", "/v1/requests", acquire_body(key, name, 1, "9m"));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests",
+            text("{\"external_id\":\"%s\",\"ttl\":7,\"permits\":[{\"semaphore\":\"%s\"}],\"wait\":\"1m\"}", key, name));
+    wait_for_waiting(&talk, name, 1);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    int64_t token = number_of(&one, "permits.0.token");
+    reply_release(&two.reply);
+    cr_assert(kit_http_receive(&two.http, "", &two.reply), "%s", two.reply.error);
+    cr_assert_eq(two.reply.status / 100, 2, "%s", two.reply.body); /* 200 if it came after the grant */
+    cr_assert_eq(number_of(&two, "permits.0.token"), token);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
+    cr_assert_eq(number_of(&talk, "in_use"), 1);
+    talk_end(&one);
+    talk_end(&two);
+    talk_end(&talk);
+}
+
+/* "When the wait of a key is over its place is kept for 10 s, for the same key and content." */
+Test(waiting, in_pieces_keeps_the_place, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k"), *first = fresh_name("k"), *second = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    struct talk one = stand_in_line(&talk, first, name, 1, "3s", 1);
+    struct talk two = stand_in_line(&talk, second, name, 1, "10m", 2);
+    hear(&one, 423, "no_capacity");
+    tell(&one, "POST", "/v1/requests", acquire_body(first, name, 1, "10m"));
+    wait_for_waiting(&talk, name, 2);
+    say(&talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
+    text_is(&talk, "waiters.0.external_id", first);
+    text_is(&talk, "waiters.1.external_id", second);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    release(&talk, first);
+    hear(&two, 201, NULL);
+    talk_end(&one);
+    talk_end(&two);
+    talk_end(&talk);
+}
+
+/* --- clients that go away --- */
+
+Test(waiting, ends_with_the_connection, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k"), *keys[3];
+    struct talk line[3];
+    acquire(&talk, held, name, 1);
+    for (int i = 0; i < 3; i++)
+        line[i] = stand_in_line(&talk, keys[i] = fresh_name("k"), name, 1, "10m", i + 1);
+    const struct linger reset = {.l_onoff = 1};
+    setsockopt(line[0].http.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    talk_end(&line[0]);                 /* cut off */
+    talk_end(&line[1]);                 /* closed */
+    shutdown(line[2].http.fd, SHUT_WR); /* the sending side alone */
+    wait_for_waiting(&talk, name, 0);
+    talk_end(&line[2]);
+    release(&talk, held);
+    for (int i = 0; i < 3; i++)
+        refused(&talk, 404, "unknown_request", "GET", request_path(keys[i]), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
+    cr_assert_eq(number_of(&talk, "in_use"), 0);
+    talk_end(&talk);
+}
+
+Test(waiting, does_not_end_because_the_client_hurries, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k"), *key = fresh_name("k");
+    const char *path = semaphore_path(name);
+    acquire(&talk, held, name, 1);
+    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    const char *next = text("GET %s HTTP/1.1\r\n\r\nnonsense\r\n\r\n", path);
+    cr_assert_eq(send(one.http.fd, next, strlen(next), MSG_NOSIGNAL), (ssize_t)strlen(next));
+    for (int i = 0; i < 20; i++) /* the loop has had time to see it */
+        say(&talk, 200, "GET", path, NULL);
+    cr_assert_eq(number_of(&talk, "waiting"), 1);
+    release(&talk, held);
+    static char bytes[65536];
+    size_t length = 0;
+    for (ssize_t got; (got = recv(one.http.fd, bytes + length, sizeof bytes - 1 - length, 0)) > 0;)
+        length += (size_t)got;
+    char *grant = strstr(bytes, "201 Created");
+    char *look = grant ? strstr(grant, "200 OK") : NULL;
+    cr_assert(look && strstr(look, "400 "), "%s", bytes);
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+/* Its batch waits for a row that we have locked. */
+static bool batch_waits(void *context)
+{
+    return kit_sql_number(context, "SELECT COUNT(*) FROM information_schema.innodb_lock_waits "
+                                   "JOIN information_schema.innodb_trx ON trx_id = blocking_trx_id "
+                                   "WHERE trx_mysql_thread_id = CONNECTION_ID()") > 0;
+}
+
+static bool is_alone(void *context)
+{
+    return metric_of(context, "permitd_http_connections") == 1;
+}
+
+/* Sends the acquire, and goes away while its batch runs. The permitd is the first of this test's own. */
+static void go_during_the_batch(struct talk *talk, const char *key, const char *name)
+{
+    struct kit_sql *sql = kit_sql_open(text("%s/mariadb.sock", shared_directory()), text("own_%d_0", (int)getpid()));
+    kit_sql_run(sql, "BEGIN");
+    (void)kit_sql_number(sql, "SELECT id FROM semaphore WHERE name = '%s' FOR UPDATE", name);
+    struct talk gone = waiter(talk->http.port, key, name, 1, "10m");
+    cr_assert(kit_wait_until(batch_waits, sql, LONG_MS));
+    talk_end(&gone);
+    cr_assert(kit_wait_until(is_alone, talk, LONG_MS));
+    kit_sql_run(sql, "ROLLBACK");
+    kit_sql_close(sql);
+}
+
+static bool one_has_ended(void *context)
+{
+    struct expected *expected = context;
+    say(expected->talk, 200, "GET", expected->path, NULL);
+    return kit_json_length(expected->talk->reply.body, "requests") == 1 &&
+           kit_json_has(expected->talk->reply.body, "requests.0.ended_at");
+}
+
+/* "A key made by the server whose answer could not be sent is released." */
+Test(waiting, of_one_who_left_during_the_batch_is_released_if_nobody_knows_the_key, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"default_ttl\":\"1h\"}");
+    go_during_the_batch(&talk, NULL, name);
+    struct expected expected = {.talk = &talk, .path = text("/v1/requests?semaphore=%s", name)};
+    cr_assert(kit_wait_until(one_has_ended, &expected, LONG_MS), "%s", talk.reply.body);
+    text_is(&talk, "requests.0.end_reason", "released");
+    becomes(&talk, name, "in_use", 0);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+Test(waiting, of_one_who_left_during_the_batch_stands_if_the_key_is_its_own, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"default_ttl\":\"1h\"}");
+    const char *key = fresh_name("k");
+    go_during_the_batch(&talk, key, name);
+    becomes(&talk, name, "in_use", 1);
+    say(&talk, 200, "POST", "/v1/requests", acquire_body(key, name, 1, "1m"));
+    cr_assert(kit_json_true(talk.reply.body, "replayed"), "%s", talk.reply.body);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* --- what is shown --- */
+
+Test(waiting, is_listed_in_pages, .timeout = 300)
+{
+    enum { COUNT = 5 };
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":9}");
+    const char *path = text("%s/waiters", semaphore_path(name)), *keys[COUNT];
+    struct talk line[COUNT];
+    say(&talk, 200, "GET", path, NULL);
+    text_is(&talk, "scope", "process");
+    cr_assert_eq(kit_json_length(talk.reply.body, "waiters"), 0);
+    acquire(&talk, fresh_name("k"), name, 9);
+    for (int i = 0; i < COUNT; i++)
+        line[i] = stand_in_line(&talk, keys[i] = fresh_name("k"), name, i + 1, "10m", i + 1);
+    const char *next = "0";
+    for (int i = 0; i < COUNT; i += 2) {
+        say(&talk, 200, "GET", text("%s?limit=2&after=%s", path, next), NULL);
+        long shown = kit_json_length(talk.reply.body, "waiters");
+        cr_assert_eq(shown, i + 1 < COUNT ? 2 : 1, "%s", talk.reply.body);
+        for (long j = 0; j < shown; j++) {
+            text_is(&talk, text("waiters.%ld.external_id", j), keys[i + j]);
+            text_is(&talk, text("waiters.%ld.permits.0.semaphore", j), name);
+            cr_assert_eq(number_of(&talk, text("waiters.%ld.permits.0.count", j)), i + j + 1);
+            cr_assert_eq(number_of(&talk, text("waiters.%ld.place", j)), i + j + 1);
+            cr_assert_gt(number_of(&talk, text("waiters.%ld.deadline_in_ms", j)), 0);
+            cr_assert_geq(number_of(&talk, text("waiters.%ld.waited_ms", j)), 0);
+            if (i + j)
+                text_is(&talk, text("waiters.%ld.behind", j), keys[i + j - 1]);
+            else
+                cr_assert_not(kit_json_has(talk.reply.body, "waiters.0.behind"), "%s", talk.reply.body);
+        }
+        cr_assert_eq(kit_json_has(talk.reply.body, "next"), i + 2 < COUNT, "%s", talk.reply.body);
+        if (i + 2 < COUNT)
+            next = kept(kit_json_text(talk.reply.body, "next"));
+    }
+    say(&talk, 200, "GET", text("/v1/semaphores?prefix=%s", name), NULL);
+    cr_assert_eq(number_of(&talk, "semaphores.0.waiting"), COUNT);
+    for (int i = 0; i < COUNT; i++)
+        talk_end(&line[i]);
+    wait_for_waiting(&talk, name, 0);
+    refused(&talk, 404, "unknown_semaphore", "GET", "/v1/semaphores/never-made/waiters", NULL);
+    refused(&talk, 422, "invalid", "GET", text("%s?limit=0", path), NULL);
+    refused(&talk, 422, "invalid", "GET", text("%s?before=1", path), NULL);
+    refused(&talk, 405, "method_not_allowed", "PUT", path, "{}");
+    talk_end(&talk);
+}
+
+Test(waiting, is_explained, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *a = fresh_semaphore(&talk, "{\"capacity\":2}");
+    const char *b = fresh_semaphore(&talk, "{\"capacity\":7,\"kind\":\"counted\"}");
+    const char *held = fresh_name("k"), *first = fresh_name("k"), *key = fresh_name("k");
+    const char *path = text("%s/why", request_path(key));
+    struct talk two = talk_to(shared_port());
+    refused(&talk, 404, "unknown_request", "GET", path, NULL);
+    acquire(&talk, held, a, 2);
+    struct talk one = stand_in_line(&talk, first, a, 1, "10m", 1);
+    tell(
+        &two, "POST", "/v1/requests",
+        text(
+            "{\"external_id\":\"%s\",\"owner\":\"me\",\"wait\":\"10m\",\"permits\":[{\"semaphore\":\"%s\",\"count\":2},"
+            "{\"semaphore\":\"%s\",\"count\":7}]}",
+            key, a, b));
+    wait_for_waiting(&talk, a, 2);
+    say(&talk, 200, "GET", path, NULL);
+    text_is(&talk, "external_id", key);
+    text_is(&talk, "state", "WAITING");
+    text_is(&talk, "scope", "process");
+    text_is(&talk, "owner", "me");
+    cr_assert_gt(number_of(&talk, "deadline_in_ms"), 0);
+    cr_assert(kit_json_has(talk.reply.body, "since") && kit_json_has(talk.reply.body, "deadline"));
+    cr_assert_eq(kit_json_length(talk.reply.body, "waiting_for"), 2);
+    text_is(&talk, "waiting_for.0.semaphore", a);
+    cr_assert_eq(number_of(&talk, "waiting_for.0.requested"), 2);
+    cr_assert_eq(number_of(&talk, "waiting_for.0.capacity"), 2);
+    cr_assert_eq(number_of(&talk, "waiting_for.0.in_use"), 2);
+    cr_assert_eq(number_of(&talk, "waiting_for.0.place"), 2);
+    cr_assert_eq(number_of(&talk, "waiting_for.0.ahead_count"), 1);
+    text_is(&talk, "waiting_for.0.ahead.0", first);
+    text_is(&talk, "waiting_for.0.holders.0.external_id", held);
+    cr_assert_gt(number_of(&talk, "waiting_for.0.holders.0.expires_in_ms"), 0);
+    text_is(&talk, "waiting_for.1.semaphore", b);
+    cr_assert_eq(number_of(&talk, "waiting_for.1.in_use"), 0);
+    cr_assert_eq(number_of(&talk, "waiting_for.1.place"), 1);
+    cr_assert_eq(kit_json_length(talk.reply.body, "waiting_for.1.ahead"), 0);
+    cr_assert_eq(kit_json_length(talk.reply.body, "waiting_for.1.holders"), 0);
+    say(&talk, 200, "POST", text("%s/pause", semaphore_path(b)), "{\"reason\":\"mended\"}");
+    say(&talk, 200, "GET", path, NULL);
+    text_is(&talk, "waiting_for.1.paused_reason", "mended");
+    say(&talk, 200, "POST", text("%s/resume", semaphore_path(b)), NULL);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    release(&talk, first);
+    hear(&two, 201, NULL);
+    say(&talk, 200, "GET", path, NULL);
+    text_is(&talk, "state", "ACQUIRED");
+    cr_assert_eq(kit_json_length(talk.reply.body, "permits"), 2);
+    release(&talk, key);
+    say(&talk, 200, "GET", path, NULL);
+    text_is(&talk, "state", "RELEASED");
+    text_is(&talk, "end_reason", "released");
+    talk_end(&one);
+    talk_end(&two);
+    talk_end(&talk);
+}
+
+Test(waiting, is_counted, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    cr_assert_eq(metric_of(&talk, "permitd_waiting"), 0);
+    cr_assert_eq(metric_of(&talk, "permitd_oldest_wait_seconds"), 0);
+    struct talk given_up = waiter(permitd->port, fresh_name("k"), name, 1, "10ms");
+    hear(&given_up, 423, "no_capacity");
+    struct talk gone = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 1);
+    struct talk one = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 2);
+    kit_sleep_ms(2);
+    cr_assert_eq(metric_of(&talk, "permitd_waiting"), 2);
+    cr_assert_eq(metric_of(&talk, text("permitd_semaphore_waiting{semaphore=\"%s\"}", name)), 2);
+    cr_assert_gt(metric_of(&talk, "permitd_oldest_wait_seconds"), 0);
+    talk_end(&gone);
+    wait_for_waiting(&talk, name, 1);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    cr_assert_eq(metric_of(&talk, "permitd_waits_total{end=\"granted\"}"), 1);
+    cr_assert_eq(metric_of(&talk, "permitd_waits_total{end=\"given_up\"}"), 1);
+    cr_assert_eq(metric_of(&talk, "permitd_waits_total{end=\"abandoned\"}"), 1);
+    cr_assert_eq(metric_of(&talk, "permitd_wait_seconds_count"), 1);
+    cr_assert_eq(metric_of(&talk, "permitd_waiting"), 0);
+    talk_end(&given_up);
+    talk_end(&one);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* --- bounds --- */
+
+Test(waiting, has_a_bound, .timeout = 300)
+{
+    static const char *const flags[] = {"--max-wait", "4s", "--request-timeout", "2s", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
+    say(&talk, 200, "GET", "/healthz", NULL);
+    cr_assert_eq(number_of(&talk, "max_wait_ms"), 4000);
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(NULL, name, 1, "4001ms"));
+    cr_assert_eq(number_of(&talk, "max_wait_ms"), 4000);
+    int64_t start = kit_now_us();
+    struct talk longest = waiter(permitd->port, fresh_name("k"), name, 1, "4s");
+    hear(&longest, 423, "no_capacity");
+    cr_assert_geq(kit_now_us() - start, 4000000); /* longer than a request without wait may take */
+    talk_end(&longest);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+Test(waiting, is_not_for_more_than_the_settings_allow, .timeout = 300)
+{
+    static const char *const flags[] = {"--max-waiters", "3", "--max-semaphore-waiters", "2", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    const char *a = fresh_semaphore(&talk, "{\"capacity\":0}");
+    const char *b = fresh_semaphore(&talk, "{\"capacity\":0}");
+    struct talk line[3] = {
+        stand_in_line(&talk, fresh_name("k"), a, 1, "10m", 1),
+        stand_in_line(&talk, fresh_name("k"), a, 1, "10m", 2),
+    };
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, a, 1, "10m"));
+    line[2] = stand_in_line(&talk, fresh_name("k"), b, 1, "10m", 1);
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, b, 1, "10m"));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, b, 1, NULL));
+    for (int i = 0; i < 3; i++)
+        talk_end(&line[i]);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* --- stop --- */
+
+Test(waiting, ends_when_permitd_stops, .timeout = 300)
+{
+    enum { COUNT = 50 };
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
+    struct talk line[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        line[i] = waiter(permitd->port, i % 2 ? fresh_name("k") : NULL, name, 1, "10m");
+    wait_for_waiting(&talk, name, COUNT);
+    int64_t start = kit_now_us();
+    kill(permitd->pid, SIGTERM);
+    for (int i = 0; i < COUNT; i++) {
+        hear(&line[i], 503, "shutting_down");
+        talk_end(&line[i]);
+    }
+    cr_assert_eq(kit_permitd_wait_end(permitd, LONG_MS), 0, "exit status");
+    cr_assert_lt(kit_now_us() - start, 30000000); /* 10 s on a machine that is not busy */
+    talk_end(&talk);
+    kit_permitd_kill(permitd);
+}
