@@ -28,6 +28,7 @@ checkers     criterion  240  {bin}/torture/torture_checkers
 right        lines      600  {bin}/torture/right
 durable      lines      900  {bin}/torture/durable
 ends         lines      900  {bin}/torture/ends
+storm        lines      900  {bin}/torture/storm --faults 18
 quickstart   exit       600  examples/quickstart.sh
 '
 

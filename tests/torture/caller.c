@@ -150,6 +150,8 @@ static void acquire_body(const struct world *world, const struct job *job, const
     length += snprintf(body + length, BODY_SIZE - (size_t)length, "]");
     if (job->ttl_ms)
         length += snprintf(body + length, BODY_SIZE - (size_t)length, ",\"ttl\":\"%ums\"", job->ttl_ms);
+    if (job->wait_ms)
+        length += snprintf(body + length, BODY_SIZE - (size_t)length, ",\"wait\":\"%ums\"", job->wait_ms);
     snprintf(body + length, BODY_SIZE - (size_t)length, "}");
 }
 

@@ -8,7 +8,7 @@
 #include "checkers.h"
 #include "testkit.h"
 
-enum { PERMITD_MAX = 3 };
+enum { PERMITD_MAX = 4 };
 
 /* What all callers share. */
 struct world {
@@ -29,7 +29,8 @@ struct want {
 /* What is asked for under a key; always the same. */
 struct job {
     unsigned key;
-    unsigned ttl_ms; /* 0: the semaphores' default, which no run outlives */
+    unsigned ttl_ms;  /* 0: the semaphores' default, which no run outlives */
+    unsigned wait_ms; /* how long an acquire may wait for room; not part of what the key stands for */
     size_t want_count;
     struct want wants[SHARES_MAX];
 };

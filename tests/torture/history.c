@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Growing and joining histories. */
+/* Growing, joining and writing histories. */
 #include "history.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,4 +52,44 @@ size_t history_key_end(const struct history *history)
         if (history->calls[i].key >= end)
             end = history->calls[i].key + 1;
     return end;
+}
+
+static const char *const kind_words[] = {
+    [CALL_ACQUIRE] = "acquire", [CALL_RELEASE] = "release", [CALL_LOOK] = "look", [CALL_RENEW] = "renew"};
+static const char *const says_words[] = {[SAYS_NOTHING] = "nothing",
+                                         [SAYS_HELD] = "held",
+                                         [SAYS_ENDED] = "ended",
+                                         [SAYS_NO_CAPACITY] = "no_capacity",
+                                         [SAYS_UNKNOWN] = "unknown"};
+
+static void write_share(FILE *file, const struct share *share, const struct semaphore_facts *semaphores)
+{
+    fprintf(file, "{\"semaphore\":\"%s\",\"count\":%u,\"token\":%llu,\"slots\":[", semaphores[share->semaphore].name,
+            share->count, (unsigned long long)share->token);
+    for (size_t i = 0; i < SLOTS_MAX && share->slots[i]; i++)
+        fprintf(file, "%s%u", i ? "," : "", share->slots[i]);
+    fputs("]}", file);
+}
+
+void history_write(const struct history *history, const struct semaphore_facts *semaphores, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    for (size_t i = 0; file && i < history->count; i++) {
+        const struct call *call = &history->calls[i];
+        fprintf(file,
+                "{\"call\":\"%s\",\"key\":%u,\"sent_us\":%lld,\"answered_us\":%lld,\"status\":%d,\"says\":\"%s\","
+                "\"lease_us\":%lld,\"permits\":[",
+                kind_words[call->kind], call->key, (long long)call->sent_us, (long long)call->answered_us, call->status,
+                says_words[call->says], (long long)call->lease_us);
+        for (size_t j = 0; j < call->share_count; j++) {
+            if (j)
+                fputc(',', file);
+            write_share(file, &call->shares[j], semaphores);
+        }
+        fputs("]}\n", file);
+    }
+    if (!file || fclose(file) != 0) {
+        perror(path);
+        exit(1);
+    }
 }

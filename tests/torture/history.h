@@ -67,6 +67,8 @@ void history_add(struct history *history, const struct call *call);
 /* Moves all calls of `from` behind those of `history`. */
 void history_join(struct history *history, struct history *from);
 void history_release(struct history *history);
+/* One line of JSON a call, in the order of the list. Ends the process if the file cannot be written. */
+void history_write(const struct history *history, const struct semaphore_facts *semaphores, const char *path);
 /* The greatest key and one; 0 if there are no calls. */
 size_t history_key_end(const struct history *history);
 #endif

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Everything that can go wrong, one thing after the other, while clients go on: several permitd, each behind a proxy of
+ * its own before one MariaDB. Keys are asked for again after every lost answer, by other clients too, at all permitd at
+ * once, released before they were acquired, renewed at the edge of their ttl, waited for. After each fault everything
+ * is to be served again within 15 s (P13). At the end the history is judged by the checkers, the rows by SQL; then all
+ * leases are let run out and the full capacity must be there (C6).
+ *
+ * storm [--seed N] [--minutes N] [--faults N] [--clients N] [--permitd N] [--only TEXT] [--history FILE]
+ */
+#include "storm.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    CLIENTS_MAX = 64,
+    RECENT = 128,
+    AGAIN_MS = 15000, /* P13 */
+    NEVER_MS = 60000, /* what has not come by then does not come; a slow machine is no fault */
+    LEASE_MAX_MS = 4000,
+    ANSWER_MS = 20000,
+};
+
+static const struct semaphore_facts semaphores[] = {
+    {"one-a", 1, true},   {"one-b", 1, false},  {"two-a", 2, true},
+    {"seven-a", 7, true}, {"nine-b", 9, false}, {"wide", 1000, false},
+};
+enum { SEMAPHORES = sizeof(semaphores) / sizeof(semaphores[0]) };
+
+struct run {
+    struct storm storm;
+    unsigned clients;
+    unsigned fault_max;
+    unsigned minutes;
+    const char *only;
+    const char *history_path;
+    pthread_mutex_t mutex;
+    struct job recent[RECENT]; /* what strangers may meddle with; guarded by mutex */
+    unsigned recent_count;
+    unsigned counts[64]; /* faults done, by kind */
+    int64_t slowest_us;  /* until all served again */
+    const char *slowest;
+};
+
+struct client {
+    pthread_t thread;
+    struct run *run;
+    struct caller caller;
+};
+
+/* ---- clients ---- */
+
+static bool chance(struct caller *caller, unsigned percent)
+{
+    return caller_random(caller, 100) < percent;
+}
+
+static void remember(struct run *run, const struct job *job)
+{
+    pthread_mutex_lock(&run->mutex);
+    run->recent[run->recent_count++ % RECENT] = *job;
+    pthread_mutex_unlock(&run->mutex);
+}
+
+static bool recall(struct run *run, struct caller *caller, struct job *ret_job)
+{
+    pthread_mutex_lock(&run->mutex);
+    unsigned count = run->recent_count < RECENT ? run->recent_count : RECENT;
+    if (count)
+        *ret_job = run->recent[caller_random(caller, count)];
+    pthread_mutex_unlock(&run->mutex);
+    return count > 0;
+}
+
+static struct job random_job(struct caller *caller)
+{
+    struct job job = caller_new_job(caller);
+    size_t count = 1 + caller_random(caller, SHARES_MAX);
+    while (job.want_count < count) {
+        unsigned semaphore = caller_random(caller, SEMAPHORES);
+        if (job_wants(&job, semaphore))
+            continue;
+        unsigned most = semaphores[semaphore].capacity < 3 ? semaphores[semaphore].capacity : 3;
+        job.wants[job.want_count++] = (struct want){semaphore, 1 + caller_random(caller, most)};
+    }
+    job.ttl_ms = 500 + caller_random(caller, LEASE_MAX_MS - 500);
+    job.wait_ms = chance(caller, 30) ? 1 + caller_random(caller, chance(caller, 20) ? 1500 : 100) : 0;
+    return job;
+}
+
+/* A permitd that is there, as far as anybody knows. */
+static unsigned any_permitd(struct caller *caller)
+{
+    unsigned count = (unsigned)caller->world->permitd_count, at = caller_random(caller, count);
+    for (unsigned i = 0; i < count; i++)
+        if (atomic_load(&caller->world->ports[(at + i) % count]))
+            return (at + i) % count;
+    kit_sleep_ms(5);
+    return at;
+}
+
+/* The same call, a few times if its answer says nothing. */
+static enum call_says insist(struct client *client, const struct job *job,
+                             enum call_says (*call)(struct caller *, unsigned, const struct job *))
+{
+    struct caller *caller = &client->caller;
+    enum call_says says = SAYS_NOTHING;
+    for (int tries = 0; says == SAYS_NOTHING && tries < 4 && !atomic_load(&client->run->storm.stopping); tries++) {
+        if (tries)
+            kit_sleep_ms(5 + (int)caller_random(caller, 50));
+        unsigned at = any_permitd(caller);
+        says = call(caller, at, job);
+        const struct call *last = &caller->history.calls[caller->history.count - 1];
+        if (last->status == 201)
+            atomic_fetch_add(&client->run->storm.granted[at], 1);
+    }
+    return says;
+}
+
+/* Holds for a while, renewing now and then; mostly lets go, sometimes lets the lease run out. */
+static void hold(struct client *client, const struct job *job)
+{
+    struct caller *caller = &client->caller;
+    kit_sleep_ms((int)caller_random(caller, 4));
+    if (chance(caller, 20))
+        insist(client, job, caller_renew);
+    if (chance(caller, 1)) /* to the edge */
+        kit_sleep_ms((int)job->ttl_ms - 20 + (int)caller_random(caller, 40));
+    if (chance(caller, 5))
+        insist(client, job, caller_renew);
+    if (chance(caller, 98))
+        insist(client, job, caller_release);
+}
+
+static void live(struct client *client)
+{
+    struct caller *caller = &client->caller;
+    struct job job = random_job(caller);
+    remember(client->run, &job);
+    if (chance(caller, 3)) /* the release overtakes the acquire */
+        insist(client, &job, caller_release);
+    enum call_says says = chance(caller, 10) ? caller_acquire_everywhere(caller, &job) : SAYS_NOTHING;
+    if (says != SAYS_HELD)
+        says = insist(client, &job, caller_acquire);
+    if (says == SAYS_HELD)
+        hold(client, &job);
+    else if (chance(caller, 60))
+        insist(client, &job, caller_release);
+    if (chance(caller, 10)) /* a late copy of the acquire */
+        insist(client, &job, caller_acquire);
+}
+
+static void meddle(struct client *client)
+{
+    struct caller *caller = &client->caller;
+    struct job job;
+    if (!recall(client->run, caller, &job))
+        return;
+    unsigned what = caller_random(caller, 10);
+    insist(client, &job, what < 6 ? caller_acquire : what < 9 ? caller_look : caller_release);
+}
+
+static void *client_run(void *context)
+{
+    struct client *client = context;
+    for (size_t i = 0; i < PERMITD_MAX; i++)
+        client->caller.http[i].timeout_ms = ANSWER_MS;
+    while (!atomic_load(&client->run->storm.stopping)) {
+        if (chance(&client->caller, 85))
+            live(client);
+        else
+            meddle(client);
+    }
+    caller_close(&client->caller);
+    return NULL;
+}
+
+/* ---- faults ---- */
+
+void storm_start_permitd(struct storm *storm, unsigned at)
+{
+    struct kit_permitd_options options = {.database = proxy_url(storm->proxies[at])};
+    storm->permitd[at] = kit_permitd_start(&options);
+    atomic_store(&storm->world.ports[at], storm->permitd[at]->port);
+}
+
+struct goal {
+    struct storm *storm;
+    unsigned granted[PERMITD_MAX];
+};
+
+static bool all_grant_again(void *context)
+{
+    struct goal *goal = context;
+    for (size_t i = 0; i < goal->storm->world.permitd_count; i++)
+        if (atomic_load(&goal->storm->granted[i]) < goal->granted[i])
+            return false;
+    return true;
+}
+
+/* Each permitd grants something again. */
+static int64_t await_service(struct run *run, const char *after)
+{
+    enum { MORE = 5 };
+    struct goal goal = {.storm = &run->storm};
+    int64_t start = kit_now_us();
+    for (size_t i = 0; i < run->storm.world.permitd_count; i++)
+        goal.granted[i] = atomic_load(&run->storm.granted[i]) + MORE;
+    if (!kit_wait_until(all_grant_again, &goal, NEVER_MS))
+        kit_fail("storm: not everything is served again %d s after %s", NEVER_MS / 1000, after);
+    return kit_now_us() - start;
+}
+
+static void strike(struct run *run, unsigned number)
+{
+    struct storm *storm = &run->storm;
+    const struct fault *fault = &faults[number];
+    unsigned span = fault->longest_ms - fault->shortest_ms;
+    storm->victim = caller_random(&storm->dice, (unsigned)storm->world.permitd_count);
+    fault->begin(storm);
+    kit_sleep_ms((int)(fault->shortest_ms + caller_random(&storm->dice, span + 1)));
+    fault->end(storm);
+    int64_t took = await_service(run, fault->name);
+    run->counts[number]++;
+    if (took > run->slowest_us) {
+        run->slowest_us = took;
+        run->slowest = fault->name;
+    }
+}
+
+static bool is_chosen(const struct run *run, unsigned number)
+{
+    return !run->only || strstr(faults[number].name, run->only);
+}
+
+/* Each kind once in an order of its own, then again, until there were enough or the time is over. */
+static unsigned strike_often(struct run *run)
+{
+    int64_t end = kit_now_us() + (int64_t)run->minutes * 60 * 1000000;
+    unsigned done = 0;
+    while (run->minutes ? kit_now_us() < end : done < run->fault_max) {
+        unsigned number = caller_random(&run->storm.dice, fault_count);
+        unsigned fewest = run->counts[number];
+        for (unsigned i = 0; i < fault_count; i++) /* the rarest so far, from a random one on */
+            if (is_chosen(run, (number + i) % fault_count) &&
+                (!is_chosen(run, number) || run->counts[(number + i) % fault_count] < fewest)) {
+                number = (number + i) % fault_count;
+                fewest = run->counts[number];
+            }
+        if (!is_chosen(run, number))
+            kit_fail("storm: no fault has \"%s\" in its name", run->only);
+        strike(run, number);
+        done++;
+    }
+    return done;
+}
+
+/* ---- the verdict ---- */
+
+/* C6: all leases are over, nothing is held, and everything can be had. */
+static void acquire_everything(struct run *run, struct history *history)
+{
+    struct caller caller;
+    caller_init(&caller, &run->storm.world, 9999);
+    kit_sleep_ms(LEASE_MAX_MS);
+    for (unsigned i = 0; i < SEMAPHORES; i++) {
+        struct job job = caller_new_job(&caller);
+        job.wait_ms = 10000; /* for the sweeper, and what is left of served time */
+        job.want_count = 1;
+        job.wants[0] = (struct want){i, semaphores[i].capacity};
+        if (caller_acquire(&caller, 0, &job) != SAYS_HELD)
+            kit_fail("storm: the full capacity of %s cannot be had when all leases are over", semaphores[i].name);
+    }
+    caller_close(&caller);
+    history_join(history, &caller.history);
+}
+
+static void judge(struct run *run, const struct history *history)
+{
+    char message[MESSAGE_SIZE] = "";
+    const struct facts *facts = &run->storm.world.facts;
+    struct kit_sql *sql = kit_sql_open(run->storm.database->socket, "permitd");
+    bool good = check_statuses(history, true, message) && check_capacity(history, facts, message) &&
+                check_keys(history, facts, message) && check_tokens(history, facts, message) &&
+                check_ends(history, facts, message) && rows_check(sql, message) && rows_check_past(sql, message);
+    kit_sql_close(sql);
+    if (!good)
+        kit_fail("storm: %s", message);
+}
+
+static void print_counts(const struct run *run, const struct history *history, unsigned done, double seconds)
+{
+    size_t grants = 0, releases = 0, silent = 0, refused = 0;
+    int64_t longest = 0;
+    for (size_t i = 0; i < history->count; i++) {
+        const struct call *call = &history->calls[i];
+        grants += call->kind == CALL_ACQUIRE && call->says == SAYS_HELD;
+        releases += call->kind == CALL_RELEASE && call->says == SAYS_ENDED;
+        refused += call->says == SAYS_NO_CAPACITY;
+        silent += call->says == SAYS_NOTHING;
+        if (call->answered_us - call->sent_us > longest)
+            longest = call->answered_us - call->sent_us;
+    }
+    printf("storm: %zu calls of %u clients through %zu permitd in %.0f s; %zu grants, %zu releases, %zu without room, "
+           "%zu unanswered or 503; the longest call took %.1f s\n",
+           history->count, run->clients, run->storm.world.permitd_count, seconds, grants, releases, refused, silent,
+           (double)longest / 1e6);
+    for (unsigned i = 0; i < fault_count; i++)
+        if (run->counts[i])
+            printf("  %s: %u\n", faults[i].name, run->counts[i]);
+    unsigned strikes = 0;
+    for (unsigned i = 0; i < run->storm.world.permitd_count; i++)
+        for (int fault = 0; fault < PROXY_FAULT_COUNT; fault++)
+            strikes += proxy_strikes(run->storm.proxies[i], (enum proxy_fault)fault);
+    printf("  packets struck on their way: %u\n", strikes);
+    printf("storm: all served again within %.1f s at most (%s); %d were asked\n", (double)run->slowest_us / 1e6,
+           run->slowest, AGAIN_MS / 1000);
+    /* Each fault after which all was served; statuses, capacity, keys, tokens, ends, rows, past, all to be had. */
+    printf("storm: %u passed, 0 failed: ok\n", done + 8);
+}
+
+static void run_all(struct run *run)
+{
+    static struct client clients[CLIENTS_MAX];
+    struct storm *storm = &run->storm;
+    struct history history = {NULL, 0, 0};
+    storm->database = kit_database_start(NULL);
+    for (unsigned i = 0; i < storm->world.permitd_count; i++) {
+        storm->proxies[i] = proxy_start(storm->database->socket, storm->world.seed + i);
+        storm_start_permitd(storm, i);
+    }
+    make_semaphores(&storm->world.facts, storm->permitd[0]->port);
+    int64_t start = kit_now_us();
+    for (unsigned i = 0; i < run->clients; i++) {
+        clients[i] = (struct client){.run = run};
+        caller_init(&clients[i].caller, &storm->world, i);
+        KIT_CHECK(!pthread_create(&clients[i].thread, NULL, client_run, &clients[i]));
+    }
+    await_service(run, "the start");
+    unsigned done = strike_often(run);
+    atomic_store(&storm->stopping, true);
+    for (unsigned i = 0; i < run->clients; i++) {
+        pthread_join(clients[i].thread, NULL);
+        history_join(&history, &clients[i].caller.history);
+    }
+    double seconds = (double)(kit_now_us() - start) / 1e6;
+    acquire_everything(run, &history);
+    if (run->history_path)
+        history_write(&history, semaphores, run->history_path);
+    judge(run, &history);
+    print_counts(run, &history, done, seconds);
+    history_release(&history);
+    for (unsigned i = 0; i < storm->world.permitd_count; i++) {
+        kit_permitd_stop(storm->permitd[i]);
+        proxy_stop(storm->proxies[i]);
+    }
+    kit_database_stop(storm->database);
+}
+
+static _Noreturn void usage(void)
+{
+    kit_fail("usage: storm [--seed N] [--minutes N] [--faults N] [--clients N] [--permitd N] [--only TEXT] "
+             "[--history FILE]");
+}
+
+int main(int argc, char **argv)
+{
+    static struct run run = {.storm.world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3, .faults = true},
+                             .clients = 16,
+                             .fault_max = 18,
+                             .mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct world *world = &run.storm.world;
+    world->seed = (uint64_t)time(NULL);
+    for (int i = 1; i < argc; i += 2) {
+        const char *text = i + 1 < argc ? argv[i + 1] : NULL;
+        unsigned long long value = text ? strtoull(text, NULL, 10) : 0;
+        if (!text)
+            usage();
+        else if (!strcmp(argv[i], "--seed"))
+            world->seed = value;
+        else if (!strcmp(argv[i], "--minutes"))
+            run.minutes = (unsigned)value;
+        else if (!strcmp(argv[i], "--faults"))
+            run.fault_max = (unsigned)value;
+        else if (!strcmp(argv[i], "--clients") && value >= 1 && value <= CLIENTS_MAX)
+            run.clients = (unsigned)value;
+        else if (!strcmp(argv[i], "--permitd") && value >= 1 && value <= PERMITD_MAX)
+            world->permitd_count = (size_t)value;
+        else if (!strcmp(argv[i], "--only"))
+            run.only = text;
+        else if (!strcmp(argv[i], "--history"))
+            run.history_path = text;
+        else
+            usage();
+    }
+    caller_init(&run.storm.dice, world, 5555);
+    printf("storm: seed %llu\n", (unsigned long long)world->seed);
+    fflush(stdout);
+    run_all(&run);
+    return 0;
+}

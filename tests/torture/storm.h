@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* What the faults of the storm need to know of it. */
+#ifndef STORM_H
+#define STORM_H
+
+#include "proxy.h"
+#include "rows.h"
+
+struct storm {
+    struct world world;
+    struct kit_database *database;
+    struct proxy *proxies[PERMITD_MAX]; /* one before each permitd */
+    struct kit_permitd *permitd[PERMITD_MAX];
+    struct caller dice;
+    struct kit_sql *admin;            /* while a fault needs it: there may be no further connection to be had */
+    unsigned victim;                  /* the permitd that the fault of the moment is about */
+    atomic_uint granted[PERMITD_MAX]; /* answers 201, by permitd: the sign that it works */
+    atomic_bool stopping;
+};
+
+/* A fault begins, lasts for a time between these, and ends; after that everything is to be served again. */
+struct fault {
+    const char *name; /* as in the list of promises: "N1 SIGKILL permitd" */
+    void (*begin)(struct storm *storm);
+    void (*end)(struct storm *storm);
+    unsigned shortest_ms;
+    unsigned longest_ms;
+};
+
+extern const struct fault faults[];
+extern const unsigned fault_count;
+
+void storm_start_permitd(struct storm *storm, unsigned at);
+#endif
