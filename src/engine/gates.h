@@ -55,7 +55,8 @@ struct gate {
 
     /* Of the pass of the queue that takes it into a batch. */
     int64_t credit; /* units that waiters of the batch may still find */
-    bool left_out;  /* a waiter is not in the batch: no newcomer is granted anything */
+    bool left_out;  /* a waiter is not in the batch: whoever came later is granted nothing */
+    uint64_t left_out_arrival;
 };
 
 struct gates {

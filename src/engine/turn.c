@@ -77,10 +77,21 @@ static bool take_waiter(struct queue *queue, struct batch *batch, struct waiter 
     size_t known = batch->gate_count;
     queue_take_out(queue, &waiter->op);
     batch_add(batch, &waiter->op);
+    waiter->goes_along = true;
     for (size_t i = known; i < batch->gate_count; i++)
         open_credit(batch->gates[i]);
     spend_credit(waiter);
     return true;
+}
+
+/*
+ * It is in the batch because it was called, or has its last look. What it takes is spent in its turn, so that who came
+ * before it is in the batch too, and is decided first.
+ */
+static void spend_in_turn(struct stand *stand)
+{
+    if (!stand->waiter->goes_along)
+        stand->gate->credit -= stand->count;
 }
 
 /* The waiters of one gate, in order, until what is free is spent or nobody may pass. */
@@ -88,9 +99,14 @@ static void fill_from(struct queue *queue, struct batch *batch, struct gate *gat
 {
     size_t taken = 0;
     list_for_each (node, next, &gate->waiters) {
-        struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
-        if (!waiter_is_asked(waiter) || (waiter->called && !waiter->op.queued))
-            continue; /* nobody is there, or it is in this batch */
+        struct stand *stand = LIST_ENTRY(node, struct stand, node);
+        struct waiter *waiter = stand->waiter;
+        if (!waiter_is_asked(waiter))
+            continue;
+        if (waiter->called && !waiter->op.queued) {
+            spend_in_turn(stand);
+            continue;
+        }
         bool full = gate->credit <= 0 || taken == BATCH_MAX_WAITERS || batch->op_count == BATCH_MAX_OPERATIONS;
         gate->left_out = full || waiter->called; /* called and not taken: some other semaphore of it is busy */
         if (!gate->left_out && fits(batch, waiter)) {
@@ -99,6 +115,7 @@ static void fill_from(struct queue *queue, struct batch *batch, struct gate *gat
         } else if (!gate->left_out) {
             gate->left_out = gate->fifo || waiter_is_aged(waiter, aged_since); /* else what fits may pass it */
         }
+        gate->left_out_arrival = waiter->op.arrival;
         if (gate->left_out)
             return;
     }
@@ -126,14 +143,22 @@ static void waiters_first(struct batch *batch)
     qsort(batch->ops, waiters, sizeof(struct op *), compare_arrivals);
 }
 
+/* True if a waiter is left out that it must not pass. */
+static bool is_behind(const struct op *op)
+{
+    for (size_t i = 0; i < op->gate_count; i++)
+        if (op->gates[i]->left_out && (!op->stands || op->arrival > op->gates[i]->left_out_arrival))
+            return true;
+    return false;
+}
+
 static enum place place_of(const struct op *op, mono_us aged_since)
 {
-    if (op->stands)
-        return waiter_is_aged(waiter_of((struct op *)op), aged_since) ? PLACE_AGED : PLACE_WAITER;
-    for (size_t i = 0; i < op->gate_count; i++)
-        if (op->gates[i]->left_out)
-            return PLACE_BEHIND;
-    return PLACE_NEWCOMER;
+    if (is_behind(op))
+        return PLACE_BEHIND;
+    if (!op->stands)
+        return PLACE_NEWCOMER;
+    return waiter_is_aged(waiter_of((struct op *)op), aged_since) ? PLACE_AGED : PLACE_WAITER;
 }
 
 /* True if somebody goes on waiting for it after this batch. */
@@ -155,7 +180,7 @@ void turn_fill(struct queue *queue, struct batch *batch, mono_us aged_since)
     for (size_t i = 0; anybody && i < batch->op_count; i++) {
         struct op *op = batch->ops[i];
         if (op->stands)
-            spend_credit(waiter_of(op));
+            waiter_of(op)->goes_along = false;
         else if (ends_something(op->operation->kind))
             add_freed(queue, batch, op);
     }

@@ -37,6 +37,7 @@ struct waiter {
     mono_us since;
     mono_us taken_at; /* its batch began */
     bool called;      /* its op is in the queue or in a batch */
+    bool goes_along;  /* in a batch: it was not called, but may fit into what the batch frees */
     size_t stand_count;
     struct stand stands[]; /* ascending by id of the semaphore; the wants and their strings follow */
 };

@@ -40,8 +40,11 @@ enum permit_status waits_join(struct engine *engine, struct waiter *waiter, stru
         op->wait_until = op->arrived_at; /* the next batch decides */
     op->waited = true;
     waiters_ask(&queue->waiters, waiter, op);
-    if (was_away)
-        queue_call(queue, waiter); /* it may have missed something */
+    if (was_away) { /* it may have missed something */
+        queue_call(queue, waiter);
+        if (engine->idle_workers)
+            pthread_cond_signal(&engine->work);
+    }
     waits_changed(engine);
     return PERMIT_OK;
 }

@@ -181,6 +181,41 @@ Test(waiters, stand_before_newcomers_in_order_of_arrival)
     cr_assert_not(newcomer->operation->waits);
 }
 
+Test(waiters, one_that_has_its_last_look_does_not_take_what_the_first_waits_for)
+{
+    struct waiter *w1 = park("w1", "a", 2);
+    struct waiter *w2 = park("w2", "a", 2);
+    queue_call(&queue, w2);
+    release_of("held", "a", 2);
+    cr_assert_str_eq(take(&first), "w1 w2 held");
+    cr_assert_eq(w1->operation.place, PLACE_WAITER);
+    cr_assert_eq(w2->operation.place, PLACE_WAITER);
+}
+
+Test(waiters, the_first_has_its_last_look_alone)
+{
+    struct waiter *w1 = park("w1", "a", 2);
+    park("w2", "a", 2);
+    queue_call(&queue, w1);
+    release_of("held", "a", 2);
+    cr_assert_str_eq(take(&first), "w1 held");
+}
+
+Test(waiters, one_that_has_its_last_look_stays_behind_whom_it_must_not_pass)
+{
+    gate_of("a")->fifo = true;
+    struct waiter *w1 = park("w1", "a", 1);
+    park("w2", "a", 3);
+    struct waiter *w3 = park("w3", "a", 1);
+    learn("a", 4, 3);
+    queue_call(&queue, w1);
+    queue_call(&queue, w3);
+    release_of("held", "a", 1);
+    cr_assert_str_eq(take(&first), "w1 w3 held");
+    cr_assert_eq(w1->operation.place, PLACE_WAITER);
+    cr_assert_eq(w3->operation.place, PLACE_BEHIND);
+}
+
 Test(waiters, one_over_two_semaphores_needs_room_on_both)
 {
     park("w1", "ab", 1);
