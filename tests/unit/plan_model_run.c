@@ -124,7 +124,8 @@ static void make_operation(const struct run *run, const struct step *step, const
     }
 }
 
-/* Locks and keys of all, and as many free slots as the newcomers ask for; of what is due no more than somebody says. */
+/* Locks and keys of all, and as many free slots as those ask for who may get any; of what is due no more than somebody
+ * says. */
 static struct rows_read batch_read(const struct run *run, const struct batch *batch)
 {
     struct rows_read read = {.moment = batch->moment};
@@ -138,7 +139,8 @@ static struct rows_read batch_read(const struct run *run, const struct batch *ba
         if (step->due_cut && (!read.due_cut || step->due_cut < read.due_cut))
             read.due_cut = step->due_cut;
         read.walks_due |= step->walks_due;
-        for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
+        bool may_get = step->kind == OP_ACQUIRE && batch->stands[i].place != PLACE_BEHIND;
+        for (unsigned j = 0; may_get && j < step->want_count; j++)
             read.slots_wanted[step->wants[j].semaphore] +=
                 min_i64(step->wants[j].count, SLOTS_MAX_COUNT) + step->extra_slots;
     }
