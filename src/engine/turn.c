@@ -121,6 +121,12 @@ static void fill_from(struct queue *queue, struct batch *batch, struct gate *gat
     }
 }
 
+/* A waiter; or a newcomer that waits and was put back, which came before those whom it kept waiting. */
+static bool is_waiting(const struct op *op)
+{
+    return op->stands || (op->put_backs && op->operation->kind == OP_ACQUIRE && op->wait_until);
+}
+
 static int compare_arrivals(const void *a, const void *b)
 {
     return compare_u64(&(*(struct op *const *)a)->arrival, &(*(struct op *const *)b)->arrival);
@@ -133,7 +139,7 @@ static void waiters_first(struct batch *batch)
     size_t waiters = 0;
     size_t count = 0;
     for (size_t i = 0; i < batch->op_count; i++)
-        if (batch->ops[i]->stands)
+        if (is_waiting(batch->ops[i]))
             batch->ops[waiters++] = batch->ops[i];
         else
             others[count++] = batch->ops[i];
@@ -147,7 +153,7 @@ static void waiters_first(struct batch *batch)
 static bool is_behind(const struct op *op)
 {
     for (size_t i = 0; i < op->gate_count; i++)
-        if (op->gates[i]->left_out && (!op->stands || op->arrival > op->gates[i]->left_out_arrival))
+        if (op->gates[i]->left_out && (!is_waiting(op) || op->arrival > op->gates[i]->left_out_arrival))
             return true;
     return false;
 }
@@ -156,9 +162,9 @@ static enum place place_of(const struct op *op, mono_us aged_since)
 {
     if (is_behind(op))
         return PLACE_BEHIND;
-    if (!op->stands)
+    if (!is_waiting(op))
         return PLACE_NEWCOMER;
-    return waiter_is_aged(waiter_of((struct op *)op), aged_since) ? PLACE_AGED : PLACE_WAITER;
+    return op->stands && waiter_is_aged(waiter_of((struct op *)op), aged_since) ? PLACE_AGED : PLACE_WAITER;
 }
 
 /* True if somebody goes on waiting for it after this batch. */

@@ -216,6 +216,21 @@ Test(waiters, one_that_has_its_last_look_stays_behind_whom_it_must_not_pass)
     cr_assert_eq(w3->operation.place, PLACE_BEHIND);
 }
 
+Test(waiters, a_newcomer_that_waits_and_was_put_back_comes_before_whom_it_kept_waiting)
+{
+    struct op *newcomer = acquire("new", "a");
+    newcomer->wait_until = LATER;
+    cr_assert_str_eq(take(&first), "new");
+    queue_finish(&queue, &first);
+    struct waiter *waiter = park("w1", "a", 1);
+    newcomer->put_backs = 1;
+    queue_put_back(&queue, newcomer);
+    learn("a", 4, 2);
+    cr_assert_str_eq(take(&first), "new w1");
+    cr_assert_eq(newcomer->operation->place, PLACE_WAITER);
+    cr_assert_eq(waiter->operation.place, PLACE_WAITER);
+}
+
 Test(waiters, one_over_two_semaphores_needs_room_on_both)
 {
     park("w1", "ab", 1);
