@@ -29,6 +29,7 @@ right        lines      600  {bin}/torture/right
 durable      lines      900  {bin}/torture/durable
 ends         lines      900  {bin}/torture/ends
 storm        lines      900  {bin}/torture/storm --faults 18
+each         lines      300  {bin}/torture/each
 quickstart   exit       600  examples/quickstart.sh
 '
 

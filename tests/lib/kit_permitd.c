@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +53,10 @@ struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options)
     permitd->log_path = kit_path("permitd.log");
 
     struct arguments arguments = {.count = 0};
+    char *plan = kit_text("PERMIT_MEMORY_FILE=%s", options->memory_path ? options->memory_path : "");
+    /* env becomes permitd: the process stays the same. */
+    const char *const failing[] = {"env", "LD_PRELOAD=" PERMIT_MEMORY_SHIM, plan, NULL};
+    arguments_add_all(&arguments, options->memory_path ? failing : NULL);
     arguments_add(&arguments, options->binary ? options->binary : default_binary());
     arguments_add(&arguments, "--listen");
     arguments_add(&arguments, options->listen ? options->listen : "127.0.0.1:0");
@@ -64,6 +69,7 @@ struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options)
     permitd->pid = kit_spawn(arguments.list, ends[1], permitd->log_path);
     close(ends[1]);
     permitd->stdout_fd = ends[0];
+    free(plan);
     return permitd;
 }
 
@@ -98,6 +104,17 @@ bool kit_permitd_wait_served(struct kit_permitd *permitd, int ms)
         kit_fail("permitd printed \"%s\" instead of where it listens", line);
     snprintf(permitd->url, sizeof(permitd->url), "http://127.0.0.1:%u", permitd->port);
     return true;
+}
+
+struct kit_memory_plan *kit_memory_plan(char **ret_path)
+{
+    *ret_path = kit_path("memory");
+    int fd = open(*ret_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    KIT_CHECK(fd >= 0 && !ftruncate(fd, sizeof(struct kit_memory_plan)));
+    struct kit_memory_plan *plan = mmap(NULL, sizeof(*plan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    KIT_CHECK(plan != MAP_FAILED);
+    close(fd);
+    return plan;
 }
 
 struct kit_permitd *kit_permitd_start(const struct kit_permitd_options *options)

@@ -65,7 +65,17 @@ struct kit_permitd_options {
     const char *database;     /* --database: a kit_database's url, for example */
     const char *listen;       /* NULL: 127.0.0.1:0 */
     const char *const *flags; /* NULL-terminated, appended; may be NULL */
+    const char
+        *memory_path; /* a file of 8 bytes: allocations can be made to fail (kit_memory_plan); NULL: they cannot */
 };
+
+/* What a permitd that was started with a memory_path looks at. */
+struct kit_memory_plan {
+    _Atomic int64_t until;    /* n above 0: the n-th allocation from now fails, in any thread; counts down */
+    _Atomic int64_t own_only; /* not 0: only those of permitd's own code are counted, not those of its libraries */
+};
+/* A new file for memory_path, mapped. The file's name is the caller's to free, the mapping stays. */
+struct kit_memory_plan *kit_memory_plan(char **ret_path);
 
 /* Starts it and waits (60 s) for its line `permitd: listening on ...`. options NULL: all defaults. */
 struct kit_permitd *kit_permitd_start(const struct kit_permitd_options *options);

@@ -46,7 +46,8 @@ struct link {
     uint64_t columns_left;
     enum proxy_fault owed; /* PROXY_CUT_AFTER or PROXY_ERROR_AFTER: once the reply is whole */
     unsigned owed_error;
-    bool in_hole; /* it was in a black hole */
+    bool in_hole;      /* it was in a black hole */
+    bool runs_batches; /* it has locked semaphores */
 };
 
 struct proxy {
@@ -57,7 +58,8 @@ struct proxy {
     pthread_t thread;
     atomic_bool stopping;
     pthread_mutex_t mutex;
-    struct proxy_rule rule; /* under mutex */
+    struct proxy_rule rule; /* under mutex, as `matched` */
+    unsigned matched;
     uint64_t seed;
     atomic_uint strikes[PROXY_FAULT_COUNT];
     struct link links[LINKS_MAX];
@@ -181,17 +183,31 @@ static bool send_error(struct link *link, unsigned error)
 
 /* ---- striking ---- */
 
-static bool has_commit(const unsigned char *packet, size_t length)
+/* The number of this packet among those that the rule is about. */
+static unsigned count_match(struct proxy *proxy)
 {
-    return memmem(packet, length, "COMMIT", 6) != NULL;
+    pthread_mutex_lock(&proxy->mutex);
+    unsigned number = ++proxy->matched;
+    pthread_mutex_unlock(&proxy->mutex);
+    return number;
+}
+
+static bool is_about(struct link *link, const struct proxy_rule *rule, const unsigned char *packet, size_t length)
+{
+    bool is_query = packet[3] == 0 && length > HEADER && packet[HEADER] == COMMAND_QUERY;
+    bool knew = link->runs_batches;
+    link->runs_batches = knew || (is_query && memmem(packet, length, "FOR UPDATE", 10));
+    if (rule->fault == PROXY_BLACK_HOLE || !is_query || (rule->only_batches && !knew))
+        return false;
+    return !rule->only_commit || memmem(packet, length, "COMMIT", 6);
 }
 
 static bool strikes(struct link *link, const struct proxy_rule *rule, const unsigned char *packet, size_t length)
 {
-    bool is_query = packet[3] == 0 && length > HEADER && packet[HEADER] == COMMAND_QUERY;
-    if (rule->fault == PROXY_PASS || rule->fault == PROXY_BLACK_HOLE || !is_query)
+    if (!is_about(link, rule, packet, length))
         return false;
-    if (rule->only_commit && !has_commit(packet, length))
+    unsigned number = count_match(link->proxy);
+    if (rule->fault == PROXY_PASS || (rule->nth && number != rule->nth))
         return false;
     if (rule->one_in > 1 && chance(link, rule->one_in))
         return false;
@@ -382,7 +398,16 @@ void proxy_set(struct proxy *proxy, const struct proxy_rule *rule)
 {
     pthread_mutex_lock(&proxy->mutex);
     proxy->rule = *rule;
+    proxy->matched = 0;
     pthread_mutex_unlock(&proxy->mutex);
+}
+
+unsigned proxy_matched(struct proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    unsigned matched = proxy->matched;
+    pthread_mutex_unlock(&proxy->mutex);
+    return matched;
 }
 
 unsigned proxy_strikes(const struct proxy *proxy, enum proxy_fault fault)

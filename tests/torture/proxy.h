@@ -23,9 +23,11 @@ enum proxy_fault {
 
 struct proxy_rule {
     enum proxy_fault fault;
-    bool only_commit; /* only packets with a COMMIT in them */
-    unsigned one_in;  /* of so many packets one is struck, by chance; 0 as 1: each */
-    unsigned error;   /* mysql_errno */
+    bool only_commit;  /* only packets with a COMMIT in them */
+    bool only_batches; /* only connections that have run a batch before */
+    unsigned nth;      /* only the n-th packet, once; 0: any */
+    unsigned one_in;   /* of so many packets one is struck, by chance; 0 as 1: each */
+    unsigned error;    /* mysql_errno */
     unsigned delay_ms;
 };
 
@@ -36,6 +38,8 @@ struct proxy *proxy_start(const char *server_socket, unsigned long long seed);
 /* For permitd's --database. Valid as long as the proxy. */
 const char *proxy_url(const struct proxy *proxy);
 void proxy_set(struct proxy *proxy, const struct proxy_rule *rule);
+/* How many packets came since the rule was set that it could have been about, whatever nth and one_in say. */
+unsigned proxy_matched(struct proxy *proxy);
 /* How often it has struck with this fault. */
 unsigned proxy_strikes(const struct proxy *proxy, enum proxy_fault fault);
 /* Ends all connections. */

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Preloaded into a permitd: one allocation fails, the n-th from the moment when a test writes n into the file that the
+ * environment variable PERMIT_MEMORY_FILE names and that both sides have mapped. Takes nothing of permitd or of the
+ * kit: it lives in a foreign process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What both sides see. */
+struct memory_plan {
+    _Atomic int64_t until;    /* allocations until the one that fails; 0 or less: none does */
+    _Atomic int64_t own_only; /* not 0: only those that the program itself asks for, not its libraries, are counted */
+};
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *pointer, size_t size);
+
+static struct memory_plan nothing_fails;
+static struct memory_plan *plan = &nothing_fails;
+static uintptr_t own_from, own_to; /* the program's code */
+
+/* The first object is the program. */
+static int find_own(struct dl_phdr_info *info, size_t size, void *context)
+{
+    (void)size;
+    (void)context;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
+            continue;
+        own_from = info->dlpi_addr + part->p_vaddr;
+        own_to = own_from + part->p_memsz;
+    }
+    return 1;
+}
+
+__attribute__((constructor)) static void shim_init(void)
+{
+    dl_iterate_phdr(find_own, NULL);
+    const char *path = getenv("PERMIT_MEMORY_FILE");
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    void *map = mmap(NULL, sizeof(*plan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (map != MAP_FAILED)
+        plan = map;
+}
+
+static int fails(const void *caller)
+{
+    if (atomic_load_explicit(&plan->until, memory_order_relaxed) <= 0)
+        return 0;
+    if (plan->own_only && ((uintptr_t)caller < own_from || (uintptr_t)caller >= own_to))
+        return 0;
+    if (atomic_fetch_sub(&plan->until, 1) != 1)
+        return 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+void *malloc(size_t size)
+{
+    return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size)
+{
+    return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(count, size);
+}
+
+void *realloc(void *pointer, size_t size)
+{
+    return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(pointer, size);
+}
