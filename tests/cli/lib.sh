@@ -60,13 +60,8 @@ now_ms() {
 
 # What a test waits for before it types a key or sends a signal.
 #
-# refusals: how many acquires the server has refused so far for want of capacity. Whoever waits is refused again and again.
-refusals() {
-    local count
-    count=$(curl -s "$PERMITD_URL/metrics" | sed -n 's/^permitd_operations_total{op="acquire",outcome="no_capacity"} //p')
-    echo "${count:-0}"
-}
-more_refusals() { [ "$(refusals)" -ge "$1" ]; }
+# waiting NAME N: so many wait for it now.
+waiting() { "$permitctl" --json semaphore get "$1" | jq -e ".waiting == $2" >/dev/null; }
 # taken SIGNAL PID: the process, which reads its signals from a descriptor, has read this one.
 taken() {
     local pending

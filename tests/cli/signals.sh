@@ -35,16 +35,30 @@ check "and ends as it likes" test "$code" = 3
 
 # Waiting for capacity.
 call "$permitctl" --json acquire -s backups:2 --id full1
-before=$(refusals)
 "$permitctl" run -s backups --id waits -- touch "$dir/ran_not" 2>"$dir/err" &
 pid=$!
-soon more_refusals $((before + 1))
+soon waiting backups 1
 kill -TERM "$pid"
 finish "$pid"
 check "TERM while it waits: 143" test "$code" = 143
+check "it has left the queue" soon waiting backups 0
 check "the command has not run" test ! -e "$dir/ran_not"
+"$permitctl" acquire --wait 10m -s backups >/dev/null &
+pid=$!
+soon waiting backups 1
+kill -TERM "$pid"
+finish "$pid"
+check "TERM of an acquire that waits: 143" test "$code" = 143
+check "it has left the queue" soon waiting backups 0
+"$permitctl" run -s backups --id killed -- touch "$dir/ran_not" 2>/dev/null &
+pid=$!
+soon waiting backups 1
+kill -KILL "$pid"
+finish "$pid"
+check "one that is killed while it waits leaves the queue too" soon waiting backups 0
 call "$permitctl" release full1
-check "nothing of it is left behind" soon in_use backups 0
+check "nothing of them is left behind" soon in_use backups 0
+check "and none has run" test ! -e "$dir/ran_not"
 
 # A permitctl that is killed takes the command along.
 "$permitctl" run -s backups --ttl 10s --id orphan -- sh -c "echo \$\$ > '$dir/orphan'; exec sleep 60" 2>/dev/null &

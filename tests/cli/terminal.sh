@@ -48,12 +48,13 @@ check "a command that Ctrl-C ends: 130" grep -q 'status:130' "$dir/screen"
 check "and the permit is back" soon in_use backups 0
 
 "$permitctl" --json acquire -s backups:2 --id full2 >/dev/null
-before=$(refusals)
 new_terminal
-{ soon more_refusals $((before + 1)); printf '\003'; shown 'status:'; } |
+{ soon waiting backups 1 && shown 'waiting for'; printf '\003'; shown 'status:'; } |
     on_terminal "'$permitctl' run -s backups -- touch '$dir/ran2'; echo status:\$?"
 check "Ctrl-C while it waits: 130" grep -q 'status:130' "$dir/screen"
 check "and the command has not run" test ! -e "$dir/ran2"
+check "it has said why it waits" grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, held longest by full2' "$dir/screen"
+check "nobody waits any more" soon waiting backups 0
 "$permitctl" --json release full2 >/dev/null
 
 # In a shell with job control: Ctrl-Z stops both, fg continues both, and the terminal is the shell's in between.
@@ -83,3 +84,28 @@ check "in a pipeline the command can still ask at the terminal" grep -q '^got:ty
 echo n | on_terminal "'$permitctl' fence bump --reason test; echo status:\$?"
 check "fence bump asks a person, who says no: 64" grep -q 'status:64' "$dir/screen"
 check "and says what it would do" grep -q 'Go on?' "$dir/screen"
+
+# top: a live table. What is looked at is what is drawn before the terminal goes back to its first page.
+"$permitctl" --json acquire -s backups --id shown >/dev/null
+new_terminal
+{ shown 'backups  *2  *1  *1  *0  *-  '; printf x; printf q; shown 'status:'; } |
+    TERM=xterm on_terminal "stty rows 8 cols 70; '$permitctl' top -i 1s; echo status:\$?; stty -a"
+check "top shows a table, and q ends it: 0" grep -q 'status:0' "$dir/screen"
+check "the terminal is as it was" grep -q ' icanon .* echo ' <(tr '\n' ' ' <"$dir/screen" | sed 's/.*status://')
+check "on its first page, with a cursor and long lines" grep -q $'\033\\[?7h\033\\[?25h\033\\[?1049l' "$dir/screen"
+longest() { sed 's/\x1b\[H/\n/g; s/\x1b\[[0-9?]*[a-zA-Z]//g' "$dir/screen" | sed '/status:/,$d' | wc -L; }
+check "no line is wider than the terminal" between "$(longest)" 40 70
+new_terminal
+{ shown 'backups  *2  *1'; printf '\003'; shown 'status:'; } |
+    TERM=xterm on_terminal "'$permitctl' top -i 10m; echo status:\$?; stty -a"
+check "Ctrl-C ends top: 130" grep -q 'status:130' "$dir/screen"
+check "and the terminal is as it was" grep -q ' icanon .* echo ' <(tr '\n' ' ' <"$dir/screen" | sed 's/.*status://')
+new_terminal
+{ shown 'backups  *2  *1'; kill -STOP "$permitd_pid"; shown 'no_server.*asking again'; kill -CONT "$permitd_pid"
+    "$permitctl" release shown >/dev/null; shown 'backups  *2  *0'; printf q; shown 'status:'; } |
+    TERM=xterm on_terminal "'$permitctl' top -i 100ms; echo status:\$?"
+check "top says that the server does not answer, and goes on when it does" grep -q 'status:0' "$dir/screen"
+new_terminal
+on_terminal "TERM=dumb '$permitctl' top; echo status:\$?"
+check "a terminal that knows only lines gets one table" grep -q 'NAME  *CAPACITY  *USED' "$dir/screen"
+check "which is all" grep -q 'status:0' "$dir/screen"

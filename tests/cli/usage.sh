@@ -23,6 +23,24 @@ call "$permitctl" run -s a --ttl 0 true
 check "a ttl of 0 is a usage error" test "$code" = 64
 call "$permitctl" run -s a -n --wait 1s true
 check "-n and --wait exclude each other" test "$code" = 64
+for wrong in 10minutes soon -1s 1m30 ""; do
+    call "$permitctl" run -s a --wait "$wrong" true
+    check "--wait \"$wrong\": 64, and what is expected" contains "$code $err" "64 permitctl: --wait $wrong: expected a time such as"
+done
+call "$permitctl" acquire -s a --wait-piece 0
+check "a piece of no length is a usage error" test "$code" = 64
+call "$permitctl" release a --wait 1s
+check "release does not wait" contains "$code $err" "64 permitctl: release does not take --wait"
+call "$permitctl" why
+check "why needs a key" contains "$code $err" "64 permitctl: usage: permitctl why KEY"
+call "$permitctl" waiters
+check "waiters needs a name" contains "$code $err" "64 permitctl: usage: permitctl waiters NAME"
+call "$permitctl" waiters ""
+check "an empty name is a usage error" test "$code" = 64
+call "$permitctl" top backups
+check "top takes no name" contains "$code $err" "64 permitctl: usage: permitctl top"
+call "$permitctl" top --interval 1ms
+check "top looks at most ten times a second" contains "$code $err" "64 permitctl: --interval 1ms"
 call "$permitctl" run -s a --on-lost sing true
 check "--on-lost takes three words" test "$code" = 64
 call "$permitctl" show a --ttl 3s
@@ -40,7 +58,8 @@ call "$permitctl" --help
 check "--help lists the verbs" contains "$out" "semaphore put"
 check "--help lists the exit statuses" contains "$out" "76"
 for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders \
-    "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" doctor; do
+    "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" \
+    waiters why top doctor; do
     # shellcheck disable=SC2086
     call "$permitctl" $verb --help
     check "$verb --help explains itself" contains "$code $out" "0 Usage: permitctl $verb "
@@ -52,6 +71,8 @@ call "$permitctl" --url http://127.0.0.1:1 semaphore list
 check "no server: 69" test "$code" = 69
 call "$permitctl" --json --url http://127.0.0.1:1 show a
 check "no server, --json: a problem" test "$(jq -r .type <<<"$out")" = /problems/no_server
+call "$permitctl" --url http://127.0.0.1:1 top --once
+check "top without a server: 69" contains "$code $err" "69 permitctl: no_server"
 call "$permitctl" --url http://127.0.0.1:1 run -s a touch "$dir/never"
 check "run without a server: 69" test "$code" = 69
 check "and the command has not run" test ! -e "$dir/never"

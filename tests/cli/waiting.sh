@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154,SC2016
+# Waiting in the server: the order, pieces, who waits and why, the table of all.
+
+# asks KEY ARGUMENT...: an acquire of backups that waits in the background; its grant goes to $dir/KEY, its process to $pid.
+asks() {
+    local key=$1
+    shift
+    "$permitctl" --json acquire --id "$key" "$@" >"$dir/$key" 2>"$dir/$key.err" &
+    pid=$!
+}
+token() { jq .permits[0].token "$dir/$1"; }
+place() { "$permitctl" --json waiters backups | jq -r ".waiters[] | select(.external_id == \"$1\") | .place"; }
+
+"$permitctl" --json acquire -s backups:2 --id full --owner nightly@db1 >/dev/null
+
+# Three wait; the first one in pieces of 300 ms, which end again and again while the others wait in one.
+asks first -s backups:2 --wait 3m --wait-piece 300ms
+pids=("$pid")
+soon waiting backups 1
+asks second -s backups -s network:4 --wait 3m --owner ann@db2
+pids+=("$pid")
+soon waiting backups 2
+"$permitctl" run -v -s backups --id third -- true 2>"$dir/third.err" &
+pids+=($!)
+soon waiting backups 3
+sleep 1
+check "who waits in pieces keeps the first place" soon test "$(place first)" = 1
+call "$permitctl" --json waiters backups
+check "waiters has the others in their order" test "$code $(jq -r '.waiters[-2:][].external_id' <<<"$out" | xargs)" = "0 second third"
+check "with owner, permits, and who stands before" test "$(jq -r '.waiters[-2] | .owner, .permits[1].count, .behind' <<<"$out" |
+    xargs)" = "ann@db2 4 first"
+call "$permitctl" waiters backups
+check "waiters prints a table" contains "$out" "PLACE"
+check "with permits and who stands before" grep -Eq '^3 +third .* backups +[0-9.]+s .*Z +second *$' "$dir/out"
+call "$permitctl" waiters network
+check "who waits for two semaphores is in both queues" grep -Eq '^1 +second +ann@db2 +backups network:4 ' "$dir/out"
+call "$permitctl" --json waiters backups --limit 1
+check "--limit" test "$(jq '.waiters | length' <<<"$out")" = 1
+call "$permitctl" waiters nothing
+check "of an unknown semaphore: 65" contains "$code $err" "65 permitctl: unknown_semaphore"
+
+call "$permitctl" why second
+check "why says for how long and who is asked" test "$code $(sed -n 's/^owner *//p' "$dir/out")" = "0 ann@db2"
+check "its place, and who is ahead" grep -Eq '^backups +place 2, behind first$' "$dir/out"
+check "what is asked, capacity and use" grep -Eq '^ +1 asked, 2 of 2 in use$' "$dir/out"
+check "the longest holders with owner and deadline" grep -Eq '^ +full +nightly@db1 +20.*Z +20.*Z +[0-9]+m[0-9]+s$' "$dir/out"
+check "and where there is room" grep -Eq '^ +4 asked, 0 of 10 in use: room for it$' "$dir/out"
+call "$permitctl" --json why second
+check "--json is the server's" test "$(jq -r '.state, .waiting_for[0].ahead_count, .waiting_for[0].holders[0].external_id' <<<"$out" |
+    xargs)" = "WAITING 1 full"
+call "$permitctl" why full
+check "why of one that holds shows it" contains "$code $out" "0 key            full"
+call "$permitctl" why nobody
+check "why of an unknown key: 65" contains "$code $err" "65 permitctl: unknown_request"
+check "run -v says why it waits" soon grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, 2 wait before it' "$dir/third.err"
+check "and who holds it" grep -q 'held longest by full' "$dir/third.err"
+
+call "$permitctl" run --wait 300ms -s backups -- touch "$dir/ran"
+check "a wait that is over: 75" test "$code" = 75
+check "the message says who holds it and how many wait before" contains "$err" \
+    "no_capacity: backups: 2 of 2 in use, 1 asked, 3 wait before it, held longest by full"
+check "the command has not run" test ! -e "$dir/ran"
+check "and it waits no more" soon waiting backups 3
+call "$permitctl" run -n -E 9 -s backups -- touch "$dir/ran"
+check "-n: at once, also past a queue" test "$code" = 9
+
+call "$permitctl" top --once
+check "top --once prints one table" grep -Eq '^NAME +CAPACITY +USED +FREE +WAITING +OLDEST WAIT +OLDEST HOLD *$' "$dir/out"
+check "what is waited for most is on top" grep -Eq '^backups +2 +2 +0 +3 +[0-9.hms]+ +[0-9.hms]+ *$' <(sed -n 2p "$dir/out")
+check "with 0 and - where there is nothing" grep -Eq '^network +10 +0 +10 +1 +[0-9.hms]+ +- *$' "$dir/out"
+call "$permitctl" top
+check "without a terminal as well" test "$code $(grep -c '^backups ' <<<"$out")" = "0 1"
+call "$permitctl" --json top --prefix back
+check "--json, --prefix" test "$(jq -r '.semaphores[] | .name, .capacity, .in_use, .available, .waiting, (.oldest_wait_ms > 0), (.oldest_hold_ms > 0)' \
+    <<<"$out" | xargs)" = "backups 2 2 0 3 true true"
+call "$permitctl" --json top --prefix zzz
+check "of nothing: an empty list" test "$code $(jq -c . <<<"$out")" = '0 {"semaphores":[]}'
+call "$permitctl" semaphore get backups
+check "semaphore get says how many wait" contains "$out" "waiting        3"
+
+# Served in that order, the first of them before those who did not wait in pieces.
+"$permitctl" --json release full >/dev/null
+finish "${pids[0]}"
+check "the first is served first" test "$code $(jq .replayed "$dir/first")" = "0 false"
+check "the others still wait" waiting backups 2
+"$permitctl" --json release first >/dev/null
+finish "${pids[1]}"
+check "then the second" test "$code $(jq -r '.permits | length' "$dir/second")" = "0 2"
+finish "${pids[2]}"
+check "and the third" test "$code" = 0
+check "in the order of their tokens" test "$(token first)" -lt "$(token second)"
+"$permitctl" --json release second >/dev/null
+check "nobody waits" waiting backups 0
+check "and nothing is held" soon in_use backups 0
+
+# Two under one key: one place, one grant, and one command.
+"$permitctl" --json acquire -s backups:2 --id full3 >/dev/null
+for job in one two; do
+    "$permitctl" run -s backups --id same --wait-piece 500ms -- sh -c "echo >> '$dir/same.ran'; $(until_there "$dir/same.end")" 2>"$dir/same.$job" &
+    pids["${#pids[@]}"]=$!
+done
+both_wait() { [ "$("$permitctl" --json waiters backups | jq '.waiters | length')" = 1 ] && sleep 1; }
+check "two under one key have one place" soon both_wait
+"$permitctl" --json release full3 >/dev/null
+refused() { cat "$dir"/same.one "$dir"/same.two | grep -q 'somebody else already runs under the key same'; }
+check "one of them is told that the other runs" soon refused
+touch "$dir/same.end"
+codes=
+for pid in "${pids[@]:3}"; do
+    finish "$pid"
+    codes+="$code "
+done
+check "with 75, and the other one ends well" test "$(tr ' ' '\n' <<<"$codes" | sort | xargs)" = "0 75"
+check "the command has run once" test "$(wc -l <"$dir/same.ran")" = 1
+check "and all is given back" soon in_use backups 0
+
+# What becomes of a waiter when things change.
+"$permitctl" --json acquire -s backups:2 --id full4 >/dev/null
+asks doomed -s backups:2 --wait 3m
+soon waiting backups 1
+"$permitctl" --json release doomed >/dev/null
+finish "$pid"
+check "a key that is released while it waits: 65" contains "$code $(cat "$dir/doomed.err")" "65 permitctl: ended"
+asks doomed2 -s backups:2 --wait 3m
+soon waiting backups 1
+"$permitctl" --json semaphore put backups --capacity 1 >/dev/null
+finish "$pid"
+check "a capacity that can never suffice: 65" contains "$code $(cat "$dir/doomed2.err")" "65 permitctl: never_satisfiable"
+"$permitctl" --json semaphore put backups --capacity 2 >/dev/null
+"$permitctl" --json semaphore pause backups --reason "disk is full" >/dev/null
+"$permitctl" --json release full4 >/dev/null
+call "$permitctl" acquire -s backups --wait 300ms
+check "paused until the wait is over: 75" contains "$code $err" "75 permitctl: paused: backups is paused: disk is full"
+asks patient -s backups --wait 3m
+soon waiting backups 1
+call "$permitctl" why patient
+check "why says that it is paused" contains "$out" "paused: disk is full"
+"$permitctl" --json semaphore resume backups >/dev/null
+finish "$pid"
+check "a resume wakes who waits" test "$code" = 0
+"$permitctl" --json release patient >/dev/null
+"$permitctl" --json acquire -s backups:2 --id short --ttl 1s >/dev/null
+asks heir -s backups --wait 3m
+finish "$pid"
+check "so does an expiry" test "$code" = 0
+"$permitctl" --json release heir >/dev/null
+
+# A wait outlives a restart of the server.
+"$permitctl" --json acquire -s backups:2 --id full2 >/dev/null
+"$permitctl" run -s backups -- touch "$dir/survived" 2>"$dir/err" &
+pid=$!
+soon waiting backups 1
+port=${PERMITD_URL##*:}
+stop_permitd
+"$permitd" --data-dir "$dir/server" --listen "127.0.0.1:$port" >"$dir/permitd.out" 2>"$dir/permitd.err" &
+permitd_pid=$!
+check "a server that is started again" soon grep -q '^permitd: listening on ' "$dir/permitd.out"
+check "finds who waited waiting again" soon waiting backups 1
+"$permitctl" --json release full2 >/dev/null
+finish "$pid"
+check "and serves it" test "$code$(ls "$dir/survived")" = "0$dir/survived"
