@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: MIT
 # Builds permitd with warnings as errors and runs its tests; the last line is `N passed, N failed`.
 #
-#     tests/run.sh [--preset NAME] [--permitd NAME] [SUITE ...]
+#     tests/run.sh [--preset NAME] [--permitd NAME] [--lanes N] [SUITE ...]
 #
-# Without names: all suites of the table below. --preset asan: everything under that sanitizer (CMakePresets.json).
-# --permitd tsan: the suites as they are, but the permitd that they start is that of another preset (Criterion cannot be
-# run under the thread sanitizer). Installs what is missing with scripts/packages.sh. Needs no server that it does not
-# start itself. Output of each suite: BUILD/test-logs/SUITE.log.
+# Without names: all suites of the table below. --lanes: so many suites side by side (2): most of the time they wait.
+# --preset asan: everything under that sanitizer (CMakePresets.json). --permitd tsan: the suites as they are, but the
+# permitd that they start is that of another preset (Criterion cannot be run under the thread sanitizer). Installs what is
+# missing with scripts/packages.sh. Needs no server that it does not start itself. Output: BUILD/test-logs/SUITE.log.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -34,12 +34,13 @@ quickstart   exit       600  examples/quickstart.sh
 '
 
 usage() {
-    sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
     exit 64
 }
 
 preset=release
 permitd=
+lanes=2
 chosen=()
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -51,6 +52,11 @@ while [ $# -gt 0 ]; do
     --permitd)
         [ $# -gt 1 ] || usage
         permitd=$2
+        shift
+        ;;
+    --lanes)
+        [[ ${2-} =~ ^[1-9][0-9]*$ ]] || usage
+        lanes=$2
         shift
         ;;
     -*) usage ;;
@@ -132,6 +138,8 @@ count() {
     fi
 }
 
+# Leaves its two numbers in NAME.counts, and what is to be shown in NAME.shown. What runs in the background would ignore the
+# signals of a keyboard, which some suites send.
 run_suite() {
     local name=$1 how=$2 seconds=$3
     shift 3
@@ -139,7 +147,10 @@ run_suite() {
     command=("${command[@]//\{build\}/$build}")
     [ "$how" != criterion ] || command+=(--color=never)
     local log=$logs/$name.log started=$SECONDS status=0 note=''
-    LC_ALL=C timeout -k 10 "$seconds" "${command[@]}" >"$log" 2>&1 </dev/null || status=$?
+    LC_ALL=C timeout -k 10 "$seconds" env --default-signal=INT,QUIT "${command[@]}" >"$log" 2>&1 </dev/null &
+    local pid=$!
+    trap 'kill "$pid"; exit 143' TERM
+    wait "$pid" || status=$?
     count "$how" "$log" "$status"
     if grep -aqE 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ' "$log"; then
         bad=$((bad + 1)) # Criterion passes a test whose process ends with a leak
@@ -149,14 +160,28 @@ run_suite() {
     124 | 137) note=", not done after $seconds s" ;;
     126 | 127) note=", could not be run" ;;
     esac
-    if [ "$bad" -gt 0 ]; then
-        echo "---- $name (exit $status$note)"
-        tail -n 200 "$log"
-        echo "----"
-    fi
-    printf '%-12s %5d passed %5d failed %5d s%s\n' "$name" "$good" "$bad" $((SECONDS - started)) "$note"
-    passed=$((passed + good))
-    failed=$((failed + bad))
+    {
+        if [ "$bad" -gt 0 ]; then
+            echo "---- $name (exit $status$note)"
+            tail -n 200 "$log"
+            echo "----"
+        fi
+        printf '%-12s %5d passed %5d failed %5d s%s\n' "$name" "$good" "$bad" $((SECONDS - started)) "$note"
+    } >"$logs/$name.shown"
+    echo "$good $bad" >"$logs/$name.counts"
+}
+
+# Shows and adds what has ended since the last look.
+collect() {
+    local counts
+    for counts in "$logs"/*.counts; do
+        [ -e "$counts" ] || continue
+        cat "${counts%.counts}.shown"
+        read -r good bad <"$counts"
+        passed=$((passed + good))
+        failed=$((failed + bad))
+        rm -f "$counts" "${counts%.counts}.shown"
+    done
 }
 
 mkdir -p "$logs"
@@ -170,10 +195,18 @@ if [ -n "$permitd" ]; then
     export PERMIT_PERMITD # tests/lib and tests/cli start this one
 fi
 
+rm -f "$logs"/*.counts
+trap 'kill $(jobs -rp) 2>/dev/null; wait; exit 130' INT TERM
 while read -r name how seconds command; do
     [ -n "$name" ] || continue
     [ ${#chosen[@]} -eq 0 ] || [[ " ${chosen[*]} " == *" $name "* ]] || continue
+    while [ "$(jobs -rp | wc -l)" -ge "$lanes" ]; do
+        wait -n
+        collect
+    done
     # shellcheck disable=SC2086 # a command of the table is words
-    run_suite "$name" "$how" "$seconds" $command
+    run_suite "$name" "$how" "$seconds" $command &
 done <<<"$suites"
+wait
+collect
 finish
