@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -365,12 +366,28 @@ static void answer_send(struct server *server, struct evhttp_request *request, s
     output_write(connection->bev);
 }
 
+/* The client of one that waits has closed its side, and the loop has not come to that yet. */
+static bool client_has_left(const struct exchange *exchange)
+{
+    char byte;
+    ssize_t got = recv(bufferevent_getfd(exchange->connection->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* evhttp closes the connection, tells connection_closed, and frees the request, which is still on it. */
+static void hang_up(struct exchange *exchange)
+{
+    evhttp_connection_free(evhttp_request_get_connection(exchange->request));
+}
+
 /* Sends the exchange's answer, if there still is somebody to send it to, and recycles it. */
 static void exchange_answer(struct server *server, struct exchange *exchange)
 {
-    struct evhttp_request *request = exchange->request;
-    if (!request && !exchange->answered_late)
+    if (exchange->request && exchange->wait_ms && exchange->first.key_made && client_has_left(exchange))
+        hang_up(exchange);
+    if (!exchange->request && !exchange->answered_late)
         unclaimed_release(exchange);
+    struct evhttp_request *request = exchange->request;
     if (request && exchange->answer.body.broken)
         problem_answer(exchange, PERMIT_INTERNAL, "the answer is too large");
     exchange->request = NULL;
@@ -528,10 +545,9 @@ static void follow_connection(struct connection *connection, struct evhttp_conne
     connection->known_to_evhttp = true;
 }
 
-/* evhttp closes the connection, tells connection_closed, and frees the request, which is still on it. */
 static void client_gone(struct server *server, struct exchange *exchange)
 {
-    evhttp_connection_free(evhttp_request_get_connection(exchange->request));
+    hang_up(exchange);
     if (!engine_abandon(server->settings.service->engine, &exchange->first.op))
         return; /* too late: it comes back through the outbox and finds nobody */
     server->counts.exchanges--;
