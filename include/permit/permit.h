@@ -28,7 +28,9 @@
  * Waiting.  An acquire with wait_ms waits in the server, in order of arrival, and is answered the moment it is granted.
  * A long wait is cut into pieces (wait_piece_ms), each one call, so that proxies do not take it for dead; the place in
  * the queue survives, since the same key comes back at once. It is a place at one permitd: a proxy in front of several
- * should send a client to the same one. A caller that goes away loses its place at once.
+ * should send a client to the same one. A caller that goes away loses its place at once. One that was stopped while he
+ * waited may have been granted what has expired meanwhile: under a random key he stands in the queue again, at its end;
+ * under a key of his own the answer is PERMIT_ENDED.
  *
  * Time.  Durations are in milliseconds. Moments are microseconds of CLOCK_MONOTONIC (names end in _until_us). A permit
  * is proved to be held until `held_until_us`, which counts from BEFORE the call that was answered had been sent; the

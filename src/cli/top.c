@@ -11,10 +11,11 @@
 #include "cli/screen.h"
 
 enum {
-    ROWS_MAX = 10000,   /* semaphores that are looked at */
-    HOLDERS_MAX = 1000, /* of those, how many whose longest holder is asked for, without a terminal */
-    LINES_ABOVE = 3,    /* summary, failure, heading */
-    NAME_LEAST = 8,     /* columns */
+    ROWS_MAX = 10000,       /* semaphores that are looked at */
+    HOLDERS_MAX = 1000,     /* of those, how many whose longest holder is asked for, without a terminal */
+    LINES_ABOVE = 3,        /* summary, failure, heading */
+    NAME_LEAST = 8,         /* columns */
+    LIVE_TIMEOUT_MS = 5000, /* then a line says that the server does not answer */
     TABLE_MAX_BYTES = 16 * 1024 * 1024,
 };
 
@@ -384,6 +385,7 @@ static int show_live(struct top *top)
     permit_client_free(cli->client);
     cli->client = NULL;
     cli->server.cancel_fd = screen.events;
+    cli->server.timeout_ms = LIVE_TIMEOUT_MS;
     cli->server.retry_ms = -1;
     int code = CLI_NO_START;
     if (permit_client_new(&cli->server, &cli->client) == PERMIT_OK)

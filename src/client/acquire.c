@@ -220,6 +220,26 @@ static enum permit_status take_grant(const struct wait *wait, struct permit_requ
     return status;
 }
 
+/* One key, from asking to holding. */
+static enum permit_status try_key(struct wait *wait, struct permit_request **ret_request)
+{
+    wait->course = (struct course){.sent = 0};
+    if (!take_key(wait->client, wait->options->external_id))
+        return client_fail(wait->client, PERMIT_NO_MEMORY, "no memory for the key");
+    enum permit_status status = wait_for_grant(wait);
+    return status ? status : take_grant(wait, ret_request);
+}
+
+/*
+ * It was granted while we could not know (this process was stopped, or the network away), and its ttl is over. A key of
+ * the caller's has had its time; for one of ours another may take its place.
+ */
+static bool was_missed(const struct wait *wait, enum permit_status status)
+{
+    return status == PERMIT_ENDED && !wait->options->external_id && clock_mono() < wait->until &&
+           wire_is_expired(permit_client_answer(wait->client));
+}
+
 enum permit_status permit_acquire(struct permit_client *client, const struct permit_acquire_options *options,
                                   struct permit_request **ret_request)
 {
@@ -227,8 +247,9 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
                         .options = options,
                         .until = wait_end(options->wait_ms),
                         .cancel_fd = options->cancel_fd > 0 ? options->cancel_fd : client->options.cancel_fd};
-    if (!take_key(client, options->external_id))
-        return client_fail(client, PERMIT_NO_MEMORY, "no memory for the key");
-    enum permit_status status = wait_for_grant(&wait);
-    return status ? status : take_grant(&wait, ret_request);
+    enum permit_status status;
+    do
+        status = try_key(&wait, ret_request);
+    while (was_missed(&wait, status));
+    return status;
 }

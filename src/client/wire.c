@@ -195,6 +195,15 @@ bool wire_read_max_wait(const char *body, int64_t *ret_max_wait_ms)
     return said;
 }
 
+bool wire_is_expired(const char *body)
+{
+    struct json_object *problem = parse(body);
+    const char *reason = problem ? text_of(problem, "end_reason") : NULL;
+    bool expired = reason && strcmp(reason, "expired") == 0;
+    json_object_put(problem);
+    return expired;
+}
+
 static bool read_slots(struct json_object *array, struct permit_held *held)
 {
     size_t count = array ? json_object_array_length(array) : 0;

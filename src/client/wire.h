@@ -23,6 +23,8 @@ bool wire_read_problem(const char *body, int http_status, enum permit_status *re
                        struct buf *detail) MUST_CHECK;
 /* The longest wait that the server takes, from a problem that says it. */
 bool wire_read_max_wait(const char *body, int64_t *ret_max_wait_ms) MUST_CHECK;
+/* True for the problem "ended" of a request whose ttl is over. */
+bool wire_is_expired(const char *body) MUST_CHECK;
 /* `sent` is the moment before the call was sent. NULL: not a request, or no memory. */
 struct permit_request *wire_read_request(const char *body, mono_us sent) MUST_CHECK;
 bool wire_read_fence(const char *body, struct permit_fence *ret_fence) MUST_CHECK;

@@ -419,6 +419,29 @@ static void who_waits_is_told_why(void)
     (void)script_end(&script);
 }
 
+static void a_grant_that_was_slept_through_is_asked_for_anew(void)
+{
+    SCRIPT(script, {ANSWER, 201, GRANT("false", "0"), NULL},
+           {ANSWER, 410, PROBLEM("ended", ",\"end_reason\":\"expired\""), "/renew"},
+           {ANSWER, 410, PROBLEM("ended", ",\"end_reason\":\"expired\""), "\"wait\":"},
+           {ANSWER, 201, GRANT("false", TTL), "\"wait\":"},
+           {ANSWER, 410, PROBLEM("ended", ",\"end_reason\":\"never_held\""), NULL},
+           {ANSWER, 410, PROBLEM("ended", ",\"end_reason\":\"expired\""), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL, *none = NULL;
+    struct permit_acquire_options ours = {
+        .external_id = "ours", .permits = &want, .permit_count = 1, .wait_ms = PERMIT_FOREVER};
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_OK && !request->replayed,
+          "a grant that was slept through is asked for anew");
+    check(strcmp(script.keys[0], script.keys[2]) != 0 && strcmp(script.keys[2], script.keys[3]) != 0,
+          "under other keys");
+    check(acquire(client, PERMIT_FOREVER, &none) == PERMIT_ENDED, "but not if somebody released the key");
+    check(permit_acquire(client, &ours, &none) == PERMIT_ENDED, "nor under a key of the caller's");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "whose end is final");
+}
+
 struct canceller {
     struct script *script;
     int fd;
@@ -680,6 +703,7 @@ int main(void)
     a_server_that_does_not_wait_is_not_asked_without_pause();
     a_wait_outlives_a_restart_of_the_server();
     who_waits_is_told_why();
+    a_grant_that_was_slept_through_is_asked_for_anew();
     a_piece_under_way_can_be_cancelled();
     every_call_of_a_client_can_be_cancelled();
     a_stranger_is_no_server();

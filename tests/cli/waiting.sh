@@ -146,6 +146,20 @@ finish "$pid"
 check "so does an expiry" test "$code" = 0
 "$permitctl" --json release heir >/dev/null
 
+# Stopped while it waits, as by Ctrl-Z or a lid that is closed: what it was granted meanwhile is over, and it waits again.
+"$permitctl" --json acquire -s backups:2 --id full5 >/dev/null
+"$permitctl" run -s backups --ttl 3s -- touch "$dir/awake" 2>"$dir/err" &
+pid=$!
+soon waiting backups 1
+kill -STOP "$pid"
+"$permitctl" --json release full5 >/dev/null
+check "one that is stopped is granted a permit" soon in_use backups 1
+check "which expires" soon in_use backups 0
+kill -CONT "$pid"
+finish "$pid"
+check "and when it goes on it gets another" test "$code$(ls "$dir/awake")" = "0$dir/awake"
+check "which it gives back" soon in_use backups 0
+
 # A wait outlives a restart of the server.
 "$permitctl" --json acquire -s backups:2 --id full2 >/dev/null
 "$permitctl" run -s backups -- touch "$dir/survived" 2>"$dir/err" &
