@@ -66,11 +66,12 @@ struct operation {
     unsigned char digest[DIGEST_SIZE]; /* acquire */
     struct want *wants;                /* acquire: sorted by name */
     size_t want_count;
-    enum place place;               /* acquire; the engine's to say */
-    bool waits;                     /* acquire: if there is no room it stays in the queue, so that who comes later may
-                                       have to stay behind it; the engine's to say */
-    struct bytes semaphore;         /* administrative */
-    struct semaphore_change change; /* OP_SEMAPHORE_PUT */
+    enum place place;       /* acquire; the engine's to say */
+    bool waits;             /* acquire: if there is no room it stays in the queue, so that who comes later may
+                               have to stay behind it; the engine's to say */
+    struct bytes semaphore; /* administrative */
+    const struct semaphore_change
+        *change; /* OP_SEMAPHORE_PUT; pointed to, because many operations may wait in memory */
 };
 
 enum {

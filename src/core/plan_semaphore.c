@@ -21,7 +21,7 @@ static struct semaphore_image *new_image(struct planner *planner, const struct o
     *semaphore = (struct semaphore){
         .id = planner->ids.next++,
         .name = operation->semaphore,
-        .kind = operation->change.has_kind ? operation->change.kind : KIND_SLOTTED,
+        .kind = operation->change->has_kind ? operation->change->kind : KIND_SLOTTED,
         .next_permit_id = 1,
         .retired_at = NEVER,
         .next_due_at = NEVER,
@@ -182,7 +182,7 @@ static const char *precondition_refusal(const struct semaphore_change *change, c
 
 enum permit_status plan_put(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
-    const struct semaphore_change *change = &operation->change;
+    const struct semaphore_change *change = operation->change;
     struct semaphore_image *image = find_by_name(planner, operation->semaphore);
     bool in_service = image && image->semaphore->retired_at == NEVER;
     const char *refusal = precondition_refusal(change, in_service ? image->semaphore : NULL);

@@ -102,16 +102,18 @@ static enum permit_status read_put(struct exchange *exchange, struct put_form *f
 
 bool semaphore_put(struct exchange *exchange)
 {
-    struct put_form form = {0};
-    enum permit_status status = read_put(exchange, &form);
+    struct put_form *form = arena_alloc(&exchange->arena, sizeof *form);
+    if (!form)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    enum permit_status status = read_put(exchange, form);
     if (status != PERMIT_OK)
         return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
-    if (!take_preconditions(exchange, &form.change))
+    if (!take_preconditions(exchange, &form->change))
         return true;
     exchange->first.operation = (struct operation){
         .kind = OP_SEMAPHORE_PUT,
         .semaphore = exchange->parts[0],
-        .change = form.change,
+        .change = &form->change,
     };
     return operation_submit(exchange);
 }

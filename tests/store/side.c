@@ -86,7 +86,8 @@ void semaphore_make(struct side *side, const char *name, enum semaphore_kind kin
     struct operation put = {
         .kind = OP_SEMAPHORE_PUT,
         .semaphore = bytes_of(name),
-        .change = {.has_capacity = true, .capacity = capacity, .has_kind = true, .kind = kind},
+        .change =
+            &(struct semaphore_change){.has_capacity = true, .capacity = capacity, .has_kind = true, .kind = kind},
     };
     const struct outcome *outcome = run(side, &put);
     cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);

@@ -105,7 +105,7 @@ static void make_operation(const struct run *run, const struct step *step, const
     operation->why = reason_text(step->reason);
     if (step_is_administrative(step)) {
         operation->semaphore = semaphore_name(step->semaphore);
-        operation->change = step->change;
+        operation->change = &step->change;
         return;
     }
     operation->external_id = key_name(step->key);
