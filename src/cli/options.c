@@ -40,7 +40,7 @@ static const struct option options[] = {
      "take COUNT units (1) of this semaphore; repeat it for several: all or nothing"},
     {'w', "wait", "TIME", ASKS, OPTION_DURATION, AT(wait_ms), 0,
      "wait so long for capacity, such as 10m (run: for as long as it takes; acquire: not at all)"},
-    {0, "wait-piece", "TIME", ASKS, OPTION_DURATION, AT(wait_piece_ms), 1,
+    {0, "wait-piece", "TIME", ASKS, OPTION_DURATION, AT(wait_piece_ms), 100,
      "wait in calls of at most this length (60s): less than a proxy on the way allows; the place in the queue is kept"},
     {'n', "no-wait", NULL, ASKS, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
     {'E', "conflict-exit-code", "N", ASKS, OPTION_NUMBER, AT(exit_code), 0, "exit with N instead of 75"},

@@ -12,6 +12,7 @@
 enum {
     PIECE_MS = 60000,
     FIRST_PIECE_MS = 1000, /* for a caller who wants to be told why he waits */
+    LEAST_PAUSE_MS = 100,  /* a shorter wait of the server's is none */
     OUTAGE_MS = 60000,     /* how long a wait outlives a server that went away */
 };
 
@@ -123,16 +124,22 @@ static void tell(struct wait *wait, enum permit_status status)
         wait->options->waiting(wait->options->waiting_context, status, permit_client_message(wait->client));
 }
 
+/* The server has waited, if not to the end: that was the pause. */
+static bool has_waited(const struct wait *wait, mono_us now)
+{
+    int64_t asked_ms = wait->course.asked_wait_ms;
+    return asked_ms > 0 && now - wait->course.sent >= max_i64(asked_ms / 2, LEAST_PAUSE_MS) * US_PER_MS;
+}
+
 /*
- * There is no room, and time is left. If the server has waited, the wait was the pause. If it answered at once although
- * it was asked to wait (it stops, say, or has no place for one who waits), it is asked again after Retry-After, and for
- * the last time when the wait is over. False: cancelled.
+ * There is no room, and time is left. A server that answered at once although it was asked to wait (it stops, say, or
+ * has no place for one who waits) is asked again after Retry-After, and for the last time when the wait is over. False:
+ * cancelled.
  */
 static bool pause_for_room(const struct wait *wait, enum permit_status status)
 {
     mono_us now = clock_mono();
-    int64_t asked_ms = wait->course.asked_wait_ms;
-    if (status != PERMIT_TOO_MANY && asked_ms > 0 && now - wait->course.sent >= asked_ms * US_PER_MS / 2)
+    if (status != PERMIT_TOO_MANY && has_waited(wait, now))
         return true;
     int64_t pause_ms = client_pause_ms(wait->client, 1);
     if (wait->until != NEVER)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash disable=SC2154,SC2016
+# shellcheck shell=bash disable=SC2154,SC2016,SC2034
 # Waiting in the server: the order, pieces, who waits and why, the table of all.
 
 # asks KEY ARGUMENT...: an acquire of backups that waits in the background; its grant goes to $dir/KEY, its process to $pid.
@@ -161,7 +161,7 @@ check "and when it goes on it gets another" test "$code$(ls "$dir/awake")" = "0$
 check "which it gives back" soon in_use backups 0
 
 # A wait outlives a restart of the server.
-"$permitctl" --json acquire -s backups:2 --id full2 >/dev/null
+"$permitctl" --json acquire -s backups:2 --id full6 >/dev/null
 "$permitctl" run -s backups -- touch "$dir/survived" 2>"$dir/err" &
 pid=$!
 soon waiting backups 1
@@ -171,6 +171,6 @@ stop_permitd
 permitd_pid=$!
 check "a server that is started again" soon grep -q '^permitd: listening on ' "$dir/permitd.out"
 check "finds who waited waiting again" soon waiting backups 1
-"$permitctl" --json release full2 >/dev/null
+"$permitctl" --json release full6 >/dev/null
 finish "$pid"
 check "and serves it" test "$code$(ls "$dir/survived")" = "0$dir/survived"
