@@ -16,7 +16,7 @@
 #include "proxy.h"
 #include "rows.h"
 
-enum { PACKETS_MAX = 12, ALLOCATIONS_MAX = 4000, TIMEOUT_MS = 8000, TRIES_MAX = 3 };
+enum { PACKETS_MAX = 12, ALLOCATIONS_MAX = 4000, TIMEOUT_MS = 8000, TRIES_MAX = 3, DEATH_MS = 2000 };
 
 struct stage {
     struct kit_database *database;
@@ -123,11 +123,37 @@ static const struct step steps[] = {
 };
 enum { STEPS = sizeof(steps) / sizeof(steps[0]) };
 
+/* ---- permitd ---- */
+
+static void start_permitd(struct stage *stage)
+{
+    static const char *const one_worker[] = {"--workers", "1", NULL};
+    const char *url = stage->proxy ? proxy_url(stage->proxy) : stage->database->url;
+    stage->permitd = kit_permitd_start(
+        &(struct kit_permitd_options){.database = url, .flags = one_worker, .memory_path = stage->memory_path});
+    kit_http_close(&stage->http);
+    stage->http = kit_http(stage->permitd->port);
+    stage->http.timeout_ms = TIMEOUT_MS;
+}
+
+/* A library may die of it (libevent 2.1.12 does, in evhttp_request_new); our own code may not. */
+static void outlive(struct stage *stage)
+{
+    if (kit_permitd_wait_end(stage->permitd, DEATH_MS) == -1)
+        return;
+    if (!stage->memory || stage->memory->own_only)
+        kit_fail("each: %s: permitd is gone", stage->what);
+    stage->deaths++;
+    kit_permitd_kill(stage->permitd);
+    start_permitd(stage);
+}
+
 /* ---- the verdict ---- */
 
+/* 400: what libevent or json-c could not read for want of memory, they call malformed; nothing has happened. */
 static bool is_unclear(int status)
 {
-    return status == 0 || status == 429 || status >= 500;
+    return status == 0 || status == 400 || status == 429 || status >= 500;
 }
 
 /* What was answered is so, what was not is found out by asking again, and nothing is half done. */
@@ -141,6 +167,8 @@ static void judge(struct stage *stage, const struct step *step, int status)
     int again = 0;
     for (int tries = 0; tries < TRIES_MAX && is_unclear(again); tries++) {
         kit_http_close(&stage->http); /* what is left of a connection that could not be served */
+        if (tries)
+            outlive(stage);
         again = step->run(stage);
     }
     bool may_be_new = is_unclear(status) && again == step->good[0];
@@ -214,29 +242,6 @@ static unsigned fail_packets(struct stage *stage)
 }
 
 /* ---- allocations ---- */
-
-static void start_permitd(struct stage *stage)
-{
-    static const char *const one_worker[] = {"--workers", "1", NULL};
-    const char *url = stage->proxy ? proxy_url(stage->proxy) : stage->database->url;
-    stage->permitd = kit_permitd_start(
-        &(struct kit_permitd_options){.database = url, .flags = one_worker, .memory_path = stage->memory_path});
-    kit_http_close(&stage->http);
-    stage->http = kit_http(stage->permitd->port);
-    stage->http.timeout_ms = TIMEOUT_MS;
-}
-
-/* A library may die of it (libevent 2.1.12 does, in evhttp_request_new); our own code may not. */
-static void outlive(struct stage *stage)
-{
-    if (kit_permitd_wait_end(stage->permitd, 0) == -1)
-        return;
-    if (stage->memory->own_only)
-        kit_fail("each: %s: permitd is gone", stage->what);
-    stage->deaths++;
-    kit_permitd_kill(stage->permitd);
-    start_permitd(stage);
-}
 
 static bool fail_allocation(struct stage *stage, const struct step *step, int64_t nth)
 {
