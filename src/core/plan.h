@@ -70,8 +70,7 @@ struct operation {
     bool waits;             /* acquire: if there is no room it stays in the queue, so that who comes later may
                                have to stay behind it; the engine's to say */
     struct bytes semaphore; /* administrative */
-    const struct semaphore_change
-        *change; /* OP_SEMAPHORE_PUT; pointed to, because many operations may wait in memory */
+    const struct semaphore_change *change; /* OP_SEMAPHORE_PUT */
 };
 
 enum {
