@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Asks over HTTP whether owners are alive: GET of liveness_url with {owner} filled in, percent-encoded. 200 is alive,
- * 404 and 410 are dead; everything else (other statuses, redirects, a time-out, no connection) says nothing. With
- * server.c the only file that speaks to libevent; it has a loop of its own, on the thread that asks.
+ * 404 and 410 are dead; everything else (other statuses, redirects, a time-out, no connection) says nothing. It
+ * speaks to libevent as the server does, but has a loop of its own, on the thread that asks.
  */
 #ifndef HTTP_PROBE_H
 #define HTTP_PROBE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * HTTP/1.1 on one loop, the thread that calls server_run. This and server.c are the only files that speak to libevent.
+ * HTTP/1.1 on one loop, the thread that calls server_run. Only the files that include loop.h speak to libevent.
  * Reads requests within bounds of size and time, gives each to `handle`, sends the answers, and keeps every exchange's
  * deadline by itself, whatever the engine does.
  *
