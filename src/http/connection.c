@@ -85,6 +85,11 @@ static void output_changed(struct evbuffer *buffer, const struct evbuffer_cb_inf
     event_active(connection->server->error_page_event, EV_TIMEOUT, 1);
 }
 
+void connection_read_ahead(struct connection *connection, size_t bytes)
+{
+    bufferevent_setwatermark(connection->bev, EV_READ, 0, bytes);
+}
+
 /* evhttp has accepted a connection and asks for its bufferevent. */
 struct bufferevent *connection_accept(struct event_base *base, void *context)
 {
@@ -102,8 +107,7 @@ struct bufferevent *connection_accept(struct event_base *base, void *context)
     list_append(&server->idle, &connection->node);
     bufferevent_incref(bev);
     evbuffer_add_cb(bufferevent_get_output(bev), output_changed, connection);
-    /* More than one request's worth is not read ahead. */
-    bufferevent_setwatermark(bev, EV_READ, 0, SERVER_MAX_BODY + SERVER_MAX_HEADERS);
+    connection_read_ahead(connection, READ_AHEAD);
     server->counts.accepted++;
     if ((int64_t)server->connections.count >= server->settings.max_connections) {
         server->full = true;

@@ -48,6 +48,12 @@ struct part {
     size_t length;
 };
 
+/* Granted under a key that nobody knows who has not read the answer. */
+static inline bool part_is_unknown_grant(const struct part *part)
+{
+    return part->key_made && part->http_status / 100 == 2;
+}
+
 /* The operations of one POST /v1/batch. In the exchange's arena. */
 struct part_list {
     struct part *parts;

@@ -25,6 +25,8 @@
 enum {
     MAX_SIGNALS = 4,
     DATE_SIZE = 40,
+    READ_AHEAD = SERVER_MAX_BODY + SERVER_MAX_HEADERS, /* one request's worth */
+    READ_AHEAD_WAITING = SERVER_MAX_HEADERS,           /* of the many that wait, for long */
 };
 
 /*
@@ -91,6 +93,8 @@ struct connection *connection_of(struct server *server, struct bufferevent *bev)
 void connection_follow(struct connection *connection, struct evhttp_connection *evcon);
 /* Moves it between idle and busy. */
 void connection_set_busy(struct connection *connection, bool busy);
+/* How much is read and kept of what the client sends before anybody wants it. */
+void connection_read_ahead(struct connection *connection, size_t bytes);
 /* evhttp has let go of it; only before it has carried a request. */
 bool connection_is_dead(const struct connection *connection);
 /* Frees it; evhttp does not know it any more. */

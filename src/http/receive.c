@@ -218,6 +218,7 @@ static void exchange_wait(struct server *server, struct exchange *exchange)
 {
     heap_move(&server->under_way, &exchange->by_deadline, exchange->deadline);
     request_lighten(exchange->request);
+    connection_read_ahead(exchange->connection, READ_AHEAD_WAITING);
 }
 
 /* A request has been read whole. */

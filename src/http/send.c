@@ -104,6 +104,7 @@ void answer_send(struct server *server, struct evhttp_request *request, struct c
     connection->since = clock_mono(); /* from now on the client has idle_timeout to read it */
     list_remove(&connection->node);
     list_append(&server->idle, &connection->node);
+    connection_read_ahead(connection, READ_AHEAD);
     evhttp_request_set_on_complete_cb(request, answer_sent, connection);
     evhttp_send_reply(request, answer->http_status, reason_of(answer->http_status), NULL);
     output_write(connection->bev);
@@ -156,7 +157,7 @@ void exchange_hang_up(struct exchange *exchange)
 /* Sends the exchange's answer, if there still is somebody to send it to, and recycles it. */
 void exchange_answer(struct server *server, struct exchange *exchange)
 {
-    if (exchange->request && exchange->wait_ms && exchange->first.key_made && client_has_left(exchange))
+    if (exchange->request && exchange->wait_ms && part_is_unknown_grant(&exchange->first) && client_has_left(exchange))
         exchange_hang_up(exchange);
     if (!exchange->request && !exchange->answered_late)
         unclaimed_release(exchange);

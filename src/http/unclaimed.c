@@ -53,6 +53,6 @@ void unclaimed_release(struct exchange *exchange)
     size_t count;
     struct part *parts = exchange_parts(exchange, &count);
     for (size_t i = 0; i < count; i++)
-        if (parts[i].key_made && parts[i].http_status / 100 == 2)
+        if (part_is_unknown_grant(&parts[i]))
             release(exchange->service->engine, parts[i].operation.external_id);
 }

@@ -82,7 +82,7 @@ static bool remembers_eight_days(void *context)
 {
     struct talk *talk = context;
     say(talk, 200, "GET", "/healthz", NULL);
-    return number_of(talk, "retention_ms") == 8LL * 86400 * 1000;
+    return number_of(talk, "retention_ms") == 8LL * 86400 * 1000 && number_of(talk, "max_wait_ms") == 60000;
 }
 
 Test(start, sighup_takes_what_may_change, .timeout = 300)
@@ -99,7 +99,7 @@ Test(start, sighup_takes_what_may_change, .timeout = 300)
     cr_assert(kit_wait_until(has_refused_the_file, permitd, 60000));
     say(&talk, 200, "GET", "/healthz", NULL);
     cr_assert_eq(number_of(&talk, "retention_ms"), 9LL * 86400 * 1000, "a mistake in the file was taken");
-    write_file(path, "retention = 8d\nworkers = 3\n");
+    write_file(path, "retention = 8d\nworkers = 3\nmax_wait = 1m\n");
     kill(permitd->pid, SIGHUP);
     cr_assert(kit_wait_until(remembers_eight_days, &talk, 60000));
     char *log = kit_read_file(permitd->log_path);

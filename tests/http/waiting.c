@@ -2,6 +2,7 @@
 /* Acquires that wait: in what order they are served, how a wait ends, who goes away, and what is shown of them. */
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -406,6 +407,54 @@ Test(waiting, does_not_end_because_the_client_hurries, .timeout = 300)
     char *grant = strstr(bytes, "201 Created");
     char *look = grant ? strstr(grant, "200 OK") : NULL;
     cr_assert(look && strstr(look, "400 "), "%s", bytes);
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+/* What comes while it waits is bounded, and read when it is wanted. */
+Test(waiting, does_not_lose_a_large_request_that_comes_meanwhile, .timeout = 300)
+{
+    enum { BODY = 200 * 1024 };
+    static char next[BODY + 200];
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k"), *key = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    int length = snprintf(next, sizeof next,
+                          "POST /v1/requests HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                          "{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]",
+                          BODY, key, name);
+    const char *body = strchr(next, '{');
+    memset(next + length, ' ', sizeof next - (size_t)length);
+    size_t all = (size_t)(body - next) + BODY;
+    next[all - 1] = '}';
+    cr_assert_eq(send(one.http.fd, next, all, MSG_NOSIGNAL), (ssize_t)all);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
+    cr_assert_eq(number_of(&talk, "waiting"), 1);
+    release(&talk, held);
+    char bytes[8192] = "";
+    size_t read = 0;
+    for (ssize_t got = 1; got > 0 && !strstr(bytes, "\"replayed\":true"); read += (size_t)got)
+        got = recv(one.http.fd, bytes + read, sizeof bytes - 1 - read, 0);
+    char *grant = strstr(bytes, "201 Created");
+    cr_assert(grant && strstr(grant, "200 OK") && strstr(grant, "\"replayed\":true"), "%s", bytes);
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+Test(waiting, ends_as_the_request_said_of_the_connection, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
+    struct talk one = talk_to(shared_port());
+    one.http.timeout_ms = LONG_MS;
+    cr_assert(kit_http_send(&one.http, "POST", "/v1/requests", "Connection: close\r\n",
+                            acquire_body(fresh_name("k"), name, 1, "10m")));
+    wait_for_waiting(&talk, name, 1);
+    say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":1}");
+    hear(&one, 201, NULL);
+    header_is(&one, "Connection", "close");
     talk_end(&one);
     talk_end(&talk);
 }
