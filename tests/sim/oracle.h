@@ -25,6 +25,7 @@ struct call {
     struct op op;
     struct operation operation;
     struct want wants[ROW_PERMITS_MAX];
+    struct semaphore_change change;
     struct list node;   /* of its process */
     struct list of_key; /* acquires of its story that are on their way */
     struct story *story;

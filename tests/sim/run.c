@@ -97,6 +97,7 @@ static struct call *call_new(int process, struct story *story, enum operation_ki
     call->number = ++run.calls;
     call->sent_at = sim_now();
     call->operation.kind = kind;
+    call->operation.change = &call->change;
     if (!story)
         return call;
     story->calls++;
@@ -466,7 +467,7 @@ static void administer_one(void)
     call->operation.semaphore = semaphore->row.semaphore.name;
     call->operation.why = BYTES("paused");
     if (call->operation.kind == OP_SEMAPHORE_PUT)
-        call->operation.change = (struct semaphore_change){.has_capacity = true, .capacity = dice_between(0, 8)};
+        call->change = (struct semaphore_change){.has_capacity = true, .capacity = dice_between(0, 8)};
     (void)send(call, 0);
 }
 
@@ -617,7 +618,7 @@ static void send_to_all_semaphores(enum operation_kind kind)
     for (size_t i = 0; i < database.semaphore_count; i++) {
         struct call *call = call_new(0, NULL, kind);
         call->operation.semaphore = database.semaphores[i].row.semaphore.name;
-        call->operation.change = (struct semaphore_change){.has_capacity = true, .capacity = 4};
+        call->change = (struct semaphore_change){.has_capacity = true, .capacity = 4};
         (void)send(call, 0);
     }
 }
