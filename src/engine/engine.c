@@ -167,7 +167,7 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
         status = PERMIT_DATABASE_UNAVAILABLE;
     else if (!has_room(engine, op))
         status = PERMIT_TOO_MANY;
-    else if (waiter)
+    else if (waiter && !waiter_in_batch(waiter))
         status = waits_join(engine, waiter, op);
     else
         wake = queue_add(&engine->queue, op) && engine->idle_workers;

@@ -158,10 +158,27 @@ static bool is_behind(const struct op *op)
     return false;
 }
 
+/* Nothing is granted to it: at its other semaphores, too, nobody passes it, unless what fits may. */
+static void leave_behind(const struct op *op, mono_us aged_since)
+{
+    bool aged = op->stands && waiter_is_aged(waiter_of((struct op *)op), aged_since);
+    for (size_t i = 0; i < op->gate_count; i++) {
+        struct gate *gate = op->gates[i];
+        if ((!gate->fifo && !aged) || (gate->left_out && gate->left_out_arrival < op->arrival))
+            continue;
+        gate->left_out = true;
+        gate->left_out_arrival = op->arrival;
+    }
+}
+
+/* Waiters come first, in order of arrival, so that one who is left behind is known to those who came later. */
 static enum place place_of(const struct op *op, mono_us aged_since)
 {
-    if (is_behind(op))
+    if (is_behind(op)) {
+        if (is_waiting(op))
+            leave_behind(op, aged_since);
         return PLACE_BEHIND;
+    }
     if (!is_waiting(op))
         return PLACE_NEWCOMER;
     return op->stands && waiter_is_aged(waiter_of((struct op *)op), aged_since) ? PLACE_AGED : PLACE_WAITER;

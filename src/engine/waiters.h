@@ -68,6 +68,12 @@ static inline bool waiter_is_asked(const struct waiter *waiter)
     return !list_empty(&waiter->askers);
 }
 
+/* A batch decides it, from rows that it may have read already: who asks now is not to be answered by that (P6). */
+static inline bool waiter_in_batch(const struct waiter *waiter)
+{
+    return waiter->called && !waiter->op.queued;
+}
+
 /* NULL: nobody waits under this key. */
 struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id);
 /*

@@ -60,27 +60,38 @@ static bool is_full(const struct engine *engine, const struct op *op)
 
 static void waiter_decided(struct op *op, const struct decision *decision);
 
-bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum permit_status *ret_status)
+/* The op has become an asker of its key's place: a new one, or that of somebody who asks under its key already. */
+static enum permit_status take_place(struct engine *engine, struct op *op)
 {
     struct queue *queue = &engine->queue;
+    struct waiter *waiter = waiters_find(&queue->waiters, op->operation->external_id);
+    if (waiter && memcmp(waiter->operation.digest, op->operation->digest, DIGEST_SIZE) != 0)
+        return PERMIT_KEY_REUSED;
+    if (waiter) {
+        waiters_ask(&queue->waiters, waiter, op);
+        return PERMIT_OK;
+    }
+    waiter = waiters_add(&queue->waiters, &queue->gates, op, clock_mono());
+    if (!waiter)
+        return PERMIT_NO_MEMORY;
+    waiter->engine = engine;
+    waiter->op.decided = waiter_decided;
+    return PERMIT_OK;
+}
+
+bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum permit_status *ret_status)
+{
     *ret_status = PERMIT_OK;
     if (op->wait_until <= taken_at)
         return false;
-    if (queue->waiters.closed) {
+    if (engine->queue.waiters.closed)
         *ret_status = PERMIT_SHUTTING_DOWN;
-        return false;
-    }
-    if (is_full(engine, op)) {
+    else if (is_full(engine, op))
         *ret_status = PERMIT_TOO_MANY;
+    else
+        *ret_status = take_place(engine, op);
+    if (*ret_status != PERMIT_OK)
         return false;
-    }
-    struct waiter *waiter = waiters_add(&queue->waiters, &queue->gates, op, clock_mono());
-    if (!waiter) {
-        *ret_status = PERMIT_NO_MEMORY;
-        return false;
-    }
-    waiter->engine = engine;
-    waiter->op.decided = waiter_decided;
     op->waited = true;
     atomic_store(&op->commit_sent, false); /* it was refused, which is certain */
     op_drop_gates(op);

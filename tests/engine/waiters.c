@@ -348,3 +348,20 @@ Test(waiters, a_batch_has_at_most_64_of_one_semaphore)
     cr_assert_eq(first.op_count, BATCH_MAX_WAITERS + 1, "the one that was called, and 64");
     cr_assert(gate_of("a")->left_out);
 }
+
+/* It is in the batch, behind somebody at one semaphore; at the other nobody may pass it. */
+Test(waiters, nobody_passes_one_that_is_kept_back_elsewhere)
+{
+    gate_of("a")->fifo = gate_of("b")->fifo = true;
+    park("w1", "b", 3);
+    struct waiter *w2 = park("w2", "ab", 1);
+    struct waiter *w3 = park("w3", "a", 1);
+    learn("b", 4, 3);
+    queue_call(&queue, w2);
+    struct op *newcomer = acquire("new", "a");
+    release_of("held", "a", 3);
+    cr_assert_str_eq(take(&first), "w2 w3 new held");
+    cr_assert_eq(w2->operation.place, PLACE_BEHIND);
+    cr_assert_eq(w3->operation.place, PLACE_BEHIND);
+    cr_assert_eq(newcomer->operation->place, PLACE_BEHIND);
+}

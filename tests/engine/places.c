@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* One key has one place, whoever asks under it: without threads, clock or database. */
+#include <criterion/criterion.h>
+
+#include "base/clock.h"
+#include "engine/waits.h"
+#include "side.h"
+
+static struct engine engine;
+
+static void begin(void)
+{
+    engine = (struct engine){.settings = {.max_pending = OPS, .max_waiters = OPS, .max_semaphore_waiters = OPS}};
+    pthread_mutex_init(&engine.mutex, NULL);
+    pthread_cond_init(&engine.work, NULL);
+    pthread_cond_init(&engine.watch, NULL);
+    queue_init(&engine.queue, DIRECTORY);
+    gates_learn(&engine.queue.gates, 1, BYTES("a"), KIND_SLOTTED, 1);
+}
+
+static void end(void)
+{
+    queue_release(&engine.queue);
+    pthread_cond_destroy(&engine.watch);
+    pthread_cond_destroy(&engine.work);
+    pthread_mutex_destroy(&engine.mutex);
+}
+
+TestSuite(places, .init = begin, .fini = end);
+
+/* An acquire of one unit of a that waits for a minute. */
+static void ask(struct asked *asked, const char *key, unsigned char digest)
+{
+    *asked = (struct asked){.wants = {{.semaphore = BYTES("a"), .semaphore_id = 1, .count = 1}}};
+    asked->operation =
+        (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = asked->wants, .want_count = 1};
+    asked->operation.digest[0] = digest;
+    op_init(&asked->op, &asked->operation, NEVER, side_decided);
+    asked->op.wait_until = clock_mono() + 60LL * US_PER_SECOND;
+}
+
+static bool park(struct asked *asked, enum permit_status *ret_status)
+{
+    return waits_park(&engine, &asked->op, clock_mono(), ret_status);
+}
+
+Test(places, two_that_were_refused_under_one_key_wait_in_one_place)
+{
+    struct asked one, other, third;
+    enum permit_status status;
+    ask(&one, "k1", 0);
+    ask(&other, "k1", 0);
+    ask(&third, "k1", 1);
+    cr_assert(park(&one, &status));
+    cr_assert(park(&other, &status));
+    cr_assert_eq(one.op.asks, other.op.asks);
+    cr_assert_eq(engine.queue.waiters.count, 1);
+    cr_assert_not(park(&third, &status));
+    cr_assert_eq(status, PERMIT_KEY_REUSED);
+    cr_assert(engine_abandon(&engine, &one.op));
+    cr_assert(engine_abandon(&engine, &other.op));
+}
+
+/* P6: what the batch has read may have ended when somebody asks again. */
+Test(places, who_asks_while_a_batch_decides_is_not_answered_by_that_batch)
+{
+    struct asked one, again;
+    struct batch batch = {0};
+    enum permit_status status;
+    ask(&one, "k1", 0);
+    ask(&again, "k1", 0);
+    cr_assert(park(&one, &status));
+    queue_call(&engine.queue, one.op.asks);
+    cr_assert(queue_take(&engine.queue, &batch, clock_mono(), -1));
+    cr_assert_eq(engine_submit(&engine, &again.op), PERMIT_OK);
+    cr_assert_null(again.op.asks);
+    struct list answered;
+    list_init(&answered);
+    waits_settle(&engine, one.op.asks, false, &answered);
+    queue_finish(&engine.queue, &batch);
+    cr_assert_eq(answered.next, &one.op.node);
+    cr_assert_eq(answered.prev, &one.op.node);
+    cr_assert(engine_abandon(&engine, &again.op));
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* The one source of chance of a run: everything that is random in it follows from its seed. */
+#ifndef SIM_DICE_H
+#define SIM_DICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+extern uint64_t dice_state;
+
+/* splitmix64 of Steele, Lea and Flood. */
+static inline uint64_t dice_u64(void)
+{
+    uint64_t word = dice_state += 0x9e3779b97f4a7c15;
+    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+    word = (word ^ word >> 27) * 0x94d049bb133111eb;
+    return word ^ word >> 31;
+}
+
+/* from to to, both included. */
+static inline int64_t dice_between(int64_t from, int64_t to)
+{
+    return from + (int64_t)(dice_u64() % (uint64_t)(to - from + 1));
+}
+
+/* True once in `in` throws; never if that is 0. */
+static inline bool dice_once_in(unsigned in)
+{
+    return in && dice_u64() % in == 0;
+}
+#endif

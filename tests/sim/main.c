@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The simulation: several permitd, their database and their clients in one thread and in simulated time, from a seed.
+ *
+ *     sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--plant N]
+ *
+ * Each seed runs in a process of its own, so that it cannot see another one's memory. A seed that fails is run again
+ * with fewer operations, to find the shortest prefix that still fails, and then once more with the last steps written
+ * down. The last line is "N passed, N failed".
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/plant.h"
+#include "run.h"
+
+int permit_plant;
+
+enum { SEED_SECONDS = 120 };
+
+static struct options {
+    uint64_t first, last, operations;
+    int64_t minutes;
+    bool one;
+} options = {.first = 1, .last = 20, .operations = 20000};
+
+static struct result *result; /* shared with the child */
+
+/* Of all seeds. */
+static struct result sum;
+
+/* The real clock: this file is linked without the simulated one's wraps in the way of time(2). */
+static int64_t seconds_now(void)
+{
+    return (int64_t)time(NULL);
+}
+
+static void run_child(uint64_t seed, uint64_t operations, bool with_steps)
+{
+    fflush(stdout);
+    *result = (struct result){0};
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(SEED_SECONDS);
+        steps_wanted = with_steps;
+        run_seed(seed, operations, result);
+        _exit(0);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        perror("sim");
+        exit(1);
+    }
+    if (result->violated || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        return;
+    result->violated = true;
+    snprintf(result->promise, sizeof result->promise, "crash");
+    snprintf(result->text, sizeof result->text, "the simulation ended with status %d%s", status,
+             WIFSIGNALED(status) && WTERMSIG(status) == 14 ? ": it took too long" : "");
+}
+
+/* The fewest operations after which the faults may stop so that it still fails. */
+static uint64_t shortest(uint64_t seed, uint64_t failing)
+{
+    uint64_t good = 0;
+    while (failing - good > 1 + failing / 64) {
+        uint64_t middle = good + (failing - good) / 2;
+        run_child(seed, middle, false);
+        if (result->violated)
+            failing = middle;
+        else
+            good = middle;
+    }
+    return failing;
+}
+
+static void report(uint64_t seed)
+{
+    printf("seed %llu: %s is broken at operation %llu: %s\n", (unsigned long long)seed, result->promise,
+           (unsigned long long)result->at_operation, result->text);
+    uint64_t operations = result->at_operation ? result->at_operation : options.operations;
+    operations = shortest(seed, operations < options.operations ? operations + 1 : options.operations);
+    run_child(seed, operations, true);
+    printf("seed %llu, again with --operations %llu: %s: %s\n", (unsigned long long)seed,
+           (unsigned long long)operations, result->violated ? result->promise : "nothing is broken", result->text);
+}
+
+static void add(const struct result *one)
+{
+    sum.operations += one->operations;
+    sum.waits += one->waits;
+    sum.served_after_wait += one->served_after_wait;
+    sum.abandoned += one->abandoned;
+    sum.grants += one->grants;
+    sum.refusals += one->refusals;
+    sum.commits += one->commits;
+    sum.kills += one->kills;
+    sum.stops += one->stops;
+    sum.pauses += one->pauses;
+    sum.crashes += one->crashes;
+    sum.failovers += one->failovers;
+    sum.steps_of_clock += one->steps_of_clock;
+    sum.cuts += one->cuts;
+    sum.faults += one->faults;
+    sum.simulated += one->simulated;
+    sum.longest_servable = max_i64(sum.longest_servable, one->longest_servable);
+}
+
+#define COUNT(field) (unsigned long long)sum.field
+
+static void print_sum(uint64_t seeds, int64_t seconds)
+{
+    printf("%llu seeds, %llu operations in %lld s (%lld s simulated), %llu commits; %llu grants, %llu without room; "
+           "%llu waited, %llu of them were served, %llu left\n",
+           (unsigned long long)seeds, COUNT(operations), (long long)seconds, (long long)(sum.simulated / US_PER_SECOND),
+           COUNT(commits), COUNT(grants), COUNT(refusals), COUNT(waits), COUNT(served_after_wait), COUNT(abandoned));
+    printf(
+        "%llu kills, %llu stops and %llu pauses of permitd; %llu crashes, %llu failovers and %llu clock steps of the "
+        "database; %llu cuts, %llu calls that failed; longest wait of one who fits: %lld ms\n",
+        COUNT(kills), COUNT(stops), COUNT(pauses), COUNT(crashes), COUNT(failovers), COUNT(steps_of_clock), COUNT(cuts),
+        COUNT(faults), (long long)(sum.longest_servable / US_PER_MS));
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--plant N]\n");
+    return 64;
+}
+
+static bool read_options(int argc, char **argv)
+{
+    static const struct option names[] = {
+        {"seeds", required_argument, NULL, 's'},      {"seed", required_argument, NULL, '1'},
+        {"operations", required_argument, NULL, 'o'}, {"minutes", required_argument, NULL, 'm'},
+        {"plant", required_argument, NULL, 'p'},      {NULL, 0, NULL, 0},
+    };
+    unsigned long long first, last;
+    int option;
+    while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        switch (option) {
+        case 's':
+            if (sscanf(optarg, "%llu-%llu", &first, &last) != 2 || first > last)
+                return false;
+            options.first = first;
+            options.last = last;
+            break;
+        case '1': options.first = options.last = strtoull(optarg, NULL, 10); break;
+        case 'o': options.operations = strtoull(optarg, NULL, 10); break;
+        case 'm': options.minutes = strtoll(optarg, NULL, 10); break;
+        case 'p': permit_plant = (int)strtol(optarg, NULL, 10); break;
+        default: return false;
+        }
+    }
+    return optind == argc && options.operations > 0;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t passed = 0;
+    uint64_t failed = 0;
+    if (!read_options(argc, argv))
+        return usage();
+    result = mmap(NULL, sizeof *result, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (result == MAP_FAILED)
+        return 1;
+    log_configure((enum log_level)(LOG_ERROR + 1), LOG_TEXT);
+    int64_t began = seconds_now();
+    for (uint64_t seed = options.first; options.minutes || seed <= options.last; seed++) {
+        if (options.minutes && seconds_now() - began >= options.minutes * 60)
+            break;
+        run_child(seed, options.operations, false);
+        add(result);
+        if (result->violated)
+            report(seed);
+        if (result->violated)
+            failed++;
+        else
+            passed++;
+        if (permit_plant && failed)
+            break;
+    }
+    print_sum(passed + failed, seconds_now() - began);
+    printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);
+    return failed ? 1 : 0;
+}

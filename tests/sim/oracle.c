@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT */
+#include "oracle.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/plant.h"
+#include "run.h"
+
+enum { STEPS = 600, STEP_SIZE = 200 };
+
+/* Served time runs at most so much ahead of ours for each jump of the database's clock. */
+#define JUMP_US   (5LL * US_PER_SECOND)
+/* "Every request is answered within D + 1 s": by HTTP, which does not wait for a call to the database. We do. */
+#define ANSWER_US (14LL * US_PER_SECOND)
+/* In a calm run nobody passes a waiter that has been there for so long. */
+#define PARKED_US (20LL * US_PER_MS)
+
+struct profile profile;
+struct counts counts;
+int64_t clock_jumps;
+mono_us last_trouble_at;
+bool steps_wanted;
+
+static const struct transaction *committing;
+
+static char steps[STEPS][STEP_SIZE];
+static unsigned step_count;
+
+/* Who surely holds units of a semaphore, by what they were told. */
+static struct sure {
+    struct story *stories[SLOTS_MAX * 4];
+    size_t count;
+} sure[SEMAPHORES_MAX];
+
+/* --- telling
+ * ----------------------------------------------------------------------------------------------------------- */
+
+void step_write(const char *format, ...)
+{
+    char *line = steps[step_count++ % STEPS];
+    int length = snprintf(line, STEP_SIZE, "%10.6f p%d ", (double)sim_now() / US_PER_SECOND, process_current());
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + length, (size_t)(STEP_SIZE - length), format, arguments);
+    va_end(arguments);
+}
+
+void violation(const char *promise, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    for (unsigned i = step_count > STEPS ? step_count - STEPS : 0; i < step_count; i++)
+        printf("  %s\n", steps[i % STEPS]);
+    run_violated(promise, text);
+}
+
+/* --- stories
+ * ------------------------------------------------------------------------------------------------------------- */
+
+struct story *story_new(struct db_key *key)
+{
+    struct story *story = calloc(1, sizeof *story);
+    if (!story)
+        abort();
+    story->key = key;
+    key->story = story;
+    list_init(&story->acquires);
+    return story;
+}
+
+static bool surely_holds(const struct story *story)
+{
+    return story->surely_held && !story->release_sent && !story->lost &&
+           sim_now() < story->surely_until - JUMP_US * clock_jumps;
+}
+
+/* P1, by what clients were told alone. */
+static void count_sure(struct story *story)
+{
+    if (story->surely_held || story->release_sent || story->lost || profile.capacity_changes)
+        return;
+    story->surely_held = true;
+    for (size_t i = 0; i < story->want_count; i++) {
+        struct sure *list = &sure[story->wants[i].semaphore_id - 1];
+        const struct semaphore *row = &database_semaphore(story->wants[i].semaphore_id)->row.semaphore;
+        int64_t units = 0;
+        size_t kept = 0;
+        for (size_t j = 0; j < list->count; j++)
+            if (surely_holds(list->stories[j]))
+                list->stories[kept++] = list->stories[j];
+        list->count = kept;
+        if (kept == ARRAY_LENGTH(list->stories))
+            violation("P1", "more clients hold %.*s than it has units", (int)row->name.length, row->name.data);
+        list->stories[list->count++] = story;
+        for (size_t j = 0; j < list->count; j++)
+            for (size_t k = 0; k < list->stories[j]->want_count; k++)
+                if (list->stories[j]->wants[k].semaphore_id == row->id && surely_holds(list->stories[j]))
+                    units += list->stories[j]->wants[k].count;
+        if (units > row->capacity)
+            violation("P1", "clients were told that they hold %lld units of %.*s, which has %lld", (long long)units,
+                      (int)row->name.length, row->name.data, (long long)row->capacity);
+    }
+}
+
+/* --- rows
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/* "Whoever changes a request, its permits or its slots holds the X locks of all its semaphores." */
+void oracle_commits(const struct transaction *transaction)
+{
+    const struct changes *changes = transaction->changes;
+    committing = transaction;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request *request = changes->requests[i].request;
+        for (size_t j = 0; j < request->permit_count; j++)
+            if (database_semaphore(request->permits[j].semaphore_id)->lock.holder != transaction)
+                violation("P2", "%.*s is changed by a transaction that has not locked all its semaphores",
+                          (int)request->external_id.length, request->external_id.data);
+    }
+}
+
+static void check_grant_is_whole(const struct story *story, const struct request_row *row)
+{
+    if (row->request.permit_count != story->want_count)
+        violation("P2", "%s was granted %zu permits of %zu", story->key->text, row->request.permit_count,
+                  story->want_count);
+    for (size_t i = 0; i < row->request.permit_count; i++) {
+        const struct permit *permit = &row->permits[i];
+        const struct db_semaphore *semaphore = database_semaphore(permit->semaphore_id);
+        bool slotted = semaphore->row.semaphore.kind == KIND_SLOTTED;
+        if (permit->count != story->wants[i].count || permit->slots.count != (slotted ? permit->count : 0))
+            violation("P2", "%s was granted other units than it asked for", story->key->text);
+        if (permit->token <= semaphore->max_token)
+            violation("P9", "%s was granted token %llu of %s, of which %llu was out already", story->key->text,
+                      (unsigned long long)permit->token, semaphore->name, (unsigned long long)semaphore->max_token);
+    }
+}
+
+/* A waiter of this process that came before, and that nothing but want of room holds up. */
+static bool waits_before(const struct call *waiter, const struct call *call, uint64_t semaphore_id)
+{
+    bool wants = false;
+    if (waiter->operation.kind != OP_ACQUIRE || waiter->number >= call->number || waiter->other_payload ||
+        waiter->wait_until < sim_now() + PARKED_US || waiter->story->key->row.exists || waiter->story == call->story)
+        return false;
+    mono_us came_at = call->story->waited_at[call->process]; /* "an ended wait keeps its place" */
+    if (waiter->sent_at > (came_at ? came_at : call->sent_at) - PARKED_US)
+        return false;
+    for (size_t i = 0; i < waiter->story->want_count; i++) {
+        const struct semaphore *row = &database_semaphore(waiter->story->wants[i].semaphore_id)->row.semaphore;
+        if (row->paused_reason.data || row->capacity < waiter->story->wants[i].count)
+            return false;
+        wants |= row->id == semaphore_id;
+    }
+    return wants;
+}
+
+/* "fifo: nobody passes the head", of those who wait at one permitd. */
+static void check_order(const struct call *call)
+{
+    for (size_t i = 0; i < call->story->want_count; i++) {
+        const struct db_semaphore *semaphore = database_semaphore(call->story->wants[i].semaphore_id);
+        if (semaphore->row.semaphore.queue != QUEUE_FIFO)
+            continue;
+        const struct list *calls = run_calls(call->process);
+        for (const struct list *node = calls->next; node != calls; node = node->next) {
+            const struct call *waiter = LIST_ENTRY(node, struct call, node);
+            if (waits_before(waiter, call, semaphore->row.semaphore.id)) {
+                run_dump(call->process, semaphore->row.semaphore.name);
+                violation("P17", "%s passed %s, which waits for %s since %lld ms", call->story->key->text,
+                          waiter->story->key->text, semaphore->name,
+                          (long long)(sim_now() - waiter->sent_at) / US_PER_MS);
+            }
+        }
+    }
+}
+
+static void granted(struct db_key *key, struct story *story)
+{
+    step("%s is granted, due at %lld", key->text, (long long)(key->row.request.due_at - SIM_WALL_BASE));
+    if (!story->lost && story->grant_told)
+        violation("P3", "%s is granted again", key->text);
+    if (!story->lost && story->end_told)
+        violation("P6", "%s is granted after somebody was told that it has ended", key->text);
+    if (list_empty(&story->acquires) && !story->unknown)
+        violation("P5", "%s is granted, and all who asked were told that it is not, or have left", key->text);
+    if (!story->unknown && story->acquires.next->next == &story->acquires) {
+        struct call *call = LIST_ENTRY(story->acquires.next, struct call, of_key);
+        call->ran_alone = true;
+        if (profile.calm)
+            check_order(call);
+    }
+    check_grant_is_whole(story, &key->row);
+    story->held_from = sim_now();
+    story->extended_at = committing->read_at;
+    story->held_until = NEVER;
+    story->jumps = committing->jumps;
+    story->ever_held = true;
+}
+
+/* P8: "no permit ends before its ttl of served time". */
+static void check_expiry(const struct story *story, const struct request *request)
+{
+    if (request->confirmed_at != NEVER)
+        violation("P8", "%s was confirmed, and expired", story->key->text);
+    if (story->lost || story->extended_at == NEVER)
+        return;
+    int64_t held_us = sim_now() - story->extended_at + JUMP_US * (clock_jumps - story->jumps);
+    if (request->ttl_ms > 0 && held_us < (request->ttl_ms + request->grace_ms) * US_PER_MS)
+        violation("P8", "%s expired after %lld ms, its ttl is %lld", story->key->text,
+                  (long long)(sim_now() - story->extended_at) / US_PER_MS, (long long)request->ttl_ms);
+}
+
+static void ended(struct db_key *key, struct story *story)
+{
+    const struct request *request = &key->row.request;
+    step("%s ends: %s", key->text, end_reason_word(request->end_reason));
+    story->held_until = sim_now();
+    if (request->end_reason == END_EXPIRED || request->end_reason == END_STALE)
+        check_expiry(story, request);
+    else if (!story->release_sent)
+        violation("P6", "%s is released, and nobody asked for that", key->text);
+}
+
+void oracle_changed(struct db_key *key, const struct request_row *before)
+{
+    const struct request_row *row = &key->row;
+    struct story *story = key->story;
+    if (before->exists && before->request.state == REQUEST_RELEASED && row_is_held(row))
+        violation("P11", "%s is held again after its end", key->text);
+    if (before->exists && !row->exists)
+        violation("P3", "%s is deleted", key->text);
+    for (size_t i = 0; row->exists && i < row->request.permit_count; i++) {
+        if (row->permit_states[i] != row->request.state)
+            violation("P2", "%s has ended in part", key->text);
+        if (before->exists && before->permits[i].token != row->permits[i].token)
+            violation("P3", "%s has another token than before", key->text);
+    }
+    if (before->exists && before->request.state == REQUEST_RELEASED && row->request.due_at != before->request.due_at)
+        violation("P11", "%s is renewed after its end", key->text);
+    bool was_held = row_is_held(before);
+    if (!before->exists && row->request.acquired_at != NEVER) { /* and perhaps released in the same batch */
+        granted(key, story);
+        was_held = true;
+    }
+    if (was_held && !row_is_held(row))
+        ended(key, story);
+    if (before->exists && row->request.renewals > before->request.renewals) {
+        story->extended_at = committing->read_at;
+        story->jumps = committing->jumps;
+    }
+}
+
+/* C2: the rows of one semaphore among each other. */
+static void check_semaphore(const struct db_semaphore *semaphore)
+{
+    const struct semaphore *row = &semaphore->row.semaphore;
+    bool slotted = row->kind == KIND_SLOTTED;
+    int64_t held = 0;
+    int64_t slots = 0;
+    for (size_t i = 0; i < database.held_count; i++) {
+        const struct request_row *request = &database.held[i]->row;
+        for (size_t j = 0; j < request->request.permit_count; j++) {
+            const struct permit *permit = &request->permits[j];
+            if (permit->semaphore_id != row->id)
+                continue;
+            held += permit->count;
+            if (request->request.due_at < row->next_due_at)
+                violation("P7", "%s is due before next_due_at of %s", database.held[i]->text, semaphore->name);
+            for (uint32_t k = 0; k < permit->slots.count; k++)
+                if (semaphore->row.slots[request->numbers[j][k]] != permit->token)
+                    violation("P10", "slot %u of %s is not that of its permit", request->numbers[j][k],
+                              semaphore->name);
+        }
+    }
+    if (held != row->in_use)
+        violation("P1", "in_use of %s is %lld, held are %lld", semaphore->name, (long long)row->in_use,
+                  (long long)held);
+    for (uint32_t number = 1; slotted && number <= semaphore->row.slot_rows; number++) {
+        slots += semaphore->row.slots[number] != 0;
+        if (number <= semaphore->row.in_service && !semaphore->row.slots[number] && number < row->first_free)
+            violation("P1", "slot %u of %s is free, first_free is %u", number, semaphore->name, row->first_free);
+    }
+    if (slotted && slots != row->in_use)
+        violation("P1", "%lld slots of %s are held, in_use is %lld", (long long)slots, semaphore->name,
+                  (long long)row->in_use);
+}
+
+void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semaphore_row *before)
+{
+    const struct semaphore *row = &semaphore->row.semaphore;
+    if (row->next_permit_id < before->semaphore.next_permit_id)
+        violation("P9", "the next token of %s goes back", semaphore->name);
+    if (row->next_permit_id != before->semaphore.next_permit_id && row->in_use > row->capacity)
+        violation("P1", "%lld units of %s are held, it has %lld", (long long)row->in_use, semaphore->name,
+                  (long long)row->capacity);
+    check_semaphore(semaphore);
+}
+
+void oracle_rows_agree(void)
+{
+    for (size_t i = 0; i < database.semaphore_count; i++)
+        check_semaphore(&database.semaphores[i]);
+}
+
+/* P4: nothing that was told may be undone by a crash. A failover to a copy that was behind loses what it loses. */
+void oracle_undone(struct db_key *key, const struct request_row *undone, bool failover)
+{
+    struct story *story = key->story;
+    step("%s is undone", key->text);
+    (void)undone;
+    list_for_each (node, next, &story->acquires)
+        LIST_ENTRY(node, struct call, of_key)->ran_alone = false;
+    if (row_is_held(&key->row))
+        story->held_until = NEVER;
+    else if (story->held_until == NEVER)
+        story->held_until = sim_now();
+    story->extended_at = NEVER; /* not known any more */
+    if (failover)
+        story->lost = true;
+    if (story->lost)
+        return;
+    if (story->grant_told && !key->row.exists)
+        violation("P4", "%s was told that it is granted, and a crash has undone it", key->text);
+    if (key->row.exists && key->row.request.renewals < story->renewals_told)
+        violation("P4", "%s was told that it is renewed, and a crash has undone it", key->text);
+    if (story->end_told && (!key->row.exists || row_is_held(&key->row)))
+        violation("P4", "%s was told that it has ended, and a crash has undone it", key->text);
+}
+
+/* --- calls
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+static void write_sent(const struct call *call)
+{
+    char wants[64] = "";
+    size_t length = 0;
+    for (size_t i = 0; call->operation.kind == OP_ACQUIRE && i < call->story->want_count; i++)
+        length += (size_t)snprintf(wants + length, sizeof wants - length, " %.*s:%lld",
+                                   (int)call->story->wants[i].semaphore.length, call->story->wants[i].semaphore.data,
+                                   (long long)call->story->wants[i].count);
+    step_write("#%llu sent to p%d: %s %s%s%s", (unsigned long long)call->number, call->process,
+               operation_kind_word(call->operation.kind), call->story ? call->story->key->text : "", wants,
+               call->wait_until ? ", waits" : "");
+}
+
+void oracle_sent(struct call *call)
+{
+    struct story *story = call->story;
+    bool acquires = call->operation.kind == OP_ACQUIRE;
+    if (steps_wanted)
+        write_sent(call);
+    list_init(&call->of_key);
+    if (!story)
+        return;
+    if (acquires && !call->other_payload)
+        list_append(&story->acquires, &call->of_key);
+    if (!story->first_sent_at)
+        story->first_sent_at = sim_now();
+    if (call->operation.kind == OP_RELEASE)
+        story->release_sent = true;
+    if (call->wait_until && !story->waited_at[call->process])
+        story->waited_at[call->process] = sim_now();
+    counts.waited += acquires && call->wait_until;
+}
+
+/* It told, or may have told, that the key is held: so it was, at some time since the call was sent. */
+static void check_held(const struct call *call, const char *what)
+{
+    const struct story *story = call->story;
+    /* An acquire may have joined a waiter whose batch had begun. */
+    mono_us since = call->operation.kind == OP_ACQUIRE ? 0 : call->sent_at;
+    if (!story->ever_held || story->held_until < since)
+        violation("P6", "%s of %s succeeded, and it was not held", what, story->key->text);
+    if (story->end_told && story->end_told_at < call->sent_at)
+        violation("P6", "%s of %s succeeded after somebody was told that it has ended", what, story->key->text);
+}
+
+static void note_end(struct story *story)
+{
+    if (!story->key->row.exists || row_is_held(&story->key->row))
+        violation("P6", "%s is told that it has ended, and it has not", story->key->text);
+    if (!story->end_told)
+        story->end_told_at = sim_now();
+    story->end_told = true;
+}
+
+/* P3: the same tokens in all answers. */
+static void note_grant(struct call *call, const struct request *request)
+{
+    struct story *story = call->story;
+    check_held(call, "the acquire");
+    if (call->other_payload)
+        violation("P3", "another request under the key %s was granted", story->key->text);
+    for (size_t i = 0; i < request->permit_count; i++) {
+        struct db_semaphore *semaphore = database_semaphore(request->permits[i].semaphore_id);
+        if (story->grant_told && story->tokens[i] != request->permits[i].token)
+            violation("P3", "%s is told another token", story->key->text);
+        story->tokens[i] = request->permits[i].token;
+        if (request->permits[i].token > semaphore->max_token)
+            semaphore->max_token = request->permits[i].token;
+    }
+    if (!story->grant_told)
+        story->grant_told_at = sim_now();
+    story->grant_told = true;
+    story->surely_until = max_i64(story->surely_until, story->first_sent_at + request->ttl_ms * US_PER_MS);
+    count_sure(story);
+}
+
+/* P5: the key held nothing at some moment after the call was sent, and after its wait was over. */
+static void check_refusal(const struct call *call)
+{
+    const struct story *story = call->story;
+    mono_us from = call->wait_until && call->wait_until <= sim_now() ? call->wait_until : call->sent_at;
+    if (story->ever_held && story->held_from <= from && story->held_until == NEVER)
+        violation("P5", "%s is told that there is no room, and it is held", story->key->text);
+}
+
+static bool says_nothing_was_done(enum permit_status status)
+{
+    return permit_status_retry(status) != PERMIT_RETRY_SAME && status != PERMIT_OK && status != PERMIT_ENDED;
+}
+
+static void acquire_told(struct call *call, const struct decision *decision)
+{
+    struct story *story = call->story;
+    enum permit_status status = decision->status;
+    if (status == PERMIT_OK) {
+        note_grant(call, decision->outcome->request);
+        counts.served_after_wait += call->wait_until && sim_now() - call->sent_at > PARKED_US;
+    } else if (status == PERMIT_ENDED) {
+        note_end(story);
+    } else if (says_nothing_was_done(status) && call->ran_alone) {
+        violation("P5", "%s is told %s, and its acquire was carried out", story->key->text, permit_status_word(status));
+    }
+    if (status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED)
+        check_refusal(call);
+    if (status == PERMIT_KEY_REUSED && !call->other_payload)
+        violation("P3", "%s is told that its key stands for another request", story->key->text);
+    if (permit_status_retry(status) == PERMIT_RETRY_SAME)
+        story->unknown++;
+}
+
+static void other_told(struct call *call, const struct decision *decision)
+{
+    struct story *story = call->story;
+    enum operation_kind kind = call->operation.kind;
+    switch (decision->status) {
+    case PERMIT_OK:
+        if (kind == OP_RELEASE) {
+            note_end(story);
+            return;
+        }
+        check_held(call, operation_kind_word(kind));
+        if (kind == OP_RENEW && decision->outcome->request->renewals > story->renewals_told)
+            story->renewals_told = decision->outcome->request->renewals;
+        if (kind == OP_RENEW)
+            story->surely_until =
+                max_i64(story->surely_until, call->sent_at + decision->outcome->request->ttl_ms * US_PER_MS);
+        break;
+    case PERMIT_ENDED: note_end(story); break;
+    case PERMIT_UNKNOWN_REQUEST:
+        if (story->grant_told && story->grant_told_at < call->sent_at)
+            violation("P4", "%s is told that it is not known", story->key->text);
+        break;
+    default: break;
+    }
+}
+
+void oracle_told(struct call *call, const struct decision *decision)
+{
+    step("#%llu told: %s %s %s", (unsigned long long)call->number, operation_kind_word(call->operation.kind),
+         call->story ? call->story->key->text : "", permit_status_word(decision->status));
+    counts.told[call->operation.kind][decision->status]++;
+    if (sim_now() > call->op.deadline - SIM_MONO_BASE + ANSWER_US + call->excused_us)
+        violation("P13", "#%llu is answered %lld ms after its deadline", (unsigned long long)call->number,
+                  (long long)(sim_now() - (call->op.deadline - SIM_MONO_BASE)) / US_PER_MS);
+    list_remove(&call->of_key);
+    if (decision->status == PERMIT_INTERNAL)
+        violation("P18", "#%llu is told of a fault of ours", (unsigned long long)call->number);
+    if (!call->story)
+        return;
+    if (call->story->lost) {
+        call->story->unknown += call->operation.kind == OP_ACQUIRE;
+        return;
+    }
+    if (call->operation.kind == OP_ACQUIRE)
+        acquire_told(call, decision);
+    else
+        other_told(call, decision);
+}
+
+void oracle_forgotten(struct call *call)
+{
+    list_remove(&call->of_key);
+    if (call->story && call->operation.kind == OP_ACQUIRE && !call->other_payload)
+        call->story->unknown++;
+}
+
+void oracle_left(struct call *call)
+{
+    step("#%llu left", (unsigned long long)call->number);
+    list_remove(&call->of_key);
+    counts.abandoned++;
+    if (!call->story->lost && call->ran_alone)
+        violation("P17", "%s left before its batch began, and its acquire was carried out", call->story->key->text);
+}

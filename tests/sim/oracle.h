@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What was promised, looked at while it happens: by what the rows become (oracle_committed...) and by what clients are
+ * told (story). The promises are those of docs/reliability.md.
+ */
+#ifndef SIM_ORACLE_H
+#define SIM_ORACLE_H
+
+#include "database.h"
+#include "engine/engine.h"
+
+/* A violation ends the run. `promise` is "P1", ... */
+void violation(const char *promise, const char *format, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
+/* A step, for whoever reads the end of a run that failed. Cheap when nobody does. */
+#define step(...)                                                                                                      \
+    do {                                                                                                               \
+        if (steps_wanted)                                                                                              \
+            step_write(__VA_ARGS__);                                                                                   \
+    } while (0)
+extern bool steps_wanted;
+void step_write(const char *format, ...) PRINTF_LIKE(1, 2);
+
+/* One call of a client. It lives until it is decided, or its process is dead. */
+struct call {
+    struct op op;
+    struct operation operation;
+    struct want wants[ROW_PERMITS_MAX];
+    struct semaphore_change change;
+    struct list node;   /* of its process */
+    struct list of_key; /* acquires of its story that are on their way */
+    struct story *story;
+    int process;
+    uint64_t number;
+    mono_us sent_at;
+    mono_us wait_until;     /* 0: it does not wait */
+    bool ran_alone;         /* when its key was granted this was the only acquire that can have done it */
+    bool other_payload;     /* of another request under the same key */
+    mono_us servable_since; /* P17; 0: it is not */
+    int64_t excused_us;     /* its process was stopped for so long */
+    struct client *client;
+};
+
+/* What has been done under one key, and what was said about it. */
+struct story {
+    struct db_key *key;
+    struct want wants[ROW_PERMITS_MAX];
+    size_t want_count;
+    struct ttl ttl;
+    unsigned char digest[DIGEST_SIZE];
+
+    /* By the rows. */
+    mono_us held_from, held_until; /* the last time it was held; NEVER: it is */
+    mono_us extended_at;           /* the grant or the last renewal was committed */
+    bool ever_held;
+    int64_t jumps; /* clock_jumps then */
+
+    /* By what was answered. */
+    bool grant_told; /* with these tokens */
+    mono_us grant_told_at;
+    uint64_t tokens[ROW_PERMITS_MAX];
+    uint32_t renewals_told;
+    bool end_told; /* an answer said that it has ended, or was released */
+    mono_us end_told_at;
+    mono_us first_sent_at;            /* of an acquire or renewal */
+    mono_us waited_at[PROCESSES_MAX]; /* it first waited at this process; 0: never */
+    mono_us surely_until;             /* no sooner may it expire */
+    bool release_sent;
+    bool confirm_sent;
+    bool lost; /* a failover has lost something of it */
+
+    struct list acquires; /* struct call: on their way */
+    unsigned unknown;     /* acquires of which nobody knows what became of them */
+    bool surely_held;     /* it counts in `sure` */
+    unsigned calls, done;
+    bool retired;
+};
+
+/* What happens in this run. Rates are "once in so many". */
+struct profile {
+    bool calm; /* nothing fails: then it must also be quick and fair */
+    bool capacity_changes;
+    bool clock_steps;
+    bool failovers;
+    int engines;
+};
+extern struct profile profile;
+extern mono_us last_trouble_at; /* of anything that may hold things up */
+extern int64_t clock_jumps;     /* of the database's clock, crashes and failovers: each may take 5 s of a ttl */
+
+void oracle_begin(void);
+struct story *story_new(struct db_key *key);
+
+/* --- rows ------------------------------------------------------------------------------------------------------ */
+
+/* Before the commit becomes visible. */
+void oracle_commits(const struct transaction *transaction);
+/* The row of the key has become this, by a commit. */
+void oracle_changed(struct db_key *key, const struct request_row *before);
+void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semaphore_row *before);
+/* An undone commit had changed the key; the row is now as it was before. */
+void oracle_undone(struct db_key *key, const struct request_row *undone, bool failover);
+/* All of it: rows among each other. */
+void oracle_rows_agree(void);
+
+/* --- calls ----------------------------------------------------------------------------------------------------- */
+
+void oracle_sent(struct call *call);
+/* The call is decided. */
+void oracle_told(struct call *call, const struct decision *decision);
+/* Nobody will ever know (its process was killed); or it left, and holds nothing by this. */
+void oracle_forgotten(struct call *call);
+void oracle_left(struct call *call);
+
+extern struct counts {
+    uint64_t told[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
+    uint64_t waited, served_after_wait, abandoned;
+    mono_us longest_servable;
+} counts;
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* One run of the simulation: some permitd on one database, their clients, what goes wrong, and the end. */
+#ifndef SIM_RUN_H
+#define SIM_RUN_H
+
+#include "base/list.h"
+#include "oracle.h"
+
+/* What came of a run, for its parent. */
+struct result {
+    bool violated;
+    char promise[8];
+    char text[512];
+    uint64_t at_operation;
+    uint64_t operations, waits, served_after_wait, abandoned, grants, refusals;
+    uint64_t commits, kills, stops, pauses, crashes, failovers, steps_of_clock, cuts, faults;
+    uint64_t switches;
+    mono_us simulated;
+    mono_us longest_servable;
+};
+
+/* Runs the seed until so many operations are answered, then without faults until everything is in order. */
+void run_seed(uint64_t seed, uint64_t operations, struct result *result);
+
+/* For the oracle: ends the process, with the result that its parent reads. */
+void run_violated(const char *promise, const char *text) __attribute__((noreturn));
+void run_dump(int process, struct bytes semaphore);
+/* The calls that a process has not answered. */
+const struct list *run_calls(int process);
+#endif

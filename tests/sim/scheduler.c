@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <ucontext.h>
+
+#include "dice.h"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+uint64_t dice_state;
+
+enum { STACK_SIZE = 256 * 1024, GUARD_SIZE = 4096 };
+
+/* How often a thread is held up where another one may come in between, and for how long. */
+enum { PREEMPT_ONCE_IN = 24, PREEMPT_US = 150, STALL_ONCE_IN = 4000, STALL_US = 30000 };
+
+struct fiber {
+    struct timer timer;  /* while it waits, if not for ever */
+    struct list node;    /* of the queue it waits in, of the process that is stopped, or of the unused ones */
+    struct list sibling; /* of its process */
+    int process;
+    bool ready;     /* in `ready`, at `ready_at` */
+    bool timed_out; /* how its wait ended */
+    bool ended;
+    size_t ready_at;
+    jmp_buf resume;
+    bool started;
+    char *stack;
+    void *(*body)(void *);
+    void *context;
+    struct fiber_queue joiners;
+#if defined(__SANITIZE_ADDRESS__)
+    void *fake_stack;
+#endif
+};
+
+static struct {
+    mono_us now;
+    struct heap timers;
+    struct fiber **ready;
+    size_t ready_count, ready_room;
+    struct fiber *running;
+    jmp_buf scheduler;
+    bool stopped;
+    uint64_t switches;
+    int process;
+    struct list unused; /* fibers that have ended: their stacks are used again */
+    struct process {
+        struct list fibers;
+        struct list held; /* could run, if it were not stopped */
+        bool paused;
+        int64_t wall_skew_us;
+    } processes[PROCESSES_MAX];
+#if defined(__SANITIZE_ADDRESS__)
+    const void *main_stack;
+    size_t main_size;
+    void *main_fake;
+#endif
+} sim;
+
+void scheduler_begin(void)
+{
+    list_init(&sim.unused);
+    for (int i = 0; i < PROCESSES_MAX; i++) {
+        list_init(&sim.processes[i].fibers);
+        list_init(&sim.processes[i].held);
+    }
+}
+
+mono_us sim_now(void)
+{
+    return sim.now;
+}
+
+uint64_t scheduler_switches(void)
+{
+    return sim.switches;
+}
+
+void scheduler_stop(void)
+{
+    sim.stopped = true;
+}
+
+static void die(const char *why)
+{
+    fprintf(stderr, "sim: %s\n", why);
+    abort();
+}
+
+void timer_set(struct timer *timer, mono_us at)
+{
+    heap_remove(&sim.timers, &timer->node);
+    if (!heap_add(&sim.timers, &timer->node, at < sim.now ? sim.now : at))
+        die("out of memory");
+}
+
+void timer_drop(struct timer *timer)
+{
+    heap_remove(&sim.timers, &timer->node);
+}
+
+/* --- who can run --------------------------------------------------------------------------------------------- */
+
+static void make_ready(struct fiber *fiber)
+{
+    struct process *process = &sim.processes[fiber->process];
+    if (process->paused) {
+        list_append(&process->held, &fiber->node);
+        return;
+    }
+    if (sim.ready_count == sim.ready_room) {
+        sim.ready_room = sim.ready_room ? 2 * sim.ready_room : 64;
+        sim.ready = realloc(sim.ready, sim.ready_room * sizeof(struct fiber *));
+        if (!sim.ready)
+            die("out of memory");
+    }
+    fiber->ready = true;
+    fiber->ready_at = sim.ready_count;
+    sim.ready[sim.ready_count++] = fiber;
+}
+
+static void leave_ready(struct fiber *fiber)
+{
+    struct fiber *last = sim.ready[--sim.ready_count];
+    sim.ready[fiber->ready_at] = last;
+    last->ready_at = fiber->ready_at;
+    fiber->ready = false;
+}
+
+/* Its wait is over. */
+static void wake(struct fiber *fiber, bool timed_out)
+{
+    fiber->timed_out = timed_out;
+    timer_drop(&fiber->timer);
+    list_remove(&fiber->node);
+    make_ready(fiber);
+}
+
+static void on_time(struct timer *timer)
+{
+    wake(CONTAINER_OF(timer, struct fiber, timer), true);
+}
+
+/* --- switching ------------------------------------------------------------------------------------------------ */
+
+static void fiber_main(void);
+
+/* Runs the fiber until it waits or ends. From the scheduler only. */
+static void run_fiber(struct fiber *fiber)
+{
+    sim.running = fiber;
+    sim.process = fiber->process;
+    sim.switches++;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&sim.main_fake, fiber->stack + GUARD_SIZE, STACK_SIZE);
+#endif
+    if (_setjmp(sim.scheduler) == 0) {
+        if (fiber->started)
+            _longjmp(fiber->resume, 1);
+        fiber->started = true;
+        ucontext_t context;
+        getcontext(&context);
+        context.uc_stack.ss_sp = fiber->stack + GUARD_SIZE;
+        context.uc_stack.ss_size = STACK_SIZE;
+        context.uc_link = NULL;
+        makecontext(&context, fiber_main, 0);
+        setcontext(&context);
+    }
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(sim.main_fake, NULL, NULL);
+#endif
+    sim.running = NULL;
+}
+
+/* Back to the scheduler; returns when the fiber runs again. */
+static void leave_fiber(struct fiber *fiber)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(fiber->ended ? NULL : &fiber->fake_stack, sim.main_stack, sim.main_size);
+#endif
+    if (_setjmp(fiber->resume) == 0)
+        _longjmp(sim.scheduler, 1);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fiber->fake_stack, &sim.main_stack, &sim.main_size);
+#endif
+}
+
+static void fiber_main(void)
+{
+    struct fiber *fiber = sim.running;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(NULL, &sim.main_stack, &sim.main_size);
+#endif
+    fiber->body(fiber->context);
+    fiber->ended = true;
+    list_remove(&fiber->sibling);
+    fiber_wake_all(&fiber->joiners);
+    leave_fiber(fiber);
+}
+
+void scheduler_run(void)
+{
+    sim.stopped = false;
+    while (!sim.stopped) {
+        if (sim.ready_count) {
+            struct fiber *fiber = sim.ready[sim.ready_count == 1 ? 0 : dice_u64() % sim.ready_count];
+            leave_ready(fiber);
+            run_fiber(fiber);
+            continue;
+        }
+        struct heap_node *next = heap_first(&sim.timers);
+        if (!next)
+            return;
+        struct timer *timer = HEAP_ENTRY(next, struct timer, node);
+        sim.now = max_i64(sim.now, next->time);
+        heap_remove(&sim.timers, next);
+        timer->fire(timer);
+    }
+}
+
+/* --- fibers --------------------------------------------------------------------------------------------------- */
+
+bool fiber_runs(void)
+{
+    return sim.running != NULL;
+}
+
+static struct fiber *current(void)
+{
+    if (!sim.running)
+        die("a call that blocks outside of a fiber");
+    return sim.running;
+}
+
+bool fiber_wait(struct fiber_queue *queue, mono_us until)
+{
+    struct fiber *fiber = current();
+    list_append(&queue->fibers, &fiber->node);
+    if (until != NEVER)
+        timer_set(&fiber->timer, until);
+    leave_fiber(fiber);
+    return !fiber->timed_out;
+}
+
+void fiber_sleep(int64_t us)
+{
+    struct fiber *fiber = current();
+    timer_set(&fiber->timer, sim.now + us);
+    leave_fiber(fiber);
+}
+
+bool fiber_wake_one(struct fiber_queue *queue)
+{
+    if (list_empty(&queue->fibers))
+        return false;
+    wake(LIST_ENTRY(queue->fibers.next, struct fiber, node), false);
+    return true;
+}
+
+void fiber_wake_all(struct fiber_queue *queue)
+{
+    while (fiber_wake_one(queue))
+        ;
+}
+
+static struct fiber *fiber_new(void)
+{
+    struct fiber *fiber;
+    char *stack;
+    if (!list_empty(&sim.unused)) {
+        fiber = LIST_ENTRY(sim.unused.next, struct fiber, node);
+        list_remove(&fiber->node);
+        stack = fiber->stack;
+    } else {
+        fiber = malloc(sizeof *fiber);
+        stack = mmap(NULL, STACK_SIZE + GUARD_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                     -1, 0);
+        if (!fiber || stack == MAP_FAILED || mprotect(stack, GUARD_SIZE, PROT_NONE) != 0)
+            die("no memory for a stack");
+    }
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(stack + GUARD_SIZE, STACK_SIZE);
+#endif
+    memset(fiber, 0, sizeof *fiber);
+    fiber->stack = stack;
+    fiber->timer.fire = on_time;
+    list_init(&fiber->node);
+    list_init(&fiber->joiners.fibers);
+    return fiber;
+}
+
+static struct fiber *spawn(int process, void *(*body)(void *), void *context)
+{
+    struct fiber *fiber = fiber_new();
+    fiber->process = process;
+    fiber->body = body;
+    fiber->context = context;
+    list_append(&sim.processes[process].fibers, &fiber->sibling);
+    make_ready(fiber);
+    return fiber;
+}
+
+/* --- processes ------------------------------------------------------------------------------------------------ */
+
+void process_enter(int process, int64_t wall_skew_us)
+{
+    sim.process = process;
+    sim.processes[process].wall_skew_us = wall_skew_us;
+}
+
+int process_current(void)
+{
+    return sim.process;
+}
+
+void process_spawn(int process, void *(*body)(void *), void *context)
+{
+    (void)spawn(process, body, context);
+}
+
+void process_kill(int process)
+{
+    process_resume(process);
+    list_for_each (node, next, &sim.processes[process].fibers) {
+        struct fiber *fiber = LIST_ENTRY(node, struct fiber, sibling);
+        if (fiber == sim.running)
+            die("a process cannot kill itself");
+        timer_drop(&fiber->timer);
+        if (fiber->ready)
+            leave_ready(fiber);
+        list_remove(&fiber->sibling);
+        list_remove(&fiber->node);
+        list_append(&sim.unused, &fiber->node);
+    }
+}
+
+void process_pause(int process)
+{
+    sim.processes[process].paused = true;
+    list_for_each (node, next, &sim.processes[process].fibers) {
+        struct fiber *fiber = LIST_ENTRY(node, struct fiber, sibling);
+        if (!fiber->ready)
+            continue;
+        leave_ready(fiber);
+        list_append(&sim.processes[process].held, &fiber->node);
+    }
+}
+
+void process_resume(int process)
+{
+    sim.processes[process].paused = false;
+    list_for_each (node, next, &sim.processes[process].held) {
+        list_remove(node);
+        make_ready(LIST_ENTRY(node, struct fiber, node));
+    }
+}
+
+/* --- what the engine calls ------------------------------------------------------------------------------------- */
+
+/* A mutex and a condition in the memory of the real ones. */
+struct sim_mutex {
+    struct fiber *owner;
+    bool locked;
+    struct fiber_queue waiting;
+};
+struct sim_cond {
+    struct fiber_queue waiting;
+};
+_Static_assert(sizeof(struct sim_mutex) <= sizeof(pthread_mutex_t), "it has to fit");
+_Static_assert(sizeof(struct sim_cond) <= sizeof(pthread_cond_t), "it has to fit");
+
+/* Of the linker: __wrap_f stands for f. */
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *context);
+int __wrap_pthread_join(pthread_t thread, void **ret_value);
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
+int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attributes);
+int __wrap_pthread_cond_destroy(pthread_cond_t *cond);
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
+int __wrap_pthread_cond_signal(pthread_cond_t *cond);
+int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_rest);
+uint64_t __wrap_random_u64(void);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *context)
+{
+    (void)attributes;
+    *thread = (pthread_t)(uintptr_t)spawn(sim.process, body, context);
+    return 0;
+}
+
+int __wrap_pthread_join(pthread_t thread, void **ret_value)
+{
+    struct fiber *fiber = (struct fiber *)(uintptr_t)thread; // NOLINT: a handle of our own
+    (void)ret_value;
+    while (!fiber->ended)
+        (void)fiber_wait(&fiber->joiners, NEVER);
+    list_append(&sim.unused, &fiber->node);
+    return 0;
+}
+
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
+{
+    struct sim_mutex *own = (struct sim_mutex *)mutex;
+    (void)attributes;
+    *own = (struct sim_mutex){0};
+    list_init(&own->waiting.fibers);
+    return 0;
+}
+
+int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
+{
+    if (((struct sim_mutex *)mutex)->locked)
+        die("a locked mutex is destroyed");
+    return 0;
+}
+
+/* Nobody sleeps with a mutex, but for a moment in which the dice held it up: so outside of fibers it is free. */
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    struct sim_mutex *own = (struct sim_mutex *)mutex;
+    while (own->locked) {
+        if (own->owner == sim.running)
+            die("a thread locks a mutex twice, or one was held during a call that blocks");
+        (void)fiber_wait(&own->waiting, NEVER);
+    }
+    own->locked = true;
+    own->owner = sim.running;
+    return 0;
+}
+
+/* Where it matters in which order threads go on: after a mutex. */
+static void hold_up(void)
+{
+    if (!sim.running)
+        return;
+    if (dice_once_in(PREEMPT_ONCE_IN))
+        fiber_sleep(dice_between(0, PREEMPT_US));
+    else if (dice_once_in(STALL_ONCE_IN))
+        fiber_sleep(dice_between(0, STALL_US));
+}
+
+static void unlock(struct sim_mutex *own)
+{
+    if (!own->locked || own->owner != sim.running)
+        die("a mutex is unlocked by a thread that has not locked it");
+    own->locked = false;
+    own->owner = NULL;
+    (void)fiber_wake_one(&own->waiting);
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+    unlock((struct sim_mutex *)mutex);
+    hold_up();
+    return 0;
+}
+
+int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attributes)
+{
+    (void)attributes;
+    list_init(&((struct sim_cond *)cond)->waiting.fibers);
+    return 0;
+}
+
+int __wrap_pthread_cond_destroy(pthread_cond_t *cond)
+{
+    if (!list_empty(&((struct sim_cond *)cond)->waiting.fibers))
+        die("somebody waits for a condition that is destroyed");
+    return 0;
+}
+
+static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, mono_us until)
+{
+    unlock((struct sim_mutex *)mutex);
+    bool woken = fiber_wait(&((struct sim_cond *)cond)->waiting, until);
+    (void)__wrap_pthread_mutex_lock(mutex);
+    return woken ? 0 : ETIMEDOUT;
+}
+
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+    return cond_wait(cond, mutex, NEVER);
+}
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until)
+{
+    return cond_wait(cond, mutex, until->tv_sec * US_PER_SECOND + until->tv_nsec / 1000 - SIM_MONO_BASE);
+}
+
+int __wrap_pthread_cond_signal(pthread_cond_t *cond)
+{
+    (void)fiber_wake_one(&((struct sim_cond *)cond)->waiting);
+    return 0;
+}
+
+int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
+{
+    fiber_wake_all(&((struct sim_cond *)cond)->waiting);
+    return 0;
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
+{
+    int64_t us =
+        sim.now + (clock == CLOCK_REALTIME ? SIM_WALL_BASE + sim.processes[sim.process].wall_skew_us : SIM_MONO_BASE);
+    *ret_time = (struct timespec){.tv_sec = us / US_PER_SECOND, .tv_nsec = us % US_PER_SECOND * 1000};
+    return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_rest)
+{
+    (void)ret_rest;
+    fiber_sleep(time->tv_sec * US_PER_SECOND + time->tv_nsec / 1000);
+    return 0;
+}
+
+uint64_t __wrap_random_u64(void)
+{
+    return dice_u64();
+}
