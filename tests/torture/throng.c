@@ -98,7 +98,7 @@ void throng_close(struct throng *throng)
 
 static bool is_busy(enum client_state state)
 {
-    return state == CLIENT_ASKING || state == CLIENT_HOLDING || state == CLIENT_RELEASING;
+    return state != CLIENT_IDLE && state != CLIENT_GONE;
 }
 
 static void client_becomes(struct throng *throng, struct client *client, enum client_state state)
@@ -125,11 +125,17 @@ static void client_gone(struct throng *throng, struct client *client)
 
 void throng_leave(struct throng *throng, struct client *client)
 {
-    if (client->state == CLIENT_GONE)
+    if (client->state == CLIENT_GONE || client->state == CLIENT_LEAVING)
         return;
-    if (client->state == CLIENT_ASKING)
+    bool asking = client->state == CLIENT_ASKING;
+    if (asking)
         throng->turns[client->turn].left = true;
-    client_gone(throng, client);
+    if (asking && client->without_key) {
+        client_becomes(throng, client, CLIENT_LEAVING);
+        shutdown(client->fd, SHUT_WR);
+    } else {
+        client_gone(throng, client);
+    }
 }
 
 /* Requests are far smaller than the buffer of a socket, which is empty. */
@@ -270,10 +276,13 @@ static void take_acquired(struct throng *throng, struct client *client, int stat
     turn->answered_us = kit_now_us();
     if (status != 200 && status != 201) {
         copy_word(find(text, length, "/problems/"), turn->word, sizeof(turn->word));
-        client_go_on(throng, client);
+        if (client->state == CLIENT_ASKING)
+            client_go_on(throng, client);
         return;
     }
     read_grant(client, turn, text, length);
+    if (client->state == CLIENT_LEAVING)
+        return;
     if (client->keeps) {
         client_go_on(throng, client);
         return;
@@ -338,7 +347,7 @@ static void client_readable(struct throng *throng, struct client *client)
     }
     client_drop_partial(client);
     int status = atoi(input + strlen("HTTP/1.1 "));
-    if (client->state == CLIENT_ASKING)
+    if (client->state == CLIENT_ASKING || client->state == CLIENT_LEAVING)
         take_acquired(throng, client, status, input, length);
     else if (client->state == CLIENT_RELEASING)
         take_released(throng, client, status);

@@ -26,7 +26,7 @@ struct turn {
     int status;             /* of the answer to the acquire; 0: there was none */
     char word[THRONG_WORD]; /* of a refusal: the last part of its problem type */
     bool replayed;
-    bool left; /* the client closed its connection before there was an answer */
+    bool left; /* the client had closed its connection, or its sending side, before there was an answer */
     uint64_t token;
     unsigned slot; /* the first one; 0: a counted semaphore */
     int64_t asked_us;
@@ -40,6 +40,7 @@ enum client_state {
     CLIENT_ASKING,    /* its acquire has no answer yet */
     CLIENT_HOLDING,   /* until its timer */
     CLIENT_RELEASING, /* its release has no answer yet */
+    CLIENT_LEAVING,   /* it has closed its sending side, and reads what may still come */
     CLIENT_GONE,      /* the connection is closed, by the client or by permitd */
 };
 
@@ -71,7 +72,7 @@ struct throng {
     unsigned port;
     struct client *clients;
     unsigned count;
-    unsigned busy; /* clients that are asking, holding or releasing */
+    unsigned busy; /* clients that are asking, holding, releasing or leaving */
     unsigned gone;
     struct turn *turns; /* in the order in which they were asked for */
     size_t turn_count;
@@ -92,7 +93,10 @@ void throng_close(struct throng *throng);
 void throng_ask(struct throng *throng, struct client *client);
 /* All of them, in order of their numbers; now and then looks for answers meanwhile. */
 void throng_ask_all(struct throng *throng);
-/* Closes the connection, whatever it waits for. */
+/*
+ * Closes the connection, whatever it waits for. Of a client without a key only its sending side: what permitd answers
+ * all the same is read, as nobody could find it later, and then it is gone.
+ */
 void throng_leave(struct throng *throng, struct client *client);
 /* Reads, releases and asks again until `until_us`, or until nobody is busy: then true. */
 bool throng_run(struct throng *throng, int64_t until_us);

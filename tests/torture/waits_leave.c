@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CAPACITY = 16, CALM_CAPACITY = 10000, HOLD_MS = 3, CALM_LEAVE_MS = 6, ROUNDS = 1000000, MANY = 64 };
+enum { CAPACITY = 64, CALM_CAPACITY = 10000, HOLD_MS = 3, CALM_LEAVE_MS = 6, ROUNDS = 1000000, MANY = 64 };
 
 struct storm {
     const struct leave_numbers *numbers;
@@ -156,6 +156,22 @@ static bool no_strangers(void *context)
                                      "'leave-%%'") == 0;
 }
 
+/*
+ * Who got his unit in the calm semaphore before he could leave has kept it; and who had closed only his sending side
+ * may have been answered all the same.
+ */
+static void release_kept(struct storm *storm)
+{
+    struct kit_http http = kit_http(storm->site.permitd[0]->port);
+    for (unsigned i = 0; i < storm->numbers->leavers; i++) {
+        const struct client *client = &storm->throng->clients[i];
+        const struct turn *turn = &storm->throng->turns[client->turn];
+        if (turn->token && !turn->releasing_us)
+            KIT_CHECK(site_release(&http, client->key) == 200);
+    }
+    kit_http_close(&http);
+}
+
 /* Nobody waits any more; what permitd named itself is let go by permitd. Whoever stays is served and leaves then. */
 static void await_quiet(struct storm *storm)
 {
@@ -166,10 +182,18 @@ static void await_quiet(struct storm *storm)
     if (throng->busy)
         kit_fail("leave: %u clients who stayed are not served; %zu wait", throng->busy,
                  site_waiting(&storm->site, "hot"));
+    release_kept(storm);
     site_await_waiting(&storm->site, "hot", 0, WAITS_LOST_MS);
     site_await_waiting(&storm->site, "calm", 0, WAITS_LOST_MS);
-    if (!kit_wait_until(no_strangers, &storm->site, WAITS_LOST_MS))
-        kit_fail("leave: requests with keys that permitd made are held by nobody");
+    if (!kit_wait_until(no_strangers, &storm->site, 20000))
+        kit_fail(
+            "leave: %lld requests with keys that permitd made are held by nobody, %lld of them where there was room",
+            (long long)kit_sql_number(storm->site.sql, "SELECT COUNT(*) FROM permit_request WHERE state = 1 AND "
+                                                       "external_id NOT LIKE 'leave-%%'"),
+            (long long)kit_sql_number(storm->site.sql,
+                                      "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id "
+                                      "JOIN permit_request r ON r.id = p.permit_request_id WHERE s.name = 'calm' "
+                                      "AND r.state = 1 AND r.external_id NOT LIKE 'leave-%%'"));
 }
 
 static void judge_quiet(struct storm *storm, struct leave_figures *figures)
@@ -194,23 +218,11 @@ static void judge_quiet(struct storm *storm, struct leave_figures *figures)
     free(list.found);
 }
 
-/* Who got his unit in the calm semaphore before he could leave has kept it. */
-static void release_kept(struct storm *storm)
-{
-    struct kit_http http = kit_http(storm->site.permitd[0]->port);
-    for (unsigned i = 0; i < storm->numbers->leavers; i++) {
-        struct client *client = &storm->throng->clients[i];
-        if (client->keeps && client->state == CLIENT_IDLE)
-            KIT_CHECK(site_release(&http, client->key) == 200);
-    }
-    kit_http_close(&http);
-}
-
 void leave_measure(const struct leave_numbers *numbers, struct leave_figures *ret_figures)
 {
     struct storm storm = {.numbers = numbers, .site = site_start(1, false), .random = numbers->seed};
     char body[64];
-    snprintf(body, sizeof(body), "{\"capacity\":%d,\"default_ttl\":\"10s\"}", CAPACITY);
+    snprintf(body, sizeof(body), "{\"capacity\":%d,\"default_ttl\":\"3s\"}", CAPACITY);
     site_semaphore(&storm.site, "hot", body);
     snprintf(body, sizeof(body), "{\"capacity\":%d}", CALM_CAPACITY);
     site_semaphore(&storm.site, "calm", body);
@@ -220,7 +232,6 @@ void leave_measure(const struct leave_numbers *numbers, struct leave_figures *re
     *ret_figures = (struct leave_figures){.served = 0};
 
     storm_run(&storm);
-    release_kept(&storm);
     await_quiet(&storm);
     judge_quiet(&storm, ret_figures);
     free(storm.leave_at_us);
