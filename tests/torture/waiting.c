@@ -127,8 +127,20 @@ void waiting_stop(const struct form *form)
 }
 
 static const struct part parts[] = {
-    {"crowd", waiting_crowd, 0}, {"latency", waiting_latency, 1}, {"wide", waiting_wide, 2}, {"fifo", waiting_fifo, 3},
-    {"leave", waiting_leave, 4}, {"parked", waiting_parked, 5},   {"stop", waiting_stop, 6},
+    {"crowd", waiting_crowd, 0},
+    {"latency", waiting_latency, 1},
+    {"wide", waiting_wide, 2},
+    {"fifo", waiting_fifo, 3},
+    {"leave", waiting_leave, 4},
+    {"parked", waiting_parked, 5},
+    {"stop", waiting_stop, 6},
+    {"together", waiting_together, 7},
+    {"killed", waiting_killed, 8},
+    {"database", waiting_database, 8},
+    {"expiry", waiting_expiry, 9},
+    {"changes", waiting_changes, 9},
+    {"changes_elsewhere", waiting_changes_elsewhere, 9},
+    {"pieces", waiting_pieces, 9},
 };
 
 int main(int argc, char **argv)

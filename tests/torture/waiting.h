@@ -16,10 +16,11 @@ waiting_part waiting_leave;   /* clients that vanish */
 waiting_part waiting_parked;  /* tens of thousands who wait for long */
 waiting_part waiting_stop;    /* SIGTERM */
 
-waiting_part waiting_killed;   /* SIGKILL of permitd */
-waiting_part waiting_database; /* SIGKILL of mariadbd */
-waiting_part waiting_expiry;   /* a holder's time is over */
-waiting_part waiting_changes;  /* growth, shrink, pause, retirement, deletes */
-waiting_part waiting_together; /* several semaphores, several permitd */
-waiting_part waiting_pieces;   /* the same key twice, in pieces */
+waiting_part waiting_killed;            /* SIGKILL of permitd */
+waiting_part waiting_database;          /* SIGKILL of mariadbd */
+waiting_part waiting_expiry;            /* a holder's time is over */
+waiting_part waiting_changes;           /* growth, shrink, pause, retirement, deletes */
+waiting_part waiting_changes_elsewhere; /* the same by another permitd */
+waiting_part waiting_together;          /* several semaphores, several permitd */
+waiting_part waiting_pieces;            /* the same key twice, in pieces */
 #endif

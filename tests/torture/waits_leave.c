@@ -127,7 +127,7 @@ static const struct turn *turn_of(const struct storm *storm, const char *key)
     return NULL;
 }
 
-/* A retry with the key of one who left gets that very grant; then it is let go. */
+/* A retry with the key of one who left gets that very grant, or finds that it has just expired; then it is let go. */
 static void settle(struct storm *storm, const struct found *found)
 {
     const struct turn *turn = turn_of(storm, found->key);
@@ -141,7 +141,8 @@ static void settle(struct storm *storm, const struct found *found)
              "{\"external_id\":\"%s\",\"owner\":\"throng\",\"permits\":[{\"semaphore\":\"%s\",\"count\":1}]}",
              found->key, storm->throng->clients[turn->client].semaphore);
     kit_http_post(&http, "/v1/requests", body, &reply);
-    if (reply.status != 200 || (uint64_t)kit_json_int(reply.body, "permits.0.token") != found->token)
+    bool there = reply.status == 200 && (uint64_t)kit_json_int(reply.body, "permits.0.token") == found->token;
+    if (!there && !(reply.status == 410 && kit_json_text_is(reply.body, "end_reason", "expired")))
         kit_fail("leave: %s holds token %llu, a retry is answered %d %s", found->key, (unsigned long long)found->token,
                  reply.status, reply.body);
     reply_release(&reply);
