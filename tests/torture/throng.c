@@ -18,7 +18,7 @@ enum {
     INPUT_SIZE = 1 << 18,
     TEXT_SIZE = 1024,
     EVENTS_MAX = 256,
-    PORTS_PER_SOURCE = 20000, /* the system has some 28,000 for one address */
+    PORTS_PER_SOURCE = 2000, /* the system has some 28,000 for one address, and searches long for the last of them */
     ASK_STEP = 64,
 };
 
@@ -33,6 +33,14 @@ size_t throng_files(void)
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     return files.rlim_max;
+}
+
+/* An address of the loopback net that this process has used for few connections. */
+static uint32_t next_source(void)
+{
+    static uint32_t used;
+    uint32_t number = used++ / PORTS_PER_SOURCE;
+    return (127u << 24) + (((uint32_t)getpid() & 0x7fff) << 8) + 1 + number % 250;
 }
 
 static int connect_from(uint32_t source, unsigned port)
@@ -64,7 +72,7 @@ struct throng *throng_open(const char *name, unsigned port, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         struct client *client = &throng->clients[i];
         *client = (struct client){.number = i, .count = 1, .rounds = 1, .leave_ms = -1};
-        client->fd = connect_from(INADDR_LOOPBACK + 1 + i / PORTS_PER_SOURCE, port);
+        client->fd = connect_from(next_source(), port);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
         KIT_CHECK(!epoll_ctl(throng->epoll_fd, EPOLL_CTL_ADD, client->fd, &event));
     }

@@ -18,7 +18,7 @@
 enum { SPARE_FILES = 600, PERMITDS_MAX = PERMITD_MAX };
 
 /* What a process of clients is told; it answers with one byte when it is done. */
-enum order { ORDER_OPEN = 'o', ORDER_ASK = 'a', ORDER_CLOSE = 'c' };
+enum order { ORDER_OPEN = 'o', ORDER_ASK = 'a', ORDER_CLOSE = 'c', ORDER_END = 'e' };
 
 struct sitters {
     pid_t pid;
@@ -62,7 +62,7 @@ _Noreturn static void sitters_run(const struct sitters *sitters, int orders, int
 {
     struct throng *throng = NULL;
     char order;
-    for (unsigned turn = 0; read(orders, &order, 1) == 1;) {
+    for (unsigned turn = 0; read(orders, &order, 1) == 1 && order != ORDER_END;) {
         if (order == ORDER_OPEN)
             throng = sitters_open(sitters, turn++);
         else if (order == ORDER_ASK)
@@ -102,6 +102,8 @@ static void sitters_start(struct sitters *sitters)
 static void sitters_stop(struct sitters *sitters)
 {
     int status;
+    char order = ORDER_END;
+    KIT_CHECK(write(sitters->orders, &order, 1) == 1);
     close(sitters->orders);
     close(sitters->done);
     KIT_CHECK(waitpid(sitters->pid, &status, 0) == sitters->pid && status == 0);
