@@ -56,9 +56,9 @@ static void measure_idle(const struct expiry_numbers *numbers, struct figures *f
     idle_measure(numbers->live, numbers->idle_ms, &figures->idle);
 }
 
-static void print_expiry(const struct expiry_numbers *numbers, const struct figures *figures)
+static void print_expiry(const struct expiry_numbers *numbers, struct figures *figures)
 {
-    const struct spread *lives = &figures->lives;
+    struct spread *lives = &figures->lives;
     char what[128], measured[256];
     snprintf(what, sizeof(what), "%u holders with ttl %g s that nobody renews", numbers->holders,
              numbers->ttl_ms / 1e3);
@@ -69,9 +69,9 @@ static void print_expiry(const struct expiry_numbers *numbers, const struct figu
                 spread_at(lives, 1) <= ((int64_t)numbers->ttl_ms + 1000) * 1000, 0);
 }
 
-static void print_demand(const struct expiry_numbers *numbers, const struct figures *figures)
+static void print_demand(const struct expiry_numbers *numbers, struct figures *figures)
 {
-    const struct spread *late = &figures->late;
+    struct spread *late = &figures->late;
     char what[128], measured[256];
     snprintf(what, sizeof(what), "a unit that is wanted (asked for every %u ms, %zu times)", numbers->demand.retry_ms,
              late->count);
@@ -81,7 +81,7 @@ static void print_demand(const struct expiry_numbers *numbers, const struct figu
     print_asked(what, "granted again within 50 ms of the deadline", measured, spread_at(late, 1) <= 50000, 0);
 }
 
-static void print_renewals(const struct expiry_numbers *numbers, const struct figures *figures)
+static void print_renewals(const struct expiry_numbers *numbers, struct figures *figures)
 {
     const struct renewals *renewals = &figures->renewals;
     char what[128], measured[256];
@@ -98,7 +98,7 @@ static void print_renewals(const struct expiry_numbers *numbers, const struct fi
                 renewals->permitd_cores + renewals->database_cores < 0.5, (double)renewals->failed);
 }
 
-static void print_idle(const struct expiry_numbers *numbers, const struct figures *figures)
+static void print_idle(const struct expiry_numbers *numbers, struct figures *figures)
 {
     const struct idle *idle = &figures->idle;
     char what[128], measured[400];
@@ -123,7 +123,7 @@ static void print_queries(const struct idle *idle)
 static const struct {
     const char *name;
     void (*measure)(const struct expiry_numbers *numbers, struct figures *figures);
-    void (*print)(const struct expiry_numbers *numbers, const struct figures *figures);
+    void (*print)(const struct expiry_numbers *numbers, struct figures *figures);
 } parts[] = {
     {"expiry", measure_expiry, print_expiry},
     {"demand", measure_demand, print_demand},
@@ -141,7 +141,7 @@ static bool choose(const char *name, bool chosen[PARTS])
     return false;
 }
 
-static void print_all(const struct expiry_numbers *numbers, const struct figures *figures, const bool chosen[PARTS])
+static void print_all(const struct expiry_numbers *numbers, struct figures *figures, const bool chosen[PARTS])
 {
     struct instance instance = instance_start();
     print_machine(&instance);

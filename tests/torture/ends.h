@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * How permits end by themselves: what the parts of the suite `ends` share. Each part runs in a process of its own with
- * servers of its own, prints a line of figures, and ends that process through kit_fail if a promise is broken.
- */
+/* How permits end by themselves: what the parts of the suite `ends` share. */
 #ifndef ENDS_H
 #define ENDS_H
 
 #include <pthread.h>
 
 #include "expiry.h"
+#include "parts.h"
 #include "rows.h"
 #include "site.h"
 
-struct ends {
-    bool full; /* the numbers of the issue instead of those for every day */
-    uint64_t seed;
-};
-
-typedef void ends_part(const struct ends *ends);
+typedef void ends_part(const struct form *form);
 
 ends_part ends_shim;       /* the clock of the database can be stepped */
 ends_part ends_expiry;     /* 1,000 holders that nobody renews */

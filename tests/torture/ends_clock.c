@@ -18,16 +18,16 @@
  */
 enum { LEAP_MS = 5000, LATE_MS = 10000, SUITE_LATE_MS = 45000, WAIT_MS = 120000, WATCHED = 8, EDGE_MS = 250 };
 
-static int late_ms(const struct ends *ends)
+static int late_ms(const struct form *form)
 {
-    return ends->full ? LATE_MS : SUITE_LATE_MS;
+    return form->full ? LATE_MS : SUITE_LATE_MS;
 }
 
 /* ---- the shim ---- */
 
-void ends_shim(const struct ends *ends)
+void ends_shim(const struct form *form)
 {
-    (void)ends;
+    (void)form;
     struct site site = site_start(1, true);
     int64_t before = site_clock_us(&site);
     kit_database_step_clock(site.database, HOUR_US);
@@ -189,11 +189,11 @@ static void check_expires_at(struct site *site, unsigned number)
 }
 
 /* One half of the watched is granted before the first step, the other between the two. */
-static void step_there_and_back(const struct ends *ends, struct site *site, int64_t first_us, const char *what)
+static void step_there_and_back(const struct form *form, struct site *site, int64_t first_us, const char *what)
 {
     static struct watch watch;
     struct kit_http http = kit_http(site->permitd[0]->port);
-    unsigned ttl_ms = ends->full ? 30000 : 12000;
+    unsigned ttl_ms = form->full ? 30000 : 12000;
     watch = (struct watch){.site = site};
     for (unsigned i = 0; i < WATCHED; i++)
         watch_acquire(&watch, &http, "many", ttl_ms);
@@ -207,21 +207,21 @@ static void step_there_and_back(const struct ends *ends, struct site *site, int6
     kit_sleep_ms(2500);
     check_expires_at(site, first_us > 0 ? 3 : 4);
     watch_until_ended(&watch, WAIT_MS);
-    watch_judge(&watch, 0, LEAP_MS + EDGE_MS, late_ms(ends), what);
+    watch_judge(&watch, 0, LEAP_MS + EDGE_MS, late_ms(form), what);
     kit_http_close(&http);
 }
 
-void ends_steps(const struct ends *ends)
+void ends_steps(const struct form *form)
 {
     static struct load load;
     struct site site = site_start(2, true);
-    struct renewer renewer = {.site = &site, .ttl_ms = ends->full ? 60000 : 20000};
+    struct renewer renewer = {.site = &site, .ttl_ms = form->full ? 60000 : 20000};
     site_semaphore(&site, "many", "{\"capacity\":100000,\"kind\":\"counted\"}");
-    load_start(&load, &site, ends->seed);
+    load_start(&load, &site, form->seed);
     acquire_renewed(&renewer);
     KIT_CHECK(!pthread_create(&renewer.thread, NULL, renewer_run, &renewer));
-    step_there_and_back(ends, &site, HOUR_US, "steps: an hour forward and back");
-    step_there_and_back(ends, &site, -HOUR_US, "steps: an hour back and forward");
+    step_there_and_back(form, &site, HOUR_US, "steps: an hour forward and back");
+    step_there_and_back(form, &site, -HOUR_US, "steps: an hour back and forward");
     atomic_store(&renewer.stopping, true);
     pthread_join(renewer.thread, NULL);
     printf("ends: steps: %u renewals with a ttl of %u ms: expires_in_ms %lld to %lld\n", renewer.renewals,
@@ -259,12 +259,12 @@ static void renew_one(struct site *site, const char *key, const char *what)
     kit_http_close(&http);
 }
 
-static void run_outage(const struct ends *ends, const struct outage *outage)
+static void run_outage(const struct form *form, const struct outage *outage)
 {
     static struct watch watch, brief;
     struct site site = site_start(2, false);
     struct kit_http http = kit_http(site.permitd[0]->port);
-    unsigned ttl_ms = ends->full ? 60000 : 20000;
+    unsigned ttl_ms = form->full ? 60000 : 20000;
     char kept[WATCHED][48];
     site_semaphore(&site, "many", "{\"capacity\":100000,\"kind\":\"counted\"}");
     watch = (struct watch){.site = &site};
@@ -297,17 +297,17 @@ static void run_outage(const struct ends *ends, const struct outage *outage)
            (double)(brief.list[0].ended_to_us - back_us) / 1e6);
     /* Early: the outage was at least so long; late: at most so long, and its first 5 s count. */
     watch_judge(&watch, ending_us - gone_us, LEAP_MS + EDGE_MS, INT32_MAX / 1000, outage->name);
-    watch_judge(&watch, back_us - begin_us, INT32_MAX / 1000, late_ms(ends), outage->name);
+    watch_judge(&watch, back_us - begin_us, INT32_MAX / 1000, late_ms(form), outage->name);
     site_stop(&site);
 }
 
-void ends_away(const struct ends *ends)
+void ends_away(const struct form *form)
 {
-    run_outage(ends, &(struct outage){"away: no permitd", site_stop_permitd, site_start_permitd});
+    run_outage(form, &(struct outage){"away: no permitd", site_stop_permitd, site_start_permitd});
 }
 
 /* "The sweeper's lateness" is 5 s, also while the permitd that would sweep at once is stopped. */
-void ends_leader(const struct ends *ends)
+void ends_leader(const struct form *form)
 {
     enum { TTL_MS = 1000 };
     struct site site = site_start(PERMITD_MAX, false);
@@ -323,7 +323,7 @@ void ends_leader(const struct ends *ends)
             watch_acquire(&watch, &http, "many", TTL_MS);
         watch_until_ended(&watch, WAIT_MS);
         kit_permitd_thaw(site.permitd[i]);
-        watch_judge(&watch, 0, EDGE_MS, ends->full ? LEAP_MS : SUITE_LATE_MS, what);
+        watch_judge(&watch, 0, EDGE_MS, form->full ? LEAP_MS : SUITE_LATE_MS, what);
         kit_http_close(&http);
     }
     site_stop(&site);
@@ -339,7 +339,7 @@ static void thaw(struct site *site)
     kit_database_thaw(site->database);
 }
 
-void ends_frozen(const struct ends *ends)
+void ends_frozen(const struct form *form)
 {
-    run_outage(ends, &(struct outage){"frozen: no database", freeze, thaw});
+    run_outage(form, &(struct outage){"frozen: no database", freeze, thaw});
 }

@@ -184,11 +184,11 @@ static int64_t granted_keys(const struct history *history)
     return count;
 }
 
-void ends_crowd(const struct ends *ends)
+void ends_crowd(const struct form *form)
 {
     static struct crowd crowd = {.world = {.facts = {semaphores, SEMAPHORES}}};
     struct site site = site_start(3, false);
-    crowd.world.seed = ends->seed;
+    crowd.world.seed = form->seed;
     site_world(&site, &crowd.world);
     make_semaphores(&crowd.world.facts, site.permitd[0]->port);
     struct inspector inspector;
@@ -196,7 +196,7 @@ void ends_crowd(const struct ends *ends)
     struct ager ager = {.site = &site};
     KIT_CHECK(!pthread_create(&ager.thread, NULL, ager_run, &ager));
     int64_t start = kit_now_us();
-    crowd.end_us = start + (int64_t)(ends->full ? SECONDS_FULL : SECONDS) * 1000000;
+    crowd.end_us = start + (int64_t)(form->full ? SECONDS_FULL : SECONDS) * 1000000;
     struct history history = run_clients(&crowd);
     double seconds = (double)(kit_now_us() - start) / 1e6;
     int64_t last_us = kit_now_us();
@@ -220,7 +220,7 @@ void ends_crowd(const struct ends *ends)
         calls, CLIENTS, site.count, seconds, quiet, batches, conflicts, (long long)site_deadlocks(&site),
         inspector.rounds, (long long)forgotten);
     /* The short form has not enough batches to tell one from one in 10,000. */
-    if (conflicts * 10000 >= batches + (ends->full ? 0 : 10000))
+    if (conflicts * 10000 >= batches + (form->full ? 0 : 10000))
         kit_fail("crowd: %.0f of %.0f batches were run again for a conflict", conflicts, batches);
     history_release(&history);
     site_stop(&site);

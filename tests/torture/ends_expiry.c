@@ -7,9 +7,9 @@
 
 enum { HOLDERS = 1000, TTL_MS = 2000, WAIT_MS = 60000 };
 
-void ends_expiry(const struct ends *ends)
+void ends_expiry(const struct form *form)
 {
-    (void)ends;
+    (void)form;
     struct site site = site_start(1, false);
     struct spread lives;
     int64_t oldest_us;
@@ -22,11 +22,11 @@ void ends_expiry(const struct ends *ends)
     site_stop(&site);
 }
 
-void ends_demand(const struct ends *ends)
+void ends_demand(const struct form *form)
 {
-    const struct demand demand = {.threads = ends->full ? 8 : 4,
-                                  .rounds = ends->full ? 30 : 10,
-                                  .ttl_ms = ends->full ? TTL_MS : 300,
+    const struct demand demand = {.threads = form->full ? 8 : 4,
+                                  .rounds = form->full ? 30 : 10,
+                                  .ttl_ms = form->full ? TTL_MS : 300,
                                   .retry_ms = 5};
     struct site site = site_start(2, false);
     struct spread late;

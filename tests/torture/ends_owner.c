@@ -51,9 +51,9 @@ static void run_start(struct run *run, const struct site *site, unsigned number,
     free(run->mark);
 }
 
-void ends_owner_kill(const struct ends *ends)
+void ends_owner_kill(const struct form *form)
 {
-    unsigned ttl_ms = ends->full ? 30000 : 4000;
+    unsigned ttl_ms = form->full ? 30000 : 4000;
     char ttl[16], *log = kit_path("permitctl.log");
     struct site site = site_start(1, false);
     struct run runs[RUNS];
@@ -83,7 +83,7 @@ void ends_owner_kill(const struct ends *ends)
     kit_http_close(&http);
     printf("ends: owner_kill: %d runs with ttl %.1f s, killed: all units free %.2f s later\n", RUNS, ttl_ms / 1e3,
            free_s);
-    if (free_s > (double)ttl_ms / 1e3 + (ends->full ? SWEEP_MS : SUITE_LATE_MS) / 1e3)
+    if (free_s > (double)ttl_ms / 1e3 + (form->full ? SWEEP_MS : SUITE_LATE_MS) / 1e3)
         kit_fail("owner_kill: that is too late");
     free(log);
     site_stop(&site);

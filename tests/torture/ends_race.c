@@ -114,15 +114,15 @@ static void name_semaphores(void)
     }
 }
 
-void ends_race(const struct ends *ends)
+void ends_race(const struct form *form)
 {
     static struct world world = {.facts = {semaphores, 2 * PAIRS}};
     static struct pair pairs[PAIRS];
     static struct side sides[2 * PAIRS];
-    unsigned rounds = (ends->full ? ROUNDS_FULL : ROUNDS) / PAIRS;
+    unsigned rounds = (form->full ? ROUNDS_FULL : ROUNDS) / PAIRS;
     struct site site = site_start(2, false);
     name_semaphores();
-    world.seed = ends->seed;
+    world.seed = form->seed;
     site_world(&site, &world);
     make_semaphores(&world.facts, site.permitd[0]->port);
     struct inspector inspector;

@@ -9,44 +9,6 @@
 
 enum { BATCH = 50, LOOK_EVERY_MS = 10, GRANT_MS = 60000, THREADS_MAX = 32, NAME_SIZE = 64 };
 
-/* ---- durations ---- */
-
-static int compare_us(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-int64_t spread_at(const struct spread *spread, double part)
-{
-    return spread->count ? spread->us[(size_t)(part * (double)(spread->count - 1))] : 0;
-}
-
-void spread_release(struct spread *spread)
-{
-    free(spread->us);
-    *spread = (struct spread){NULL, 0};
-}
-
-static void spread_add(void *context, char **columns)
-{
-    struct spread *spread = context;
-    spread->us = realloc(spread->us, (spread->count + 1) * sizeof(spread->us[0]));
-    if (!spread->us)
-        abort();
-    spread->us[spread->count++] = columns[0] ? strtoll(columns[0], NULL, 10) : INT64_MIN;
-}
-
-/* One number per row. */
-static struct spread spread_read(struct kit_sql *sql, const char *statement)
-{
-    struct spread spread = {NULL, 0};
-    kit_sql_each(sql, statement, spread_add, &spread);
-    if (spread.count)
-        qsort(spread.us, spread.count, sizeof(spread.us[0]), compare_us);
-    return spread;
-}
-
 /* ---- holders that nobody renews ---- */
 
 static void hold_batch(struct kit_http *http, unsigned from, unsigned to, unsigned ttl_ms)
@@ -90,7 +52,7 @@ static void look_from_outside(struct site *site, unsigned ttl_ms, int64_t *oldes
         *oldest_us = oldest;
 }
 
-static void check_lives(struct site *site, unsigned holders, unsigned ttl_ms, const struct spread *lives)
+static void check_lives(struct site *site, unsigned holders, unsigned ttl_ms, struct spread *lives)
 {
     int64_t expired =
         kit_sql_number(site->sql, "SELECT COUNT(*) FROM permit_request WHERE state = 2 AND end_reason = 2");

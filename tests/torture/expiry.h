@@ -4,16 +4,7 @@
 #define EXPIRY_H
 
 #include "site.h"
-
-/* Durations in microseconds, ascending. */
-struct spread {
-    int64_t *us;
-    size_t count;
-};
-
-/* part 0 is the least, 0.5 the median, 1 the most; 0 if there are none. */
-int64_t spread_at(const struct spread *spread, double part);
-void spread_release(struct spread *spread);
+#include "spread.h"
 
 /*
  * So many holders with this ttl that nobody renews. From their grant to their end as the rows say (served time), and

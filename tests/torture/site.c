@@ -18,7 +18,7 @@ struct kit_sql *site_sql(const struct kit_database *database)
 
 void site_start_permitd(struct site *site)
 {
-    struct kit_permitd_options options = {.database = site->database->url};
+    struct kit_permitd_options options = {.database = site->database->url, .flags = site->flags};
     for (size_t i = 0; i < site->count; i++)
         site->permitd[i] = kit_permitd_start(&options);
 }
@@ -29,12 +29,24 @@ void site_stop_permitd(struct site *site)
         kit_permitd_stop(site->permitd[i]);
 }
 
+static void site_begin(struct site *site, struct kit_database *database)
+{
+    site->database = database;
+    site_start_permitd(site);
+    site->sql = site_sql(database);
+}
+
 struct site site_start(size_t permitd_count, bool shifted)
 {
     struct site site = {.count = permitd_count};
-    site.database = shifted ? kit_database_start_shifted(NULL) : kit_database_start(NULL);
-    site_start_permitd(&site);
-    site.sql = site_sql(site.database);
+    site_begin(&site, shifted ? kit_database_start_shifted(NULL) : kit_database_start(NULL));
+    return site;
+}
+
+struct site site_start_with(size_t permitd_count, const char *const *flags)
+{
+    struct site site = {.count = permitd_count, .flags = flags};
+    site_begin(&site, kit_database_start(NULL));
     return site;
 }
 
@@ -91,6 +103,34 @@ double site_metric(const struct site *site, const char *name)
     return sum;
 }
 
+size_t site_waiting(const struct site *site, const char *semaphore)
+{
+    int64_t sum = 0;
+    char path[PATH_SIZE];
+    snprintf(path, sizeof(path), "/v1/semaphores/%s", semaphore);
+    for (size_t i = 0; i < site->count; i++) {
+        struct kit_http http = kit_http(site->permitd[i]->port);
+        struct reply reply;
+        if (!kit_http_get(&http, path, &reply) || reply.status != 200)
+            kit_fail("GET %s: %d %s", path, reply.status, reply.body);
+        sum += kit_json_int(reply.body, "waiting");
+        reply_release(&reply);
+        kit_http_close(&http);
+    }
+    return (size_t)sum;
+}
+
+void site_await_waiting(const struct site *site, const char *semaphore, size_t count, int ms)
+{
+    int64_t end = kit_now_us() + (int64_t)ms * 1000;
+    size_t waiting;
+    while ((waiting = site_waiting(site, semaphore)) != count) {
+        if (kit_now_us() > end)
+            kit_fail("%zu wait for %s, not %zu, after %d ms", waiting, semaphore, count, ms);
+        kit_sleep_ms(count > 1000 ? 50 : 2);
+    }
+}
+
 int64_t site_clock_us(struct site *site)
 {
     return kit_sql_number(site->sql, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))");
@@ -132,6 +172,31 @@ int site_acquire(struct kit_http *http, const char *key, const char *semaphore, 
              semaphore, count);
     kit_http_post(http, "/v1/requests", body, ret_reply);
     return ret_reply->status;
+}
+
+static void write_waiting(char body[BODY_SIZE], const char *key, const char *semaphore, unsigned count,
+                          const char *wait)
+{
+    snprintf(body, BODY_SIZE,
+             "{\"external_id\":\"%s\",\"wait\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%u}]}", key, wait,
+             semaphore, count);
+}
+
+int site_acquire_waiting(struct kit_http *http, const char *key, const char *semaphore, unsigned count,
+                         const char *wait, struct reply *ret_reply)
+{
+    char body[BODY_SIZE];
+    write_waiting(body, key, semaphore, count, wait);
+    kit_http_post(http, "/v1/requests", body, ret_reply);
+    return ret_reply->status;
+}
+
+void site_send_waiting(struct kit_http *http, const char *key, const char *semaphore, unsigned count, const char *wait)
+{
+    char body[BODY_SIZE];
+    write_waiting(body, key, semaphore, count, wait);
+    if (!kit_http_send(http, "POST", "/v1/requests", NULL, body))
+        kit_fail("%s cannot ask for %s", key, semaphore);
 }
 
 int site_renew(struct kit_http *http, const char *key, struct reply *ret_reply)
