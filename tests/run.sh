@@ -30,6 +30,7 @@ durable      lines      900  {bin}/torture/durable
 ends         lines      900  {bin}/torture/ends
 storm        lines      900  {bin}/torture/storm --faults 18
 each         lines      300  {bin}/torture/each
+promoted     lines      300  {bin}/torture/promoted
 quickstart   exit       600  examples/quickstart.sh
 '
 

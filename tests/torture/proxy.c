@@ -51,7 +51,7 @@ struct link {
 };
 
 struct proxy {
-    char *server_socket;
+    char *server_socket; /* under mutex */
     char *path;
     char *url;
     int listener;
@@ -342,7 +342,9 @@ static struct link *free_link(struct proxy *proxy)
 
 static void begin_link(struct proxy *proxy, int client)
 {
+    pthread_mutex_lock(&proxy->mutex);
     int server = connect_to(proxy->server_socket);
+    pthread_mutex_unlock(&proxy->mutex);
     if (server < 0) { /* it does not run at the moment */
         close(client);
         return;
@@ -413,6 +415,14 @@ unsigned proxy_matched(struct proxy *proxy)
 unsigned proxy_strikes(const struct proxy *proxy, enum proxy_fault fault)
 {
     return atomic_load(&proxy->strikes[fault]);
+}
+
+void proxy_point(struct proxy *proxy, const char *server_socket)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    free(proxy->server_socket);
+    proxy->server_socket = strdup(server_socket);
+    pthread_mutex_unlock(&proxy->mutex);
 }
 
 void proxy_cut(struct proxy *proxy)

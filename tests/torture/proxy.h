@@ -42,6 +42,8 @@ void proxy_set(struct proxy *proxy, const struct proxy_rule *rule);
 unsigned proxy_matched(struct proxy *proxy);
 /* How often it has struck with this fault. */
 unsigned proxy_strikes(const struct proxy *proxy, enum proxy_fault fault);
+/* New connections go to this server from now on; those that are open stay (proxy_cut). */
+void proxy_point(struct proxy *proxy, const char *server_socket);
 /* Ends all connections. */
 void proxy_cut(struct proxy *proxy);
 void proxy_stop(struct proxy *proxy);
