@@ -155,7 +155,8 @@ static const struct config_row setting_rows[] = {
      .min = 5,
      .max = 60 * 1000,
      .flags = CONFIG_RELOADABLE,
-     .help = "How often the semaphores that somebody waits for are looked at for units that another permitd has freed."},
+     .help =
+         "How often the semaphores that somebody waits for are looked at for units that another permitd has freed."},
     {.name = "backfill_bound",
      .type = CONFIG_DURATION,
      .offset = AT(backfill_bound_ms),
