@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Many clients through several permitd on one database: keys repeated by their own client, by strangers and at all
- * permitd at once, one to three semaphores of small capacity in random order, releases early, late and twice. No
- * faults: so no 5xx. The history is judged by the checkers, the tables by SQL, and at the end everything can be had
- * again.
+ * permitd at once, one to three semaphores of small capacity in random order, with and without waiting for them,
+ * releases early, late and twice, also while somebody waits. No faults: so no 5xx. The history is judged by the
+ * checkers, the tables by SQL, and at the end everything can be had again.
  *
  * right [--seed N] [--operations N] [--clients N] [--permitd N]
  */
@@ -15,7 +15,7 @@
 
 #include "rows.h"
 
-enum { RECENT = 256, CLIENTS_MAX = 256 };
+enum { RECENT = 256, CLIENTS_MAX = 256, WAIT_MOST_MS = 200 };
 
 static const struct semaphore_facts semaphores[] = {
     {"one-a", 1, true}, {"one-b", 1, false},  {"two-a", 2, true},    {"two-b", 2, false},
@@ -57,10 +57,11 @@ static bool recall(struct run *run, struct caller *caller, struct job *ret_job)
     return count > 0;
 }
 
-/* One to three different semaphores in random order. */
+/* One to three different semaphores in random order; every other one waits for them. */
 static struct job random_job(struct caller *caller)
 {
     struct job job = caller_new_job(caller);
+    job.wait_ms = caller_random(caller, 2) ? caller_random(caller, WAIT_MOST_MS) : 0;
     size_t count = 1 + caller_random(caller, SHARES_MAX);
     while (job.want_count < count) {
         unsigned semaphore = caller_random(caller, SEMAPHORES);
