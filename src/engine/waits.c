@@ -22,7 +22,12 @@ void waits_changed(struct engine *engine)
     const struct waiters *waiters = &engine->queue.waiters;
     const struct heap_node *turn = heap_first(&waiters->turns);
     const struct heap_node *due = heap_first(&waiters->dues);
-    if ((turn && turn->time < engine->watch_at) || (due && due->time < engine->watch_at))
+    mono_us first = turn ? turn->time : NEVER;
+    if (due)
+        first = min_i64(first, due->time);
+    if (waiters->count) /* while nobody asked it did not poll */
+        first = min_i64(first, clock_mono() + engine->settings.wait_poll_ms * US_PER_MS);
+    if (first < engine->watch_at)
         pthread_cond_signal(&engine->watch);
 }
 

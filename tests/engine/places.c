@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* One key has one place, whoever asks under it: without threads, clock or database. */
 #include <criterion/criterion.h>
+#include <sched.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "engine/waits.h"
@@ -81,4 +83,40 @@ Test(places, who_asks_while_a_batch_decides_is_not_answered_by_that_batch)
     cr_assert_eq(answered.next, &one.op.node);
     cr_assert_eq(answered.prev, &one.op.node);
     cr_assert(engine_abandon(&engine, &again.op));
+}
+
+/* The watcher while nobody asks: it sleeps until a place that nobody came back to is given up. */
+static void *sleep_until_woken(void *woken)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    pthread_mutex_lock(&engine.mutex);
+    engine.watch_at = clock_mono() + 10LL * US_PER_SECOND;
+    *(bool *)woken = pthread_cond_timedwait(&engine.watch, &engine.mutex, &until) == 0;
+    pthread_mutex_unlock(&engine.mutex);
+    return NULL;
+}
+
+/* P17: what others free is looked at every wait_poll from then on. */
+Test(places, the_first_who_waits_wakes_the_watcher)
+{
+    struct asked one;
+    enum permit_status status;
+    pthread_t watcher;
+    bool woken = false;
+    bool sleeps = false;
+    ask(&one, "k1", 0);
+    pthread_create(&watcher, NULL, sleep_until_woken, &woken);
+    while (!sleeps) {
+        sched_yield();
+        pthread_mutex_lock(&engine.mutex);
+        sleeps = engine.watch_at > 0;
+        if (sleeps)
+            cr_assert(park(&one, &status));
+        pthread_mutex_unlock(&engine.mutex);
+    }
+    pthread_join(watcher, NULL);
+    cr_assert(woken);
+    cr_assert(engine_abandon(&engine, &one.op));
 }
