@@ -5,6 +5,8 @@
  */
 #include "core/planner.h"
 
+#include "base/plant.h"
+
 #include <stdlib.h>
 
 /*
@@ -284,6 +286,8 @@ static enum permit_status make_room_for_events(struct planner *planner)
 static enum rank rank_of(const struct operation *operation)
 {
     bool waiter = operation->place == PLACE_WAITER || operation->place == PLACE_AGED;
+    if (PLANTED(24) && operation->kind == OP_ACQUIRE)
+        return waiter ? RANK_NEWCOMER : RANK_WAITER;
     return waiter ? RANK_WAITER : kinds[operation->kind].rank;
 }
 

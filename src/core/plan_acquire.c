@@ -2,6 +2,8 @@
 /* Decides acquires: the replay of a key, room (also at the expense of due holders), who may pass, the grant. */
 #include "core/planner.h"
 
+#include "base/plant.h"
+
 /*
  * The row of a key that has none yet. Its strings are copies: a later operation of the batch may answer with this row
  * when whoever asked first has its answer and is gone.
@@ -68,6 +70,8 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
     else
         outcome->replayed = true;
+    if (PLANTED(9))
+        return outcome_assert(planner, outcome, request);
     return outcome_assert_again(planner, outcome, key);
 }
 
@@ -196,10 +200,13 @@ static enum permit_status reclaim(struct planner *planner, struct outcome *outco
         return PERMIT_NO_MEMORY;
     size_t count = choose_due(planner, operation, chosen);
     for (size_t i = 0; i < count; i++)
-        if (!planner_holds_all(planner, chosen[i]->request))
+        if (!planner_holds_all(planner, chosen[i]->request) && !PLANTED(19))
             return outcome_put_back(planner, outcome, key, operation, chosen, count);
     for (size_t i = 0; i < count; i++)
-        end_request(planner, chosen[i], due_reason(chosen[i]->request));
+        if (PLANTED(11))
+            planner_image(planner, chosen[i]->request->permits[0].semaphore_id)->semaphore->in_use--;
+        else
+            end_request(planner, chosen[i], due_reason(chosen[i]->request));
     return PERMIT_OK;
 }
 
@@ -277,6 +284,8 @@ static uint64_t next_token(const struct planner *planner, struct semaphore *sema
     uint64_t token = semaphore->next_permit_id;
     if (token < planner->view->epoch << 10)
         token = planner->view->epoch << 10;
+    if (PLANTED(6))
+        token = (uint64_t)planner->view->now;
     semaphore->next_permit_id = token + 1;
     return token;
 }
@@ -354,6 +363,11 @@ static bool reason_passes(enum permit_status status)
 enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation)
 {
+    if (PLANTED(21) && !operation->waits && (operation->place == PLACE_WAITER || operation->place == PLACE_AGED)) {
+        outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
+        outcome->may_wait = true;
+        return PERMIT_OK;
+    }
     if (key->request)
         return plan_replay(planner, outcome, key, operation);
     struct hold_limits limits = NO_HOLD_LIMITS;

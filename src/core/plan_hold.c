@@ -2,6 +2,8 @@
 /* Decides what happens to a request that is held (renew, confirm) and how it ends (release, expire, force-release). */
 #include "core/planner.h"
 
+#include "base/plant.h"
+
 /* --- how long ------------------------------------------------------------------------------------------------ */
 
 void limits_add(struct hold_limits *limits, const struct semaphore *semaphore)
@@ -37,7 +39,8 @@ static struct hold_limits limits_of_request(struct planner *planner, const struc
 {
     struct hold_limits limits = NO_HOLD_LIMITS;
     for (size_t i = 0; i < request->permit_count; i++)
-        limits_add(&limits, planner_image(planner, request->permits[i].semaphore_id)->semaphore);
+        if (!PLANTED(20) || planner_image(planner, request->permits[i].semaphore_id))
+            limits_add(&limits, planner_image(planner, request->permits[i].semaphore_id)->semaphore);
     return limits;
 }
 
@@ -55,6 +58,8 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
     for (size_t i = 0; i < request->permit_count; i++) {
         struct permit *permit = &request->permits[i];
         struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
+        if (PLANTED(19) && !image)
+            continue;
         image->semaphore->in_use -= permit->count;
         image_touch(image);
         if (image->semaphore->kind == KIND_SLOTTED)
@@ -97,12 +102,16 @@ static enum permit_status plan_tombstone(struct planner *planner, struct outcome
 enum permit_status plan_release(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation)
 {
+    if (!key->request && PLANTED(14))
+        return outcome_assert(planner, outcome, request_new(planner, operation));
     if (!key->request)
         return plan_tombstone(planner, outcome, key, operation);
     if (!planner_holds_all(planner, key->request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     if (key->request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
+        if (PLANTED(23))
+            return outcome_assert(planner, outcome, key->request);
         return outcome_assert_again(planner, outcome, key);
     }
     if (key->request->confirmed_at != NEVER && !operation->of_confirmed) {
@@ -146,7 +155,7 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
     bool owner_dead = operation->expire_as == END_OWNER_DEAD && request->confirmed_at == NEVER;
     if (!owner_dead && !request_is_due(planner, request))
         return PERMIT_OK;
-    if (!planner_holds_all(planner, request))
+    if (!planner_holds_all(planner, request) && !PLANTED(19))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     end_request(planner, key, owner_dead ? END_OWNER_DEAD : due_reason(request));
     return outcome_assert(planner, outcome, request);
@@ -165,11 +174,11 @@ static bool is_held(struct planner *planner, struct outcome *outcome, struct key
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
-    if (!planner_holds_all(planner, key->request)) {
+    if (!planner_holds_all(planner, key->request) && !PLANTED(20)) {
         *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return false;
     }
-    if (key->request->state == REQUEST_RELEASED) {
+    if (key->request->state == REQUEST_RELEASED && !PLANTED(4)) {
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
         *ret_status = outcome_assert_again(planner, outcome, key);
         return false;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/plant.h"
 
 enum {
     KEEP_US = 10000000,       /* "an ended wait keeps its place 10 s for the same key and digest" */
@@ -81,6 +82,8 @@ static enum permit_status take_place(struct engine *engine, struct op *op)
         return PERMIT_NO_MEMORY;
     waiter->engine = engine;
     waiter->op.decided = waiter_decided;
+    for (size_t i = 0; PLANTED(22) && i < waiter->stand_count; i++)
+        waiter->stands[i].gate->version = 0;
     return PERMIT_OK;
 }
 
@@ -202,7 +205,10 @@ bool engine_abandon(struct engine *engine, struct op *op)
     pthread_mutex_lock(&engine->mutex);
     struct waiter *waiter = op->asks;
     bool in_batch = waiter ? waiter->called && !waiter->op.queued : !op->queued;
-    if (!in_batch && waiter) {
+    if (PLANTED(16) && waiter && in_batch) {
+        waiters_leave(&queue->waiters, op, 0);
+        in_batch = false;
+    } else if (!in_batch && waiter) {
         bool alone = waiter->askers.next == &op->node && waiter->askers.prev == &op->node;
         if (alone && waiter->called) {
             queue_take_out(queue, &waiter->op);

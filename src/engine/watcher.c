@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plant.h"
 #include "engine/waits.h"
 
 enum {
@@ -111,6 +112,10 @@ static void learn_page(struct engine *engine, const struct semaphore_page *page)
         struct gate *gate = gates_find(&engine->queue.gates, row->id);
         if (!gate || list_empty(&gate->waited_for) || gate->batch || row->version <= gate->version)
             continue;
+        if (PLANTED(22) && gate->version == 0) {
+            gate->version = row->version;
+            continue;
+        }
         waits_learn(engine, row, page->now);
         waits_call(engine, gate);
     }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plant.h"
 #include "engine/waits.h"
 
 enum {
@@ -80,7 +81,7 @@ void note_failure(struct worker *worker, enum permit_status status, const char *
 void give_up(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
 {
     if (atomic_load(&op->commit_sent))
-        status = PERMIT_OUTCOME_UNKNOWN;
+        status = PLANTED(8) ? PERMIT_NO_CAPACITY : PERMIT_OUTCOME_UNKNOWN;
     else if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_FULL)
         status = PERMIT_DATABASE_UNAVAILABLE;
     else if (status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT || status == PERMIT_NO_MEMORY)
@@ -241,7 +242,8 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
     if (run->plan.changes.empty)
         return store_rollback(worker->store);
     mark_sent(worker, run);
-    return store_apply(worker->store, &run->plan.changes);
+    enum permit_status status = store_apply(worker->store, &run->plan.changes);
+    return PLANTED(17) && status == PERMIT_DATABASE_LOST ? PERMIT_OK : status;
 }
 
 /* --- another server ------------------------------------------------------------------------------------------- */

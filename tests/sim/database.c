@@ -11,13 +11,13 @@
 enum { BUCKETS = 1 << 16, LOCK_WAIT_US = 5 * US_PER_SECOND };
 
 /* How far back a failover may reach. */
-#define JOURNAL_US (4LL * US_PER_SECOND)
+#define JOURNAL_US (10LL * US_PER_SECOND)
 
 struct database database;
 
 static struct db_key *buckets[BUCKETS];
 
-/* --- what a crash undoes ------------------------------------------------------------------------------------------ */
+/* --- what a crash undoes ----------------------------------------------------------------------------------------- */
 
 enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_GLOBALS, UNDO_KIND_COUNT };
 
@@ -73,7 +73,7 @@ static void trim_journal(void)
     }
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* --- rows -------------------------------------------------------------------------------------------------------- */
 
 void database_begin(void)
 {
@@ -162,7 +162,7 @@ static void settle_held(struct db_key *key)
     key->held_at = 0;
 }
 
-/* --- locks -------------------------------------------------------------------------------------------------------- */
+/* --- locks ------------------------------------------------------------------------------------------------------- */
 
 static bool would_deadlock(const struct transaction *transaction, const struct row_lock *lock)
 {
@@ -219,7 +219,7 @@ enum permit_status transaction_lock_semaphore(struct transaction *transaction, s
     return status;
 }
 
-static enum permit_status lock_key(struct transaction *transaction, struct db_key *key)
+enum permit_status transaction_lock_key(struct transaction *transaction, struct db_key *key)
 {
     if (key->lock.holder == transaction)
         return PERMIT_OK;
@@ -318,7 +318,7 @@ enum permit_status transaction_write(struct transaction *transaction, const stru
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
         struct db_key *key = database_key(change->request->external_id);
-        enum permit_status status = lock_key(transaction, key);
+        enum permit_status status = transaction_lock_key(transaction, key);
         if (status != PERMIT_OK)
             return status;
         if (change->insert && key->row.exists) {

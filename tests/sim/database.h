@@ -88,7 +88,7 @@ struct transaction {
     struct row_lock *waits_for;
     const struct changes *changes; /* being written */
     mono_us read_at;               /* when it read the clock that it plans by */
-    int64_t jumps;                 /* clock_jumps then */
+    int64_t jumps;                 /* oracle_jumps_over() then */
     uint64_t lsn;                  /* of its commit */
 };
 
@@ -123,6 +123,8 @@ static inline bool row_is_held(const struct request_row *row)
 struct transaction *transaction_begin(void);
 /* Takes the lock, or waits for it: PERMIT_LOCK_TIMEOUT, PERMIT_CONFLICT (a deadlock), or PERMIT_DATABASE_LOST. */
 enum permit_status transaction_lock_semaphore(struct transaction *transaction, struct db_semaphore *semaphore);
+/* The same for the row of a key, or the gap where it would be. */
+enum permit_status transaction_lock_key(struct transaction *transaction, struct db_key *key);
 /*
  * Runs the statements of a write up to COMMIT, except that nobody sees anything yet: locks the keys, finds duplicates.
  * PERMIT_INTERNAL: a guard of the statements raised, which is a bug of ours.

@@ -8,6 +8,7 @@
 #include "database.h"
 #include "dice.h"
 #include "oracle.h"
+#include "run.h"
 
 struct fault_rates faults;
 struct fault_counts fault_counts;
@@ -22,6 +23,7 @@ enum {
     FLUSH_US_MAX = 400,
     CONNECT_US = 1000,
     SLOW_US_MAX = 400 * 1000,
+    LATE_US_MAX = 6000,
     NOTICED_US_MAX = 60 * 1000, /* until the server notices that a client has gone, as a rule */
     NOTICED_LATE_US = 5 * US_PER_SECOND,
 };
@@ -310,8 +312,7 @@ static void fake_store_free(struct store *store)
     free(fake);
 }
 
-/* --- step 0
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- step 0 ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t floor_of(const struct db_semaphore *semaphore)
 {
@@ -357,8 +358,7 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     return leave(fake);
 }
 
-/* --- step 1
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- step 1 ------------------------------------------------------------------------------------------------------ */
 
 static int compare_keys(const void *a, const void *b)
 {
@@ -420,12 +420,24 @@ static void read_clock(struct view *view)
     view->same_server = database.globals.identity == database.server;
 }
 
+/* M18: what is due is locked before its semaphores. */
+static enum permit_status lock_due_first(struct fake_store *fake, const struct lock_set *set)
+{
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < set->key_count && status == PERMIT_OK; i++) {
+        struct db_key *key = database_key(set->keys[i]);
+        if (row_is_held(&key->row) && key->row.request.due_at <= served_time(&database.globals.clock, database_now()))
+            status = transaction_lock_key(fake->transaction, key);
+    }
+    return status;
+}
+
 static enum permit_status lock_all(struct fake_store *fake, const struct lock_set *set)
 {
     struct db_semaphore *named = set->semaphore_name.data ? database_semaphore_named(set->semaphore_name) : NULL;
     if (named)
         return transaction_lock_semaphore(fake->transaction, named);
-    enum permit_status status = PERMIT_OK;
+    enum permit_status status = PLANTED(18) ? lock_due_first(fake, set) : PERMIT_OK;
     for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
         struct db_semaphore *semaphore = database_semaphore(set->semaphore_ids[i]);
         if (semaphore && !PLANTED(1))
@@ -488,6 +500,12 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
     if (status != PERMIT_OK)
         return status;
     begin(fake);
+    struct free_slots *slots = NULL;
+    if (PLANTED(2)) {
+        read_view(set, arena, &view);
+        slots = view.free_slots;
+        view = (struct view){0};
+    }
     if (PLANTED(2) || PLANTED(3))
         read_keys(set, arena, &view);
     status = lock_all(fake, set);
@@ -500,11 +518,13 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
     if (status != PERMIT_OK)
         return report(fake, status, "locks");
     read_view(set, arena, &view);
+    if (slots)
+        view.free_slots = slots;
     if (!PLANTED(2) && !PLANTED(3))
         read_keys(set, arena, &view);
     read_clock(&view);
     fake->transaction->read_at = sim_now();
-    fake->transaction->jumps = clock_jumps;
+    fake->transaction->jumps = oracle_jumps_over();
     status = leave(fake);
     if (status == PERMIT_OK)
         *ret_view = view;
@@ -582,8 +602,7 @@ static enum permit_status read_due(struct store *store, const struct shortfall *
     return leave(fake);
 }
 
-/* --- step 3
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- step 3 ------------------------------------------------------------------------------------------------------ */
 
 /* COMMIT, on its way: visible first, and then durable. */
 static int64_t flush_us(void)
@@ -594,10 +613,16 @@ static int64_t flush_us(void)
 static enum permit_status commit(struct fake_store *fake)
 {
     struct transaction *transaction = fake->transaction;
+    const struct changes *changes = transaction->changes;
+    int64_t us = flush_us();
+    bool lost = dice_once_in(faults.commit_lost);
     transaction_commit(transaction);
     uint64_t lsn = transaction->lsn;
-    bool lost = dice_once_in(faults.commit_lost);
-    fiber_sleep(flush_us());
+    if (dice_once_in(faults.late_flush)) {
+        us = dice_between(1000, LATE_US_MAX);
+        run_not_flushed_yet(changes, us);
+    }
+    fiber_sleep(us);
     if (fake->start == database.start && !database.down && !PLANTED(12))
         database_flushed(lsn);
     if (PLANTED(12) && server_has(fake))
@@ -674,8 +699,7 @@ static enum permit_status apply(struct store *store, const struct changes *chang
     return commit(fake);
 }
 
-/* --- small transactions
- * ------------------------------------------------------------------------------------------------ */
+/* --- small transactions ------------------------------------------------------------------------------------------ */
 
 static enum permit_status flush(struct fake_store *fake, uint64_t lsn)
 {
@@ -727,6 +751,8 @@ static enum permit_status tick(struct store *store, bool *ret_won)
         return leave(fake);
     struct globals globals = database.globals;
     globals.clock = served_clock_tick(&before, now);
+    step("tick %lld offset %lld", (long long)(globals.clock.tick_at - SIM_WALL_BASE),
+         (long long)globals.clock.offset_us);
     status = flush(fake, database_commit_globals(&globals));
     *ret_won = status == PERMIT_OK;
     return status;
@@ -773,7 +799,7 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
 static uint64_t next_epoch(void)
 {
     utc_us now = max_i64(database_now(), clock_wall());
-    int64_t unit = PLANTED(25) ? 3600 * US_PER_SECOND : US_PER_MS;
+    int64_t unit = PLANTED(25) ? 3600LL * US_PER_SECOND : US_PER_MS;
     uint64_t by_clock = (uint64_t)max_i64(0, (now - EPOCH_ORIGIN_US) / unit);
     return by_clock > database.globals.epoch ? by_clock : database.globals.epoch + 1;
 }

@@ -19,6 +19,7 @@ struct fault_rates {
     unsigned unavailable;  /* a connect that fails */
     unsigned full;         /* a write that fails */
     unsigned slow;         /* a call that takes long */
+    unsigned late_flush;   /* a commit that everybody sees long before it is durable */
 };
 extern struct fault_rates faults;
 

@@ -99,6 +99,8 @@ static void add(const struct result *one)
     sum.grants += one->grants;
     sum.refusals += one->refusals;
     sum.commits += one->commits;
+    sum.deadlocks += one->deadlocks;
+    sum.duplicates += one->duplicates;
     sum.kills += one->kills;
     sum.stops += one->stops;
     sum.pauses += one->pauses;
@@ -121,9 +123,10 @@ static void print_sum(uint64_t seeds, int64_t seconds)
            COUNT(commits), COUNT(grants), COUNT(refusals), COUNT(waits), COUNT(served_after_wait), COUNT(abandoned));
     printf(
         "%llu kills, %llu stops and %llu pauses of permitd; %llu crashes, %llu failovers and %llu clock steps of the "
-        "database; %llu cuts, %llu calls that failed; longest wait of one who fits: %lld ms\n",
+        "database; %llu cuts, %llu calls that failed, %llu "
+        "deadlocks, %llu duplicate keys; longest wait of one who fits: %lld ms\n",
         COUNT(kills), COUNT(stops), COUNT(pauses), COUNT(crashes), COUNT(failovers), COUNT(steps_of_clock), COUNT(cuts),
-        COUNT(faults), (long long)(sum.longest_servable / US_PER_MS));
+        COUNT(faults), COUNT(deadlocks), COUNT(duplicates), (long long)(sum.longest_servable / US_PER_MS));
 }
 
 static int usage(void)

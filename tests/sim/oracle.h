@@ -52,7 +52,7 @@ struct story {
     mono_us held_from, held_until; /* the last time it was held; NEVER: it is */
     mono_us extended_at;           /* the grant or the last renewal was committed */
     bool ever_held;
-    int64_t jumps; /* clock_jumps then */
+    int64_t jumps; /* that were over then */
 
     /* By what was answered. */
     bool grant_told; /* with these tokens */
@@ -77,7 +77,9 @@ struct story {
 
 /* What happens in this run. Rates are "once in so many". */
 struct profile {
-    bool calm; /* nothing fails: then it must also be quick and fair */
+    bool calm;       /* nothing fails: then it must also be quick and fair */
+    bool sleepy;     /* and not much happens */
+    int64_t hold_ms; /* of a failover */
     bool capacity_changes;
     bool clock_steps;
     bool failovers;
@@ -85,12 +87,15 @@ struct profile {
 };
 extern struct profile profile;
 extern mono_us last_trouble_at; /* of anything that may hold things up */
-extern int64_t clock_jumps;     /* of the database's clock, crashes and failovers: each may take 5 s of a ttl */
+/* The database's clock jumps, now: each time may take 5 s of a ttl, until a tick or two later. */
+void oracle_clock_jumps(void);
+/* How many jumps are over: of the clock, since the run began, for what is granted now. */
+int64_t oracle_jumps_over(void);
 
 void oracle_begin(void);
 struct story *story_new(struct db_key *key);
 
-/* --- rows ------------------------------------------------------------------------------------------------------ */
+/* --- rows -------------------------------------------------------------------------------------------------------- */
 
 /* Before the commit becomes visible. */
 void oracle_commits(const struct transaction *transaction);
@@ -102,7 +107,7 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
 /* All of it: rows among each other. */
 void oracle_rows_agree(void);
 
-/* --- calls ----------------------------------------------------------------------------------------------------- */
+/* --- calls ------------------------------------------------------------------------------------------------------- */
 
 void oracle_sent(struct call *call);
 /* The call is decided. */

@@ -18,9 +18,13 @@ enum {
     WAIT_MAX_MS = 3000,
     TTL_MAX_MS = 12000,
     GRACE_MAX_MS = 500,
+    DEADLOCK_ONCE_IN = 1000, /* commits: more often is a fault */
 };
 /* P17: 250 ms, and what the calls to the database take. */
 #define SERVED_WITHIN_US (300LL * US_PER_MS)
+#define TAIL_MAX_US      (8LL * US_PER_SECOND)
+/* What a failover loses is later than the first service of a database (docs/reliability.md). */
+#define SERVED_SINCE_US  (2LL * US_PER_SECOND)
 
 struct client {
     struct timer timer;
@@ -46,7 +50,9 @@ static struct run {
     int story_count;
     uint64_t keys, calls;
     bool quiet; /* nothing new begins, nothing fails any more */
-    struct timer trouble, watch, database_back;
+    struct timer trouble, watch, database_back, second_failover;
+    mono_us failed_over_at;
+    bool forgetful; /* the second failover finds no permitd that remembers the first */
 } run;
 
 /* --- calls -----------------------------------------------------------------------------------------------------------
@@ -62,6 +68,8 @@ static void client_next(struct client *client)
     if (run.quiet)
         return;
     int64_t think = dice_once_in(50) ? dice_between(0, 50000) : dice_between(0, 800);
+    if (profile.sleepy)
+        think = dice_between(0, 400000);
     timer_set(&client->timer, sim_now() + think);
 }
 
@@ -149,8 +157,7 @@ void run_dump(int process, struct bytes semaphore)
                (unsigned long long)waiter->op.arrival, waiter->operation.place);
     }
 }
-/* --- clients
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- clients ----------------------------------------------------------------------------------------------------- */
 
 static struct story *new_story(void)
 {
@@ -166,6 +173,10 @@ static struct story *new_story(void)
         int64_t most = max_i64(1, min_i64(row->capacity, 3));
         story->wants[story->want_count++] = (struct want){
             .semaphore = row->name, .semaphore_id = row->id, .count = dice_once_in(3) ? dice_between(1, most) : 1};
+    }
+    if (PLANTED(10)) { /* nobody has looked at the wants */
+        story->wants[1] = story->wants[0];
+        story->want_count = 2;
     }
     story->ttl = (struct ttl){TTL_DURATION, dice_between(200, dice_once_in(4) ? 2000 : TTL_MAX_MS)};
     memcpy(story->digest, &run.keys, sizeof run.keys);
@@ -211,9 +222,9 @@ static enum action choose_action(const struct story *story)
 
 static int64_t choose_wait(void)
 {
-    if (dice_once_in(10))
+    if (dice_once_in(profile.sleepy ? 2 : 30))
         return dice_between(1, WAIT_MAX_MS) * US_PER_MS;
-    return dice_between(1000, 300000);
+    return dice_once_in(4) ? dice_between(1000, 300000) : dice_between(1000, 30000);
 }
 
 /* Nobody thinks of it any more; what is confirmed is not forgotten. */
@@ -313,8 +324,14 @@ static void act(struct timer *timer)
         leave_later(call, dice_between(0, wait_us + 2000));
 }
 
-/* --- servers
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- servers ----------------------------------------------------------------------------------------------------- */
+
+/* "Server clocks within 5 s": or within the time for which nothing is granted after a failover. */
+static int64_t any_skew(void)
+{
+    int64_t most = profile.hold_ms * US_PER_MS / 2 - 1000;
+    return profile.calm ? 0 : dice_between(-most, most);
+}
 
 static void start_server(int process)
 {
@@ -327,7 +344,7 @@ static void start_server(int process)
         .max_pending_ends = 1000,
         .directory_entries = 2000,
         .request_timeout_ms = 10000,
-        .failover_hold_ms = 5000,
+        .failover_hold_ms = profile.hold_ms,
         .plan = {.retention_us = 7 * 86400LL * US_PER_SECOND,
                  .tombstone_us = 3600LL * US_PER_SECOND,
                  .default_ttl_ms = DEFAULT_TTL_MS},
@@ -339,7 +356,7 @@ static void start_server(int process)
         .backfill_bound_ms = 1500,
     };
     int before = process_current();
-    process_enter(process, profile.calm ? 0 : dice_between(-2 * US_PER_SECOND, 2 * US_PER_SECOND));
+    process_enter(process, any_skew());
     if (!engine_start(&settings, &server->engine, &message))
         abort();
     process_enter(before, 0);
@@ -420,8 +437,7 @@ static void pause_server(struct server *server)
     timer_set(&server->back, sim_now() + us);
 }
 
-/* --- trouble
- * -------------------------------------------------------------------------------------------------------------- */
+/* --- trouble ----------------------------------------------------------------------------------------------------- */
 
 static void database_up(struct timer *timer)
 {
@@ -437,12 +453,33 @@ static void crash_database(void)
     timer_set(&run.database_back, sim_now() + dice_between(1000, 3 * US_PER_SECOND));
 }
 
-static void fail_over(void)
+static void fail_over(int64_t tail_us)
 {
-    int64_t tail_us = dice_between(0, 1500000);
+    tail_us = min_i64(tail_us, sim_now() - SERVED_SINCE_US);
     step("failover to a copy that is %lld ms behind", (long long)tail_us / US_PER_MS);
-    clock_jumps++;
-    database_fail_over(tail_us, dice_between(-2 * US_PER_SECOND, 2 * US_PER_SECOND));
+    oracle_clock_jumps();
+    database_fail_over(tail_us, any_skew());
+}
+
+/* The copy that takes over from the one that has just taken over has seen neither; perhaps no permitd has, either. */
+static void fail_over_again(struct timer *timer)
+{
+    (void)timer;
+    if (run.quiet || database.down)
+        return;
+    for (int i = 0; i < profile.engines && run.forgetful; i++)
+        if (run.servers[i].engine && !run.servers[i].stopping)
+            kill_server(&run.servers[i]);
+    fail_over(min_i64(TAIL_MAX_US, sim_now() - run.failed_over_at + dice_between(0, US_PER_SECOND)));
+}
+
+static void fail_over_perhaps_twice(void)
+{
+    run.failed_over_at = sim_now();
+    run.forgetful = dice_once_in(2);
+    fail_over(dice_once_in(4) ? dice_between(0, TAIL_MAX_US) : dice_between(0, 1500000));
+    if (dice_once_in(2))
+        timer_set(&run.second_failover, sim_now() + profile.hold_ms * US_PER_MS + dice_between(0, 2 * US_PER_SECOND));
 }
 
 static void step_clock(void)
@@ -451,7 +488,7 @@ static void step_clock(void)
                                  : dice_between(-10 * US_PER_SECOND, 10 * US_PER_SECOND);
     step("the database's clock is stepped by %lld ms", (long long)by / US_PER_MS);
     run.result->steps_of_clock++;
-    clock_jumps++;
+    oracle_clock_jumps();
     database.skew_us += by;
 }
 
@@ -499,8 +536,8 @@ static void make_trouble(struct timer *timer)
             crash_database();
         break;
     case 5:
-        if (!database.down && profile.failovers && sim_now() > 3 * US_PER_SECOND)
-            fail_over();
+        if (!database.down && profile.failovers && sim_now() > SERVED_SINCE_US)
+            fail_over_perhaps_twice();
         break;
     case 6:
         if (profile.clock_steps)
@@ -517,8 +554,48 @@ static void make_trouble(struct timer *timer)
     timer_set(&run.trouble, sim_now() + dice_between(0, dice_once_in(4) ? 50000 : 1500000));
 }
 
-/* --- P17: who waits and fits
- * ------------------------------------------------------------------------------------------------ */
+struct provocation {
+    struct timer timer;
+    struct story *story;
+    enum operation_kind kind;
+};
+
+static void ask_again(struct timer *timer)
+{
+    struct provocation *provocation = CONTAINER_OF(timer, struct provocation, timer);
+    int process = any_server();
+    if (process >= 0 && !run.quiet)
+        (void)send(call_new(process, provocation->story, provocation->kind), 0);
+    free(provocation);
+}
+
+static void crash_now(struct timer *timer)
+{
+    if (!database.down && !run.quiet)
+        crash_database();
+    free(timer);
+}
+
+void run_not_flushed_yet(const struct changes *changes, int64_t us)
+{
+    for (int i = 0; i < 3 && changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[dice_between(0, (int64_t)changes->request_count - 1)];
+        struct provocation *provocation = calloc(1, sizeof *provocation);
+        provocation->timer.fire = ask_again;
+        provocation->story = database_key(change->request->external_id)->story;
+        provocation->kind = change->ends || dice_once_in(4) ? OP_RELEASE : OP_ACQUIRE;
+        if (provocation->story->confirm_sent)
+            provocation->kind = OP_ACQUIRE;
+        timer_set(&provocation->timer, sim_now() + dice_between(0, us / 2));
+    }
+    if (dice_once_in(2))
+        return;
+    struct timer *crash = calloc(1, sizeof *crash);
+    crash->fire = crash_now;
+    timer_set(crash, sim_now() + dice_between(us / 2, us));
+}
+
+/* --- P17: who waits and fits ------------------------------------------------------------------------------------- */
 
 /* Nobody stands before it, as its permitd says. */
 static bool is_first(const struct call *call)
@@ -573,8 +650,7 @@ static void watch_waiters(struct timer *timer)
     timer_set(&run.watch, sim_now() + WATCH_US);
 }
 
-/* --- the end
- * ----------------------------------------------------------------------------------------------------------------- */
+/* --- the end ----------------------------------------------------------------------------------------------------- */
 
 static size_t calls_left(void)
 {
@@ -600,6 +676,7 @@ static void end_trouble(void)
     faults = (struct fault_rates){0};
     timer_drop(&run.trouble);
     timer_drop(&run.database_back);
+    timer_drop(&run.second_failover);
     database_start();
     for (int i = 0; i < profile.engines; i++) {
         struct server *server = &run.servers[i];
@@ -673,7 +750,7 @@ static void *direct(void *context)
     run.quiet = true;
     end_trouble();
     if (profile.failovers)
-        fiber_sleep(6 * US_PER_SECOND); /* failover_hold */
+        fiber_sleep(profile.hold_ms * US_PER_MS + US_PER_SECOND);
     wait_for_calls();
     if (profile.capacity_changes) {
         send_to_all_semaphores(OP_SEMAPHORE_RESUME);
@@ -683,12 +760,14 @@ static void *direct(void *context)
     release_confirmed();
     wait_for_calls();
     check_quiet();
+    if (database.deadlocks > 2 + database.commits / DEADLOCK_ONCE_IN)
+        violation("P13", "%llu deadlocks in %llu commits: locks are not taken in one order",
+                  (unsigned long long)database.deadlocks, (unsigned long long)database.commits);
     scheduler_stop();
     return NULL;
 }
 
-/* --- the beginning
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- the beginning ----------------------------------------------------------------------------------------------- */
 
 static void choose_profile(void)
 {
@@ -696,7 +775,9 @@ static void choose_profile(void)
         .calm = dice_once_in(4),
         .engines = (int)dice_between(1, 3),
     };
-    run.client_count = (int)dice_between(4, CLIENTS_MAX);
+    profile.sleepy = profile.calm && dice_once_in(3);
+    profile.hold_ms = dice_once_in(2) ? 5000 : dice_between(200, 2000);
+    run.client_count = (int)dice_between(4, profile.sleepy ? 10 : CLIENTS_MAX);
     run.story_count = (int)dice_between(8, STORIES_MAX);
     if (profile.calm)
         return;
@@ -711,7 +792,8 @@ static void choose_profile(void)
                                   .conflict = 300 / harsh,
                                   .unavailable = 30 / harsh,
                                   .full = dice_once_in(3) ? 2000 : 0,
-                                  .slow = 500 / harsh};
+                                  .slow = 500 / harsh,
+                                  .late_flush = 150};
 }
 
 static void make_semaphores(void)
@@ -755,6 +837,7 @@ static void begin(void)
     run.trouble.fire = make_trouble;
     run.watch.fire = watch_waiters;
     run.database_back.fire = database_up;
+    run.second_failover.fire = fail_over_again;
     if (profile.calm)
         timer_set(&run.watch, 0);
     else
@@ -773,6 +856,8 @@ static void collect(void)
     result->refusals = counts.told[OP_ACQUIRE][PERMIT_NO_CAPACITY];
     result->commits = database.commits;
     result->crashes = database.crashes;
+    result->deadlocks = database.deadlocks;
+    result->duplicates = database.duplicates;
     result->failovers = database.failovers;
     result->faults = fault_counts.lost + fault_counts.lock_timeouts + fault_counts.conflicts + fault_counts.refused;
     result->switches = scheduler_switches();

@@ -13,7 +13,7 @@ struct result {
     char text[512];
     uint64_t at_operation;
     uint64_t operations, waits, served_after_wait, abandoned, grants, refusals;
-    uint64_t commits, kills, stops, pauses, crashes, failovers, steps_of_clock, cuts, faults;
+    uint64_t commits, deadlocks, duplicates, kills, stops, pauses, crashes, failovers, steps_of_clock, cuts, faults;
     uint64_t switches;
     mono_us simulated;
     mono_us longest_servable;
@@ -25,6 +25,11 @@ void run_seed(uint64_t seed, uint64_t operations, struct result *result);
 /* For the oracle: ends the process, with the result that its parent reads. */
 void run_violated(const char *promise, const char *text) __attribute__((noreturn));
 void run_dump(int process, struct bytes semaphore);
+/*
+ * These changes are visible and will not be durable for so long: whoever is told of them now must not rely on it. Some
+ * ask again under the same keys, and perhaps the server is killed.
+ */
+void run_not_flushed_yet(const struct changes *changes, int64_t us);
 /* The calls that a process has not answered. */
 const struct list *run_calls(int process);
 #endif

@@ -109,7 +109,7 @@ void timer_drop(struct timer *timer)
     heap_remove(&sim.timers, &timer->node);
 }
 
-/* --- who can run --------------------------------------------------------------------------------------------- */
+/* --- who can run ------------------------------------------------------------------------------------------------- */
 
 static void make_ready(struct fiber *fiber)
 {
@@ -151,7 +151,7 @@ static void on_time(struct timer *timer)
     wake(CONTAINER_OF(timer, struct fiber, timer), true);
 }
 
-/* --- switching ------------------------------------------------------------------------------------------------ */
+/* --- switching --------------------------------------------------------------------------------------------------- */
 
 static void fiber_main(void);
 
@@ -228,7 +228,7 @@ void scheduler_run(void)
     }
 }
 
-/* --- fibers --------------------------------------------------------------------------------------------------- */
+/* --- fibers ------------------------------------------------------------------------------------------------------ */
 
 bool fiber_runs(void)
 {
@@ -310,7 +310,7 @@ static struct fiber *spawn(int process, void *(*body)(void *), void *context)
     return fiber;
 }
 
-/* --- processes ------------------------------------------------------------------------------------------------ */
+/* --- processes --------------------------------------------------------------------------------------------------- */
 
 void process_enter(int process, int64_t wall_skew_us)
 {
@@ -365,7 +365,7 @@ void process_resume(int process)
     }
 }
 
-/* --- what the engine calls ------------------------------------------------------------------------------------- */
+/* --- what the engine calls --------------------------------------------------------------------------------------- */
 
 /* A mutex and a condition in the memory of the real ones. */
 struct sim_mutex {
