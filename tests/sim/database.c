@@ -267,8 +267,7 @@ void transaction_free(struct transaction *transaction)
     free(transaction);
 }
 
-/* --- statements ----------------------------------------------------------------------------------------------------
- */
+/* --- statements -------------------------------------------------------------------------------------------------- */
 
 static bool same_state(const struct request_change *change, const struct request_row *row)
 {
@@ -370,8 +369,8 @@ static void insert_request(struct db_key *key, const struct request *request)
     for (size_t i = 0; i < request->permit_count; i++) {
         row->permits[i] = request->permits[i];
         row->permit_states[i] = request->state;
-        memcpy(row->numbers[i], request->permits[i].slots.numbers,
-               request->permits[i].slots.count * sizeof row->numbers[i][0]);
+        for (uint32_t j = 0; j < request->permits[i].slots.count; j++)
+            row->numbers[i][j] = request->permits[i].slots.numbers[j];
         row->permits[i].slots.numbers = row->numbers[i];
     }
     if (request->id > database.globals.last_id)
@@ -470,8 +469,7 @@ void database_flushed(uint64_t lsn)
         database.durable_lsn = lsn;
 }
 
-/* --- crashes -------------------------------------------------------------------------------------------------------
- */
+/* --- crashes ----------------------------------------------------------------------------------------------------- */
 
 static void end_sessions(void)
 {

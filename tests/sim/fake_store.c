@@ -60,8 +60,7 @@ static enum permit_status report(struct fake_store *fake, enum permit_status sta
     return status;
 }
 
-/* --- what a lost connection leaves ---------------------------------------------------------------------------------
- */
+/* --- what a lost connection leaves ------------------------------------------------------------------------------- */
 
 static void end_zombie(struct timer *timer)
 {
@@ -114,8 +113,8 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
             struct permit *permit = &request->permits[j];
             *permit = from->request->permits[j];
             permit->slots.numbers = arena_array(arena, permit->slots.count, sizeof *permit->slots.numbers);
-            memcpy(permit->slots.numbers, from->request->permits[j].slots.numbers,
-                   permit->slots.count * sizeof *permit->slots.numbers);
+            for (uint32_t k = 0; k < permit->slots.count; k++)
+                permit->slots.numbers[k] = from->request->permits[j].slots.numbers[k];
         }
         if (from->before)
             *before = *from->before; /* of its numbers and states only */
@@ -222,8 +221,7 @@ void fake_store_time_out(int process, int64_t after_us)
     timer_set(&idle->timer, sim_now() + after_us);
 }
 
-/* --- a call ---------------------------------------------------------------------------------------------------------
- */
+/* --- a call ------------------------------------------------------------------------------------------------------ */
 
 static bool server_has(const struct fake_store *fake)
 {

@@ -189,12 +189,10 @@ static void check_order(const struct call *call)
         const struct list *calls = run_calls(call->process);
         for (const struct list *node = calls->next; node != calls; node = node->next) {
             const struct call *waiter = LIST_ENTRY(node, struct call, node);
-            if (waits_before(waiter, call, semaphore->row.semaphore.id)) {
-                run_dump(call->process, semaphore->row.semaphore.name);
+            if (waits_before(waiter, call, semaphore->row.semaphore.id))
                 violation("P17", "%s passed %s, which waits for %s since %lld ms", call->story->key->text,
                           waiter->story->key->text, semaphore->name,
                           (long long)(sim_now() - waiter->sent_at) / US_PER_MS);
-            }
         }
     }
 }

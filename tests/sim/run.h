@@ -24,7 +24,6 @@ void run_seed(uint64_t seed, uint64_t operations, struct result *result);
 
 /* For the oracle: ends the process, with the result that its parent reads. */
 void run_violated(const char *promise, const char *text) __attribute__((noreturn));
-void run_dump(int process, struct bytes semaphore);
 /*
  * These changes are visible and will not be durable for so long: whoever is told of them now must not rely on it. Some
  * ask again under the same keys, and perhaps the server is killed.

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "scheduler.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <time.h>
 #include <ucontext.h>
 
 #include "dice.h"
@@ -19,9 +15,6 @@
 uint64_t dice_state;
 
 enum { STACK_SIZE = 256 * 1024, GUARD_SIZE = 4096 };
-
-/* How often a thread is held up where another one may come in between, and for how long. */
-enum { PREEMPT_ONCE_IN = 24, PREEMPT_US = 150, STALL_ONCE_IN = 4000, STALL_US = 30000 };
 
 struct fiber {
     struct timer timer;  /* while it waits, if not for ever */
@@ -91,7 +84,7 @@ void scheduler_stop(void)
     sim.stopped = true;
 }
 
-static void die(const char *why)
+void scheduler_die(const char *why)
 {
     fprintf(stderr, "sim: %s\n", why);
     abort();
@@ -101,7 +94,7 @@ void timer_set(struct timer *timer, mono_us at)
 {
     heap_remove(&sim.timers, &timer->node);
     if (!heap_add(&sim.timers, &timer->node, at < sim.now ? sim.now : at))
-        die("out of memory");
+        scheduler_die("out of memory");
 }
 
 void timer_drop(struct timer *timer)
@@ -122,7 +115,7 @@ static void make_ready(struct fiber *fiber)
         sim.ready_room = sim.ready_room ? 2 * sim.ready_room : 64;
         sim.ready = realloc(sim.ready, sim.ready_room * sizeof(struct fiber *));
         if (!sim.ready)
-            die("out of memory");
+            scheduler_die("out of memory");
     }
     fiber->ready = true;
     fiber->ready_at = sim.ready_count;
@@ -230,15 +223,15 @@ void scheduler_run(void)
 
 /* --- fibers ------------------------------------------------------------------------------------------------------ */
 
-bool fiber_runs(void)
+struct fiber *fiber_current(void)
 {
-    return sim.running != NULL;
+    return sim.running;
 }
 
 static struct fiber *current(void)
 {
     if (!sim.running)
-        die("a call that blocks outside of a fiber");
+        scheduler_die("a call that blocks outside of a fiber");
     return sim.running;
 }
 
@@ -286,7 +279,7 @@ static struct fiber *fiber_new(void)
         stack = mmap(NULL, STACK_SIZE + GUARD_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                      -1, 0);
         if (!fiber || stack == MAP_FAILED || mprotect(stack, GUARD_SIZE, PROT_NONE) != 0)
-            die("no memory for a stack");
+            scheduler_die("no memory for a stack");
     }
 #if defined(__SANITIZE_ADDRESS__)
     ASAN_UNPOISON_MEMORY_REGION(stack + GUARD_SIZE, STACK_SIZE);
@@ -299,7 +292,7 @@ static struct fiber *fiber_new(void)
     return fiber;
 }
 
-static struct fiber *spawn(int process, void *(*body)(void *), void *context)
+struct fiber *fiber_spawn(int process, void *(*body)(void *), void *context)
 {
     struct fiber *fiber = fiber_new();
     fiber->process = process;
@@ -310,12 +303,24 @@ static struct fiber *spawn(int process, void *(*body)(void *), void *context)
     return fiber;
 }
 
+void fiber_join(struct fiber *fiber)
+{
+    while (!fiber->ended)
+        (void)fiber_wait(&fiber->joiners, NEVER);
+    list_append(&sim.unused, &fiber->node);
+}
+
 /* --- processes --------------------------------------------------------------------------------------------------- */
 
 void process_enter(int process, int64_t wall_skew_us)
 {
     sim.process = process;
     sim.processes[process].wall_skew_us = wall_skew_us;
+}
+
+int64_t process_wall_skew_us(void)
+{
+    return sim.processes[sim.process].wall_skew_us;
 }
 
 int process_current(void)
@@ -325,7 +330,7 @@ int process_current(void)
 
 void process_spawn(int process, void *(*body)(void *), void *context)
 {
-    (void)spawn(process, body, context);
+    (void)fiber_spawn(process, body, context);
 }
 
 void process_kill(int process)
@@ -334,7 +339,7 @@ void process_kill(int process)
     list_for_each (node, next, &sim.processes[process].fibers) {
         struct fiber *fiber = LIST_ENTRY(node, struct fiber, sibling);
         if (fiber == sim.running)
-            die("a process cannot kill itself");
+            scheduler_die("a process cannot kill itself");
         timer_drop(&fiber->timer);
         if (fiber->ready)
             leave_ready(fiber);
@@ -363,173 +368,4 @@ void process_resume(int process)
         list_remove(node);
         make_ready(LIST_ENTRY(node, struct fiber, node));
     }
-}
-
-/* --- what the engine calls --------------------------------------------------------------------------------------- */
-
-/* A mutex and a condition in the memory of the real ones. */
-struct sim_mutex {
-    struct fiber *owner;
-    bool locked;
-    struct fiber_queue waiting;
-};
-struct sim_cond {
-    struct fiber_queue waiting;
-};
-_Static_assert(sizeof(struct sim_mutex) <= sizeof(pthread_mutex_t), "it has to fit");
-_Static_assert(sizeof(struct sim_cond) <= sizeof(pthread_cond_t), "it has to fit");
-
-/* Of the linker: __wrap_f stands for f. */
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *context);
-int __wrap_pthread_join(pthread_t thread, void **ret_value);
-int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
-int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
-int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attributes);
-int __wrap_pthread_cond_destroy(pthread_cond_t *cond);
-int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
-int __wrap_pthread_cond_signal(pthread_cond_t *cond);
-int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
-int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_rest);
-uint64_t __wrap_random_u64(void);
-
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *context)
-{
-    (void)attributes;
-    *thread = (pthread_t)(uintptr_t)spawn(sim.process, body, context);
-    return 0;
-}
-
-int __wrap_pthread_join(pthread_t thread, void **ret_value)
-{
-    struct fiber *fiber = (struct fiber *)(uintptr_t)thread; // NOLINT: a handle of our own
-    (void)ret_value;
-    while (!fiber->ended)
-        (void)fiber_wait(&fiber->joiners, NEVER);
-    list_append(&sim.unused, &fiber->node);
-    return 0;
-}
-
-int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
-{
-    struct sim_mutex *own = (struct sim_mutex *)mutex;
-    (void)attributes;
-    *own = (struct sim_mutex){0};
-    list_init(&own->waiting.fibers);
-    return 0;
-}
-
-int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
-{
-    if (((struct sim_mutex *)mutex)->locked)
-        die("a locked mutex is destroyed");
-    return 0;
-}
-
-/* Nobody sleeps with a mutex, but for a moment in which the dice held it up: so outside of fibers it is free. */
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
-{
-    struct sim_mutex *own = (struct sim_mutex *)mutex;
-    while (own->locked) {
-        if (own->owner == sim.running)
-            die("a thread locks a mutex twice, or one was held during a call that blocks");
-        (void)fiber_wait(&own->waiting, NEVER);
-    }
-    own->locked = true;
-    own->owner = sim.running;
-    return 0;
-}
-
-/* Where it matters in which order threads go on: after a mutex. */
-static void hold_up(void)
-{
-    if (!sim.running)
-        return;
-    if (dice_once_in(PREEMPT_ONCE_IN))
-        fiber_sleep(dice_between(0, PREEMPT_US));
-    else if (dice_once_in(STALL_ONCE_IN))
-        fiber_sleep(dice_between(0, STALL_US));
-}
-
-static void unlock(struct sim_mutex *own)
-{
-    if (!own->locked || own->owner != sim.running)
-        die("a mutex is unlocked by a thread that has not locked it");
-    own->locked = false;
-    own->owner = NULL;
-    (void)fiber_wake_one(&own->waiting);
-}
-
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
-{
-    unlock((struct sim_mutex *)mutex);
-    hold_up();
-    return 0;
-}
-
-int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attributes)
-{
-    (void)attributes;
-    list_init(&((struct sim_cond *)cond)->waiting.fibers);
-    return 0;
-}
-
-int __wrap_pthread_cond_destroy(pthread_cond_t *cond)
-{
-    if (!list_empty(&((struct sim_cond *)cond)->waiting.fibers))
-        die("somebody waits for a condition that is destroyed");
-    return 0;
-}
-
-static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, mono_us until)
-{
-    unlock((struct sim_mutex *)mutex);
-    bool woken = fiber_wait(&((struct sim_cond *)cond)->waiting, until);
-    (void)__wrap_pthread_mutex_lock(mutex);
-    return woken ? 0 : ETIMEDOUT;
-}
-
-int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
-{
-    return cond_wait(cond, mutex, NEVER);
-}
-
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until)
-{
-    return cond_wait(cond, mutex, until->tv_sec * US_PER_SECOND + until->tv_nsec / 1000 - SIM_MONO_BASE);
-}
-
-int __wrap_pthread_cond_signal(pthread_cond_t *cond)
-{
-    (void)fiber_wake_one(&((struct sim_cond *)cond)->waiting);
-    return 0;
-}
-
-int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
-{
-    fiber_wake_all(&((struct sim_cond *)cond)->waiting);
-    return 0;
-}
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
-{
-    int64_t us =
-        sim.now + (clock == CLOCK_REALTIME ? SIM_WALL_BASE + sim.processes[sim.process].wall_skew_us : SIM_MONO_BASE);
-    *ret_time = (struct timespec){.tv_sec = us / US_PER_SECOND, .tv_nsec = us % US_PER_SECOND * 1000};
-    return 0;
-}
-
-int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_rest)
-{
-    (void)ret_rest;
-    fiber_sleep(time->tv_sec * US_PER_SECOND + time->tv_nsec / 1000);
-    return 0;
-}
-
-uint64_t __wrap_random_u64(void)
-{
-    return dice_u64();
 }

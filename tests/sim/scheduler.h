@@ -32,6 +32,7 @@ void scheduler_begin(void);
 /* Runs until scheduler_stop, or until nothing can ever happen again. */
 void scheduler_run(void);
 void scheduler_stop(void);
+void scheduler_die(const char *why) __attribute__((noreturn));
 /* Fibers that ran until they had to wait. */
 uint64_t scheduler_switches(void);
 
@@ -44,8 +45,11 @@ struct fiber_queue {
     struct list fibers;
 };
 
-/* Inside a fiber? Not so in timers. */
-bool fiber_runs(void);
+/* The one that runs; NULL in timers. */
+struct fiber *fiber_current(void);
+struct fiber *fiber_spawn(int process, void *(*body)(void *), void *context);
+/* Waits until it has ended; it is forgotten then. */
+void fiber_join(struct fiber *fiber);
 void fiber_sleep(int64_t us);
 /* False: the time came first. Only inside a fiber. */
 bool fiber_wait(struct fiber_queue *queue, mono_us until);
@@ -57,6 +61,7 @@ void fiber_wake_all(struct fiber_queue *queue);
 void process_enter(int process, int64_t wall_skew_us);
 /* The process of the fiber that runs, or the one that was entered. */
 int process_current(void);
+int64_t process_wall_skew_us(void);
 /* SIGKILL: its fibers are no more; what they had allocated is lost to this run. Not from one of its own fibers. */
 void process_kill(int process);
 /* SIGSTOP and SIGCONT. */

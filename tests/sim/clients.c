@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* Clients: what they ask next, of whom, and when they have had enough. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/plant.h"
+#include "dice.h"
+#include "site.h"
+
+/* --- calls ------------------------------------------------------------------------------------------------------- */
+
+static void client_next(struct client *client)
+{
+    if (site.quiet)
+        return;
+    int64_t think = dice_once_in(50) ? dice_between(0, 50000) : dice_between(0, 800);
+    if (profile.sleepy)
+        think = dice_between(0, 400000);
+    timer_set(&client->timer, sim_now() + think);
+}
+
+/* The call is over, however it ended. */
+void call_free(struct call *call)
+{
+    struct client *client = call->client;
+    list_remove(&call->node);
+    site.result->operations++;
+    if (client && client->call == call) {
+        client->call = NULL;
+        client_next(client);
+    }
+    free(call);
+}
+
+static void on_decided(struct op *op, const struct decision *decision)
+{
+    struct call *call = CONTAINER_OF(op, struct call, op);
+    if (call->story)
+        call->story->done++;
+    oracle_told(call, decision);
+    call_free(call);
+}
+
+struct call *call_new(int process, struct story *story, enum operation_kind kind)
+{
+    struct call *call = calloc(1, sizeof *call);
+    if (!call)
+        abort();
+    call->process = process;
+    call->story = story;
+    call->number = ++site.calls;
+    call->sent_at = sim_now();
+    call->operation.kind = kind;
+    call->operation.change = &call->change;
+    if (!story)
+        return call;
+    story->calls++;
+    call->operation.external_id = story->key->external_id;
+    if (kind != OP_ACQUIRE)
+        return call;
+    memcpy(call->wants, story->wants, sizeof call->wants);
+    for (size_t i = 0; i < story->want_count; i++)
+        call->wants[i].semaphore_id = 0;
+    call->operation.wants = call->wants;
+    call->operation.want_count = story->want_count;
+    call->operation.ttl = story->ttl;
+    memcpy(call->operation.digest, story->digest, DIGEST_SIZE);
+    return call;
+}
+
+/* True: it is on its way. */
+bool call_send(struct call *call, int64_t wait_us)
+{
+    struct server *server = &site.servers[call->process];
+    const int64_t timeout_us = 10 * US_PER_SECOND;
+    op_init(&call->op, &call->operation, clock_mono() + wait_us + timeout_us, on_decided);
+    if (wait_us) {
+        call->op.wait_until = clock_mono() + wait_us;
+        call->wait_until = sim_now() + wait_us;
+    }
+    list_append(&server->calls, &call->node);
+    oracle_sent(call);
+    enum permit_status status = engine_submit(server->engine, &call->op);
+    if (status == PERMIT_OK)
+        return true;
+    on_decided(&call->op, &(struct decision){.status = status});
+    return false;
+}
+
+/* --- clients ----------------------------------------------------------------------------------------------------- */
+
+struct story *story_begin(void)
+{
+    char text[KEY_SIZE];
+    snprintf(text, sizeof text, "k%llu", (unsigned long long)++site.keys);
+    struct story *story = story_new(database_key(bytes_of(text)));
+    int wants = dice_once_in(4) ? (int)dice_between(2, ROW_PERMITS_MAX) : 1;
+    for (size_t i = 0; i < database.semaphore_count && story->want_count < (size_t)wants; i++) {
+        size_t left = database.semaphore_count - i;
+        if ((size_t)dice_between(1, (int64_t)left) > (size_t)wants - story->want_count)
+            continue;
+        const struct semaphore *row = &database.semaphores[i].row.semaphore;
+        int64_t most = max_i64(1, min_i64(row->capacity, 3));
+        story->wants[story->want_count++] = (struct want){
+            .semaphore = row->name, .semaphore_id = row->id, .count = dice_once_in(3) ? dice_between(1, most) : 1};
+    }
+    if (PLANTED(10)) { /* nobody has looked at the wants */
+        story->wants[1] = story->wants[0];
+        story->want_count = 2;
+    }
+    story->ttl = (struct ttl){TTL_DURATION, dice_between(200, dice_once_in(4) ? 2000 : TTL_MAX_MS)};
+    memcpy(story->digest, &site.keys, sizeof site.keys);
+    return story;
+}
+
+/* What a client may do next, and how likely; by what is known of the key. */
+enum action { ACQUIRE, ACQUIRE_WAIT, OTHER_PAYLOAD, RELEASE, RENEW, CONFIRM, FORGET, ACTION_COUNT };
+static const unsigned chances[3][ACTION_COUNT] = {
+    /*                    acquire  wait  other  release  renew  confirm  forget */
+    /* nothing told */ {45, 40, 0, 6, 4, 1, 1},
+    /* granted      */ {12, 4, 3, 55, 16, 2, 4},
+    /* ended        */ {14, 6, 3, 24, 12, 3, 30},
+};
+
+static enum action choose_action(const struct story *story)
+{
+    const unsigned *row = chances[story->end_told || story->release_sent ? 2 : story->grant_told ? 1 : 0];
+    unsigned sum = 0;
+    for (int i = 0; i < ACTION_COUNT; i++)
+        sum += row[i];
+    unsigned at = (unsigned)(dice_u64() % sum);
+    int action = 0;
+    while (at >= row[action])
+        at -= row[action++];
+    if (action == CONFIRM && (story->confirm_sent || profile.calm))
+        return RENEW;
+    if (action == OTHER_PAYLOAD && (!story->key->row.exists || story->lost || !profile.calm))
+        return ACQUIRE;
+    return (enum action)action;
+}
+
+static int64_t choose_wait(void)
+{
+    if (dice_once_in(profile.sleepy ? 2 : 30))
+        return dice_between(1, WAIT_MAX_MS) * US_PER_MS;
+    return dice_once_in(4) ? dice_between(1000, 300000) : dice_between(1000, 30000);
+}
+
+/* Nobody thinks of it any more; what is confirmed is not forgotten. */
+static bool may_forget(const struct story *story)
+{
+    return !story->confirm_sent || story->end_told || story->lost;
+}
+
+static struct call *make_call(struct story *story, int process, int64_t *ret_wait_us)
+{
+    struct call *call;
+    enum action action = choose_action(story);
+    if (story->confirm_sent && dice_once_in(3))
+        action = RELEASE;
+    *ret_wait_us = 0;
+    switch (action) {
+    case ACQUIRE_WAIT: *ret_wait_us = choose_wait(); return call_new(process, story, OP_ACQUIRE);
+    case ACQUIRE: return call_new(process, story, OP_ACQUIRE);
+    case OTHER_PAYLOAD:
+        call = call_new(process, story, OP_ACQUIRE);
+        call->other_payload = true;
+        call->operation.digest[DIGEST_SIZE - 1] = 1;
+        return call;
+    case RELEASE:
+        call = call_new(process, story, OP_RELEASE);
+        call->operation.of_confirmed = story->confirm_sent;
+        return call;
+    case RENEW:
+        call = call_new(process, story, OP_RENEW);
+        if (dice_once_in(2))
+            call->operation.ttl = (struct ttl){TTL_DURATION, dice_between(200, TTL_MAX_MS)};
+        return call;
+    case CONFIRM:
+        call = call_new(process, story, OP_CONFIRM);
+        story->confirm_sent = true;
+        return call;
+    default: return NULL;
+    }
+}
+
+/* The client has gone; or it has had enough and comes back. */
+struct leaving {
+    struct timer timer;
+    struct call *call;
+    uint64_t number;
+};
+
+static void leave(struct timer *timer)
+{
+    struct leaving *leaving = CONTAINER_OF(timer, struct leaving, timer);
+    for (int i = 0; i < profile.engines; i++)
+        list_for_each (node, next, &site.servers[i].calls) {
+            struct call *call = LIST_ENTRY(node, struct call, node);
+            if (call->number != leaving->number || site.servers[i].paused)
+                continue;
+            if (engine_abandon(site.servers[i].engine, &call->op)) {
+                oracle_left(call);
+                call_free(call);
+            }
+        }
+    free(leaving);
+}
+
+static void leave_later(const struct call *call, int64_t after_us)
+{
+    struct leaving *leaving = calloc(1, sizeof *leaving);
+    leaving->timer.fire = leave;
+    leaving->number = call->number;
+    timer_set(&leaving->timer, sim_now() + after_us);
+}
+
+static void act(struct timer *timer)
+{
+    struct client *client = CONTAINER_OF(timer, struct client, timer);
+    int process = server_any();
+    if (site.quiet)
+        return;
+    if (process < 0) {
+        timer_set(&client->timer, sim_now() + 5000);
+        return;
+    }
+    struct story **place = &site.stories[dice_between(0, site.story_count - 1)];
+    if ((*place)->calls > 12 && may_forget(*place))
+        *place = story_begin();
+    int64_t wait_us;
+    struct call *call = make_call(*place, process, &wait_us);
+    if (!call) {
+        if (may_forget(*place))
+            *place = story_begin();
+        client_next(client);
+        return;
+    }
+    call->client = client;
+    client->call = call;
+    uint64_t number = call->number;
+    if (call_send(call, wait_us) && wait_us && dice_once_in(6) && number == site.calls)
+        leave_later(call, dice_between(0, wait_us + 2000));
+}
+
+void clients_begin(void)
+{
+    for (int i = 0; i < site.story_count; i++)
+        site.stories[i] = story_begin();
+    for (int i = 0; i < site.client_count; i++) {
+        site.clients[i].timer.fire = act;
+        timer_set(&site.clients[i].timer, dice_between(0, 20000));
+    }
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* The simulated permitd: started, stopped, killed, paused. */
+#include "dice.h"
+#include "fake_store.h"
+#include "site.h"
+
+int server_any(void)
+{
+    int first = (int)dice_between(0, profile.engines - 1);
+    for (int i = 0; i < profile.engines; i++) {
+        const struct server *server = &site.servers[(first + i) % profile.engines];
+        if (server->engine && !server->stopping && !server->paused)
+            return (first + i) % profile.engines;
+    }
+    return -1;
+}
+
+/* "Server clocks within 5 s": or within the time for which nothing is granted after a failover. */
+int64_t server_any_skew(void)
+{
+    int64_t most = profile.hold_ms * US_PER_MS / 2 - 1000;
+    return profile.calm ? 0 : dice_between(-most, most);
+}
+
+static void start_server(int process)
+{
+    struct server *server = &site.servers[process];
+    struct buf message;
+    buf_init(&message, 1024);
+    const struct engine_settings settings = {
+        .workers = 2,
+        .max_pending = 1000,
+        .max_pending_ends = 1000,
+        .directory_entries = 2000,
+        .request_timeout_ms = 10000,
+        .failover_hold_ms = profile.hold_ms,
+        .plan = {.retention_us = 7 * 86400LL * US_PER_SECOND,
+                 .tombstone_us = 3600LL * US_PER_SECOND,
+                 .default_ttl_ms = DEFAULT_TTL_MS},
+        .retention_rows = 1000000,
+        .open_store = fake_store_open,
+        .max_waiters = 1000,
+        .max_semaphore_waiters = 1000,
+        .wait_poll_ms = 50,
+        .backfill_bound_ms = 1500,
+    };
+    int before = process_current();
+    process_enter(process, server_any_skew());
+    if (!engine_start(&settings, &server->engine, &message))
+        abort();
+    process_enter(before, 0);
+    server->stopping = server->paused = false;
+    step("p%d starts", process);
+    buf_release(&message);
+}
+
+int server_number(const struct server *server)
+{
+    return (int)(server - site.servers);
+}
+
+static void server_back(struct timer *timer)
+{
+    struct server *server = CONTAINER_OF(timer, struct server, back);
+    if (!server->engine) {
+        start_server(server_number(server));
+    } else if (server->paused) {
+        step("p%d goes on", server_number(server));
+        server->paused = false;
+        process_resume(server_number(server));
+        list_for_each (node, next, &server->calls)
+            LIST_ENTRY(node, struct call, node)->excused_us += sim_now() - server->paused_at;
+    }
+}
+
+void server_kill(struct server *server)
+{
+    int process = server_number(server);
+    step("p%d is killed", process);
+    site.result->kills++;
+    timer_drop(&server->back);
+    process_kill(process);
+    fake_store_process_died(process);
+    server->engine = NULL;
+    server->stopping = server->paused = false;
+    list_for_each (node, next, &server->calls) {
+        struct call *call = LIST_ENTRY(node, struct call, node);
+        oracle_forgotten(call);
+        call_free(call);
+    }
+    timer_set(&server->back, sim_now() + dice_between(0, 2 * US_PER_SECOND));
+}
+
+static void *stop_body(void *context)
+{
+    struct server *server = context;
+    engine_stop(server->engine);
+    engine_free(server->engine);
+    if (!list_empty(&server->calls))
+        violation("P13", "an operation is not decided when its permitd has stopped");
+    step("p%d has stopped", server_number(server));
+    server->engine = NULL;
+    server->stopping = false;
+    timer_set(&server->back, sim_now() + dice_between(0, US_PER_SECOND));
+    return NULL;
+}
+
+void server_stop(struct server *server)
+{
+    step("p%d is told to stop", server_number(server));
+    site.result->stops++;
+    server->stopping = true;
+    process_spawn(server_number(server), stop_body, server);
+}
+
+void server_pause(struct server *server)
+{
+    int64_t us = dice_once_in(6) ? dice_between(US_PER_SECOND, 8 * US_PER_SECOND) : dice_between(50000, US_PER_SECOND);
+    step("p%d is paused for %lld ms", server_number(server), (long long)us / US_PER_MS);
+    site.result->pauses++;
+    server->paused = true;
+    server->paused_at = sim_now();
+    process_pause(server_number(server));
+    if (us > 5 * US_PER_SECOND)
+        fake_store_time_out(server_number(server), 5 * US_PER_SECOND);
+    timer_set(&server->back, sim_now() + us);
+}
+
+void servers_begin(void)
+{
+    for (int i = 0; i < profile.engines; i++) {
+        list_init(&site.servers[i].calls);
+        site.servers[i].back.fire = server_back;
+        start_server(i);
+    }
+}
+
+void servers_mend(void)
+{
+    for (int i = 0; i < profile.engines; i++) {
+        struct server *server = &site.servers[i];
+        while (server->stopping)
+            fiber_sleep(10000);
+        if (server->back.node.place) {
+            timer_drop(&server->back);
+            server_back(&server->back);
+        }
+    }
+}
