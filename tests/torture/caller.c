@@ -2,6 +2,7 @@
 /* Sending calls, reading what the answers assert, recording both. */
 #include "caller.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,40 @@ bool job_wants(const struct job *job, unsigned semaphore)
         if (job->wants[i].semaphore == semaphore)
             return true;
     return false;
+}
+
+void job_want_some(struct caller *caller, struct job *job)
+{
+    const struct facts *facts = &caller->world->facts;
+    size_t count = 1 + caller_random(caller, SHARES_MAX);
+    while (job->want_count < count) {
+        unsigned semaphore = caller_random(caller, (unsigned)facts->count);
+        if (job_wants(job, semaphore))
+            continue;
+        unsigned capacity = facts->semaphores[semaphore].capacity;
+        job->wants[job->want_count++] =
+            (struct want){semaphore, 1 + caller_random(caller, capacity < 3 ? capacity : 3)};
+    }
+}
+
+static pthread_mutex_t recent_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void world_remember(struct world *world, const struct job *job)
+{
+    pthread_mutex_lock(&recent_mutex);
+    world->recent[world->recent_count++ % RECENT_JOBS] = *job;
+    pthread_mutex_unlock(&recent_mutex);
+}
+
+bool world_recall(struct caller *caller, struct job *ret_job)
+{
+    struct world *world = caller->world;
+    pthread_mutex_lock(&recent_mutex);
+    unsigned count = world->recent_count < RECENT_JOBS ? world->recent_count : RECENT_JOBS;
+    if (count)
+        *ret_job = world->recent[caller_random(caller, count)];
+    pthread_mutex_unlock(&recent_mutex);
+    return count > 0;
 }
 
 void key_name(const struct world *world, unsigned key, char *text)

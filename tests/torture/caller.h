@@ -8,18 +8,7 @@
 #include "checkers.h"
 #include "testkit.h"
 
-enum { PERMITD_MAX = 4 };
-
-/* What all callers share. */
-struct world {
-    struct facts facts;
-    uint64_t seed; /* part of every key */
-    size_t permitd_count;
-    atomic_uint ports[PERMITD_MAX]; /* 0: not there at the moment */
-    atomic_uint next_key;
-    bool faults;            /* servers are killed: 503 is nothing strange */
-    atomic_uint complaints; /* strange answers of 5xx shown so far */
-};
+enum { PERMITD_MAX = 4, RECENT_JOBS = 256 };
 
 struct want {
     unsigned semaphore;
@@ -33,6 +22,19 @@ struct job {
     unsigned wait_ms; /* how long an acquire may wait for room; not part of what the key stands for */
     size_t want_count;
     struct want wants[SHARES_MAX];
+};
+
+/* What all callers share. */
+struct world {
+    struct facts facts;
+    uint64_t seed; /* part of every key */
+    size_t permitd_count;
+    atomic_uint ports[PERMITD_MAX]; /* 0: not there at the moment */
+    atomic_uint next_key;
+    bool faults;                    /* servers are killed: 503 is nothing strange */
+    atomic_uint complaints;         /* strange answers of 5xx shown so far */
+    struct job recent[RECENT_JOBS]; /* what strangers may meddle with: world_remember, world_recall */
+    unsigned recent_count;
 };
 
 struct caller {
@@ -50,6 +52,12 @@ void caller_close(struct caller *caller);
 unsigned caller_random(struct caller *caller, unsigned below);
 /* A new key; the wants are for the caller of this function to fill. */
 struct job caller_new_job(struct caller *caller);
+/* Adds one to three different semaphores of the facts, in random order, with one to three units each. */
+void job_want_some(struct caller *caller, struct job *job);
+/* Lets strangers know of a job. From any thread. */
+void world_remember(struct world *world, const struct job *job);
+/* Some job that was remembered lately; false if there is none. */
+bool world_recall(struct caller *caller, struct job *ret_job);
 bool job_wants(const struct job *job, unsigned semaphore);
 
 /* Each returns what the answer says, and records the call. `at` is the number of a permitd. */

@@ -15,7 +15,7 @@
 
 #include "rows.h"
 
-enum { RECENT = 256, CLIENTS_MAX = 256, WAIT_MOST_MS = 200 };
+enum { CLIENTS_MAX = 256, WAIT_MOST_MS = 200 };
 
 static const struct semaphore_facts semaphores[] = {
     {"one-a", 1, true}, {"one-b", 1, false},  {"two-a", 2, true},    {"two-b", 2, false},
@@ -29,9 +29,6 @@ struct run {
     unsigned operations;
     unsigned clients;
     atomic_uint calls; /* made so far */
-    pthread_mutex_t mutex;
-    struct job recent[RECENT]; /* what strangers may meddle with; guarded by mutex */
-    unsigned recent_count;
 };
 
 struct client {
@@ -40,36 +37,12 @@ struct client {
     struct caller caller;
 };
 
-static void remember(struct run *run, const struct job *job)
-{
-    pthread_mutex_lock(&run->mutex);
-    run->recent[run->recent_count++ % RECENT] = *job;
-    pthread_mutex_unlock(&run->mutex);
-}
-
-static bool recall(struct run *run, struct caller *caller, struct job *ret_job)
-{
-    pthread_mutex_lock(&run->mutex);
-    unsigned count = run->recent_count < RECENT ? run->recent_count : RECENT;
-    if (count)
-        *ret_job = run->recent[caller_random(caller, count)];
-    pthread_mutex_unlock(&run->mutex);
-    return count > 0;
-}
-
 /* One to three different semaphores in random order; every other one waits for them. */
 static struct job random_job(struct caller *caller)
 {
     struct job job = caller_new_job(caller);
     job.wait_ms = caller_random(caller, 2) ? caller_random(caller, WAIT_MOST_MS) : 0;
-    size_t count = 1 + caller_random(caller, SHARES_MAX);
-    while (job.want_count < count) {
-        unsigned semaphore = caller_random(caller, SEMAPHORES);
-        if (job_wants(&job, semaphore))
-            continue;
-        unsigned most = semaphores[semaphore].capacity < 3 ? semaphores[semaphore].capacity : 3;
-        job.wants[job.want_count++] = (struct want){semaphore, 1 + caller_random(caller, most)};
-    }
+    job_want_some(caller, &job);
     return job;
 }
 
@@ -103,7 +76,7 @@ static void live(struct run *run, struct caller *caller)
 {
     struct job job = random_job(caller);
     enum call_says says = SAYS_NO_CAPACITY;
-    remember(run, &job);
+    world_remember(&run->world, &job);
     for (unsigned tries = 0; says == SAYS_NO_CAPACITY && tries < 3; tries++) {
         if (tries)
             kit_sleep_ms((int)caller_random(caller, 4));
@@ -120,10 +93,10 @@ static void live(struct run *run, struct caller *caller)
 }
 
 /* Somebody else's key, seldom to its harm. */
-static void meddle(struct run *run, struct caller *caller)
+static void meddle(struct caller *caller)
 {
     struct job job;
-    if (!recall(run, caller, &job))
+    if (!world_recall(caller, &job))
         return;
     unsigned what = caller_random(caller, 10);
     if (what < 6)
@@ -144,7 +117,7 @@ static void *client_run(void *context)
         if (chance(&client->caller, 70))
             live(run, &client->caller);
         else
-            meddle(run, &client->caller);
+            meddle(&client->caller);
     }
     caller_close(&client->caller);
     return NULL;
@@ -289,10 +262,8 @@ static void run_all(struct run *run, struct kit_database *database)
 
 int main(int argc, char **argv)
 {
-    static struct run run = {.world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3},
-                             .operations = 30000,
-                             .clients = 64,
-                             .mutex = PTHREAD_MUTEX_INITIALIZER};
+    static struct run run = {
+        .world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3}, .operations = 30000, .clients = 64};
     run.world.seed = (uint64_t)time(NULL);
     for (int i = 1; i + 1 < argc; i += 2) {
         unsigned long long value = strtoull(argv[i + 1], NULL, 10);

@@ -18,7 +18,6 @@
 
 enum {
     CLIENTS_MAX = 64,
-    RECENT = 128,
     AGAIN_MS = 15000, /* P13 */
     NEVER_MS = 60000, /* what has not come by then does not come; a slow machine is no fault */
     LEASE_MAX_MS = 4000,
@@ -38,9 +37,6 @@ struct run {
     unsigned minutes;
     const char *only;
     const char *history_path;
-    pthread_mutex_t mutex;
-    struct job recent[RECENT]; /* what strangers may meddle with; guarded by mutex */
-    unsigned recent_count;
     unsigned counts[64]; /* faults done, by kind */
     int64_t slowest_us;  /* until all served again */
     const char *slowest;
@@ -59,34 +55,10 @@ static bool chance(struct caller *caller, unsigned percent)
     return caller_random(caller, 100) < percent;
 }
 
-static void remember(struct run *run, const struct job *job)
-{
-    pthread_mutex_lock(&run->mutex);
-    run->recent[run->recent_count++ % RECENT] = *job;
-    pthread_mutex_unlock(&run->mutex);
-}
-
-static bool recall(struct run *run, struct caller *caller, struct job *ret_job)
-{
-    pthread_mutex_lock(&run->mutex);
-    unsigned count = run->recent_count < RECENT ? run->recent_count : RECENT;
-    if (count)
-        *ret_job = run->recent[caller_random(caller, count)];
-    pthread_mutex_unlock(&run->mutex);
-    return count > 0;
-}
-
 static struct job random_job(struct caller *caller)
 {
     struct job job = caller_new_job(caller);
-    size_t count = 1 + caller_random(caller, SHARES_MAX);
-    while (job.want_count < count) {
-        unsigned semaphore = caller_random(caller, SEMAPHORES);
-        if (job_wants(&job, semaphore))
-            continue;
-        unsigned most = semaphores[semaphore].capacity < 3 ? semaphores[semaphore].capacity : 3;
-        job.wants[job.want_count++] = (struct want){semaphore, 1 + caller_random(caller, most)};
-    }
+    job_want_some(caller, &job);
     job.ttl_ms = 500 + caller_random(caller, LEASE_MAX_MS - 500);
     job.wait_ms = chance(caller, 30) ? 1 + caller_random(caller, chance(caller, 20) ? 1500 : 100) : 0;
     return job;
@@ -140,7 +112,7 @@ static void live(struct client *client)
 {
     struct caller *caller = &client->caller;
     struct job job = random_job(caller);
-    remember(client->run, &job);
+    world_remember(caller->world, &job);
     if (chance(caller, 3)) /* the release overtakes the acquire */
         insist(client, &job, caller_release);
     enum call_says says = chance(caller, 10) ? caller_acquire_everywhere(caller, &job) : SAYS_NOTHING;
@@ -158,7 +130,7 @@ static void meddle(struct client *client)
 {
     struct caller *caller = &client->caller;
     struct job job;
-    if (!recall(client->run, caller, &job))
+    if (!world_recall(caller, &job))
         return;
     unsigned what = caller_random(caller, 10);
     insist(client, &job, what < 6 ? caller_acquire : what < 9 ? caller_look : caller_release);
@@ -371,8 +343,7 @@ int main(int argc, char **argv)
 {
     static struct run run = {.storm.world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3, .faults = true},
                              .clients = 16,
-                             .fault_max = 18,
-                             .mutex = PTHREAD_MUTEX_INITIALIZER};
+                             .fault_max = 18};
     struct world *world = &run.storm.world;
     world->seed = (uint64_t)time(NULL);
     for (int i = 1; i < argc; i += 2) {
