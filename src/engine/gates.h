@@ -44,6 +44,7 @@ struct gate {
     int64_t capacity;
     int64_t room; /* units that are free; none while it is paused */
     bool fifo;
+    bool closed;     /* paused, or of capacity 0: no unit of it is for anybody */
     bool doubtful;   /* there may be more room than that: holders may be due, a waiter has left */
     mono_us due_at;  /* when its next holder may be due */
     mono_us look_at; /* when its waiters are to be called whatever is known; NEVER */

@@ -113,7 +113,7 @@ static void fill_from(struct queue *queue, struct batch *batch, struct gate *gat
             gate->left_out = !take_waiter(queue, batch, waiter);
             taken++;
         } else if (!gate->left_out) {
-            gate->left_out = gate->fifo || waiter_is_aged(waiter, aged_since); /* else what fits may pass it */
+            gate->left_out = waiter_keeps_others(waiter, gate, aged_since); /* else what fits may pass it */
         }
         gate->left_out_arrival = waiter->op.arrival;
         if (gate->left_out)
@@ -161,10 +161,11 @@ static bool is_behind(const struct op *op)
 /* Nothing is granted to it: at its other semaphores, too, nobody passes it, unless what fits may. */
 static void leave_behind(const struct op *op, mono_us aged_since)
 {
-    bool aged = op->stands && waiter_is_aged(waiter_of((struct op *)op), aged_since);
+    const struct waiter *waiter = op->stands ? waiter_of((struct op *)op) : NULL;
     for (size_t i = 0; i < op->gate_count; i++) {
         struct gate *gate = op->gates[i];
-        if ((!gate->fifo && !aged) || (gate->left_out && gate->left_out_arrival < op->arrival))
+        bool keeps = waiter ? waiter_keeps_others(waiter, gate, aged_since) : gate->fifo;
+        if (!keeps || (gate->left_out && gate->left_out_arrival < op->arrival))
             continue;
         gate->left_out = true;
         gate->left_out_arrival = op->arrival;

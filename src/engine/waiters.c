@@ -269,6 +269,7 @@ void waiters_learn(struct waiters *waiters, struct gate *gate, const struct sema
     gate->capacity = row->capacity;
     gate->room = row->paused_reason.data ? 0 : row->capacity - row->in_use;
     gate->fifo = row->queue == QUEUE_FIFO;
+    gate->closed = row->paused_reason.data || row->capacity == 0;
     gate->due_at = due_at <= now ? now + DUE_AGAIN_US : due_at;
     if (list_empty(&gate->waiters))
         return;
@@ -285,6 +286,15 @@ void waiters_doubt(struct gate *gate)
 bool waiter_is_aged(const struct waiter *waiter, mono_us aged_since)
 {
     return waiter->since <= aged_since;
+}
+
+/* "A waiter that is refused because a semaphore is paused or closed holds nobody up." */
+bool waiter_keeps_others(const struct waiter *waiter, const struct gate *gate, mono_us aged_since)
+{
+    for (size_t i = 0; i < waiter->stand_count; i++)
+        if (waiter->stands[i].gate->closed)
+            return false;
+    return gate->fifo || waiter_is_aged(waiter, aged_since);
 }
 
 static bool may_fit(const struct waiter *waiter)
@@ -317,7 +327,7 @@ struct waiter *waiters_next(const struct gate *gate, mono_us aged_since)
             return NULL; /* it goes first, and brings the others along */
         if (may_fit(waiter) && has_news(waiter))
             return waiter;
-        if (gate->fifo || waiter_is_aged(waiter, aged_since))
+        if (waiter_keeps_others(waiter, gate, aged_since))
             return NULL;
     }
     return NULL;

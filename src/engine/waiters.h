@@ -107,6 +107,8 @@ void waiters_looked(struct waiters *waiters, struct gate *gate);
 void waiters_doubt(struct gate *gate);
 /* The first who may fit and was not refused as things are; NULL: nobody. bound: how old is aged. */
 struct waiter *waiters_next(const struct gate *gate, mono_us aged_since);
+/* True if nobody behind it gets what is free of this semaphore, although it does not fit. */
+bool waiter_keeps_others(const struct waiter *waiter, const struct gate *gate, mono_us aged_since);
 /* True if nobody may pass it, whether it fits or not. */
 bool waiter_is_aged(const struct waiter *waiter, mono_us aged_since);
 #endif

@@ -365,3 +365,18 @@ Test(waiters, nobody_passes_one_that_is_kept_back_elsewhere)
     cr_assert_eq(w3->operation.place, PLACE_BEHIND);
     cr_assert_eq(newcomer->operation->place, PLACE_BEHIND);
 }
+
+Test(waiters, one_that_waits_for_a_paused_semaphore_too_holds_nobody_up)
+{
+    gate_of("a")->fifo = true;
+    park("w1", "ab", 1);
+    struct waiter *w2 = park("w2", "a", 1);
+    gate_of("b")->closed = true;
+    learn("a", 4, 3);
+    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), w2);
+    struct op *newcomer = acquire("new", "a");
+    release_of("held", "a", 1);
+    cr_assert_str_eq(take(&first), "w2 new held");
+    cr_assert_eq(w2->operation.place, PLACE_WAITER);
+    cr_assert_eq(newcomer->operation->place, PLACE_NEWCOMER);
+}
