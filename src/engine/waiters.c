@@ -261,6 +261,17 @@ static void hurry_hopeless(struct waiters *waiters, struct gate *gate, bool reti
     }
 }
 
+/* Who waits for it holds nobody up any more at other semaphores: there may be somebody who fits now. */
+static void let_others_pass(struct waiters *waiters, struct gate *gate, mono_us now)
+{
+    list_for_each (node, next, &gate->waiters) {
+        struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
+        for (size_t i = 0; i < waiter->stand_count; i++)
+            if (waiter->stands[i].gate != gate)
+                waiters_look_at(waiters, waiter->stands[i].gate, now);
+    }
+}
+
 void waiters_learn(struct waiters *waiters, struct gate *gate, const struct semaphore *row, mono_us due_at, mono_us now)
 {
     bool retired = row->retired_at != NEVER;
@@ -269,6 +280,7 @@ void waiters_learn(struct waiters *waiters, struct gate *gate, const struct sema
     gate->capacity = row->capacity;
     gate->room = row->paused_reason.data ? 0 : row->capacity - row->in_use;
     gate->fifo = row->queue == QUEUE_FIFO;
+    bool was_closed = gate->closed;
     gate->closed = row->paused_reason.data || row->capacity == 0;
     gate->due_at = due_at <= now ? now + DUE_AGAIN_US : due_at;
     if (list_empty(&gate->waiters))
@@ -276,6 +288,8 @@ void waiters_learn(struct waiters *waiters, struct gate *gate, const struct sema
     gate_set_due(waiters, gate);
     if (shrunk)
         hurry_hopeless(waiters, gate, retired, now);
+    if (gate->closed && !was_closed)
+        let_others_pass(waiters, gate, now);
 }
 
 void waiters_doubt(struct gate *gate)

@@ -380,3 +380,19 @@ Test(waiters, one_that_waits_for_a_paused_semaphore_too_holds_nobody_up)
     cr_assert_eq(w2->operation.place, PLACE_WAITER);
     cr_assert_eq(newcomer->operation->place, PLACE_NEWCOMER);
 }
+
+Test(waiters, a_pause_lets_those_pass_whom_it_held_up)
+{
+    gate_of("a")->fifo = true;
+    park("w1", "ab", 1);
+    park("w2", "a", 1);
+    const struct semaphore paused = {.id = gate_of("b")->id,
+                                     .capacity = 4,
+                                     .version = 9,
+                                     .queue = QUEUE_BACKFILL,
+                                     .paused_reason = BYTES("a reason"),
+                                     .retired_at = NEVER};
+    waiters_learn(&queue.waiters, gate_of("b"), &paused, NEVER, NOW);
+    cr_assert_eq(heap_first(&queue.waiters.dues), &gate_of("a")->due, "the watcher calls who may fit");
+    cr_assert_eq(gate_of("a")->due.time, NOW);
+}
