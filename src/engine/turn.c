@@ -149,11 +149,21 @@ static void waiters_first(struct batch *batch)
     qsort(batch->ops, waiters, sizeof(struct op *), compare_arrivals);
 }
 
+/* Some of its gates it has only because due holders, or its key's row, are there, too. */
+static bool wants_of(const struct op *op, const struct gate *gate)
+{
+    for (size_t i = 0; i < op->operation->want_count; i++)
+        if (op->operation->wants[i].semaphore_id == gate->id)
+            return true;
+    return false;
+}
+
 /* True if a waiter is left out that it must not pass. */
 static bool is_behind(const struct op *op)
 {
     for (size_t i = 0; i < op->gate_count; i++)
-        if (op->gates[i]->left_out && (!is_waiting(op) || op->arrival > op->gates[i]->left_out_arrival))
+        if (op->gates[i]->left_out && wants_of(op, op->gates[i]) &&
+            (!is_waiting(op) || op->arrival > op->gates[i]->left_out_arrival))
             return true;
     return false;
 }
@@ -165,7 +175,7 @@ static void leave_behind(const struct op *op, mono_us aged_since)
     for (size_t i = 0; i < op->gate_count; i++) {
         struct gate *gate = op->gates[i];
         bool keeps = waiter ? waiter_keeps_others(waiter, gate, aged_since) : gate->fifo;
-        if (!keeps || (gate->left_out && gate->left_out_arrival < op->arrival))
+        if (!keeps || !wants_of(op, gate) || (gate->left_out && gate->left_out_arrival < op->arrival))
             continue;
         gate->left_out = true;
         gate->left_out_arrival = op->arrival;

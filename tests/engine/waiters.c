@@ -396,3 +396,20 @@ Test(waiters, a_pause_lets_those_pass_whom_it_held_up)
     cr_assert_eq(heap_first(&queue.waiters.dues), &gate_of("a")->due, "the watcher calls who may fit");
     cr_assert_eq(gate_of("a")->due.time, NOW);
 }
+
+/* It has the gate of b because a due holder of a holds b as well. */
+Test(waiters, one_that_was_put_back_with_more_is_behind_nobody_there)
+{
+    const uint64_t wider[] = {gate_of("a")->id, gate_of("b")->id};
+    gate_of("b")->fifo = true;
+    park("w1", "b", 3);
+    struct waiter *w2 = park("w2", "a", 1);
+    learn("b", 4, 3);
+    queue_call(&queue, w2);
+    cr_assert_str_eq(take(&first), "w2");
+    queue_finish(&queue, &first);
+    cr_assert(queue_set_gates(&queue, &w2->op, wider, 2));
+    queue_put_back(&queue, &w2->op);
+    cr_assert_str_eq(take(&first), "w2");
+    cr_assert_eq(w2->operation.place, PLACE_WAITER);
+}
