@@ -108,7 +108,8 @@ struct story *story_begin(void)
         story->wants[1] = story->wants[0];
         story->want_count = 2;
     }
-    story->ttl = (struct ttl){TTL_DURATION, dice_between(200, dice_once_in(4) ? 2000 : TTL_MAX_MS)};
+    story->ttl = (struct ttl){dice_once_in(12) ? TTL_UNLIMITED : TTL_DURATION,
+                              dice_between(200, dice_once_in(4) ? 2000 : TTL_MAX_MS)};
     memcpy(story->digest, &site.keys, sizeof site.keys);
     return story;
 }
@@ -168,8 +169,9 @@ static struct call *make_call(struct story *story, int process, int64_t *ret_wai
         call->operation.digest[DIGEST_SIZE - 1] = 1;
         return call;
     case RELEASE:
-        call = call_new(process, story, OP_RELEASE);
+        call = call_new(process, story, dice_once_in(8) ? OP_FORCE_RELEASE : OP_RELEASE);
         call->operation.of_confirmed = story->confirm_sent;
+        call->operation.why = BYTES("an operator wants it");
         return call;
     case RENEW:
         call = call_new(process, story, OP_RENEW);

@@ -16,6 +16,8 @@ enum { STEPS = 600, STEP_SIZE = 200 };
 /* "Every request is answered within D + 1 s": by HTTP, which does not wait for a call to the database. We do. */
 #define ANSWER_US (14LL * US_PER_SECOND)
 /* In a calm run nobody passes a waiter that has been there for so long. */
+/* What another permitd has changed, all know after this. */
+#define KNOWN_US  (200LL * US_PER_MS)
 #define PARKED_US (20LL * US_PER_MS)
 
 struct profile profile;
@@ -171,8 +173,10 @@ static bool waits_before(const struct call *waiter, const struct call *call, uin
     if (waiter->sent_at > (came_at ? came_at : call->sent_at) - PARKED_US)
         return false;
     for (size_t i = 0; i < waiter->story->want_count; i++) {
-        const struct semaphore *row = &database_semaphore(waiter->story->wants[i].semaphore_id)->row.semaphore;
-        if (row->paused_reason.data || row->capacity < waiter->story->wants[i].count)
+        const struct db_semaphore *semaphore = database_semaphore(waiter->story->wants[i].semaphore_id);
+        const struct semaphore *row = &semaphore->row.semaphore;
+        bool changing = semaphore->set_at && sim_now() - semaphore->set_at < KNOWN_US;
+        if (changing || row->paused_reason.data || row->capacity < waiter->story->wants[i].count)
             return false;
         wants |= row->id == semaphore_id;
     }
@@ -319,6 +323,9 @@ void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semap
     if (row->next_permit_id != before->semaphore.next_permit_id && row->in_use > row->capacity)
         violation("P1", "%lld units of %s are held, it has %lld", (long long)row->in_use, semaphore->name,
                   (long long)row->capacity);
+    if (row->config_version != before->semaphore.config_version ||
+        row->paused_reason.data != before->semaphore.paused_reason.data)
+        semaphore->set_at = sim_now();
     check_semaphore(semaphore);
 }
 
@@ -381,7 +388,7 @@ void oracle_sent(struct call *call)
         list_append(&story->acquires, &call->of_key);
     if (!story->first_sent_at)
         story->first_sent_at = sim_now();
-    if (call->operation.kind == OP_RELEASE)
+    if (call->operation.kind == OP_RELEASE || call->operation.kind == OP_FORCE_RELEASE)
         story->release_sent = true;
     if (call->wait_until && !story->waited_at[call->process])
         story->waited_at[call->process] = sim_now();
@@ -471,7 +478,7 @@ static void other_told(struct call *call, const struct decision *decision)
     enum operation_kind kind = call->operation.kind;
     switch (decision->status) {
     case PERMIT_OK:
-        if (kind == OP_RELEASE) {
+        if (kind == OP_RELEASE || kind == OP_FORCE_RELEASE) {
             note_end(story);
             return;
         }

@@ -27,7 +27,19 @@ const struct list *run_calls(int process)
 
 /* --- P17: who waits and fits ------------------------------------------------------------------------------------- */
 
-/* Nobody stands before it, as its permitd says. */
+/* "A waiter that is refused because a semaphore is paused or closed holds nobody up." */
+static bool holds_nobody_up(struct bytes external_id)
+{
+    const struct story *story = database_key(external_id)->story;
+    for (size_t i = 0; story && i < story->want_count; i++) {
+        const struct semaphore *row = &database_semaphore(story->wants[i].semaphore_id)->row.semaphore;
+        if (row->paused_reason.data || row->capacity == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Nobody who may keep it from a unit stands before it, as its permitd says. */
 static bool is_first(const struct call *call)
 {
     static struct arena arena = {.chunk_size = 16384, .limit = (size_t)1 << 30};
@@ -38,8 +50,11 @@ static bool is_first(const struct call *call)
     if (engine_find_waiter(site.servers[call->process].engine, call->story->key->external_id, &arena, &row, &places) !=
         PERMIT_OK)
         return false;
-    for (size_t i = 0; i < row.want_count; i++)
-        first &= places[i].ahead == 0;
+    for (size_t i = 0; i < row.want_count; i++) {
+        first &= places[i].ahead == places[i].ahead_key_count;
+        for (size_t j = 0; j < places[i].ahead_key_count; j++)
+            first &= holds_nobody_up(places[i].ahead_keys[j]);
+    }
     return first;
 }
 
@@ -189,9 +204,9 @@ static void choose_profile(void)
     profile.hold_ms = dice_once_in(2) ? 5000 : dice_between(200, 2000);
     site.client_count = (int)dice_between(4, profile.sleepy ? 10 : CLIENTS_MAX);
     site.story_count = (int)dice_between(8, STORIES_MAX);
+    profile.capacity_changes = dice_once_in(3);
     if (profile.calm)
         return;
-    profile.capacity_changes = dice_once_in(3);
     profile.clock_steps = dice_once_in(3);
     profile.failovers = !profile.clock_steps && dice_once_in(2);
     unsigned harsh = dice_once_in(3) ? 4 : 1;
@@ -219,7 +234,7 @@ static void make_semaphores(void)
             .default_ttl_ms = 1000,
             .max_ttl_ms = -1,
             .grace_ms = dice_between(0, GRACE_MAX_MS),
-            .max_hold_ms = DEFAULT_MAX_HOLD_MS,
+            .max_hold_ms = TTL_MAX_MS,
         };
         (void)database_add_semaphore(name, &like);
         step("%s: %s, %s, capacity %lld, grace %lld ms", name, semaphore_kind_word(like.kind),
@@ -238,7 +253,7 @@ static void begin(void)
     watch.fire = watch_waiters;
     if (profile.calm)
         timer_set(&watch, 0);
-    else
+    if (!profile.calm || profile.capacity_changes)
         trouble_begin();
     process_spawn(DIRECTOR, direct, NULL);
 }
