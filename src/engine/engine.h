@@ -162,7 +162,7 @@ enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHEC
 /*
  * Nobody waits for this op's answer any more (the client has gone). True: it waited for room, or for its first batch;
  * it has left the queue, is the caller's again, and will not be decided. False: it is in a batch, or decided: it comes
- * back as usual, and a grant stands.
+ * back as usual, and a grant stands; if that batch finds no room, it does not wait for more.
  */
 bool engine_abandon(struct engine *engine, struct op *op);
 /* Those who wait are answered shutting_down, and from now on nobody waits: who finds no room is told so at once. */

@@ -219,6 +219,8 @@ bool engine_abandon(struct engine *engine, struct op *op)
         queue_take_out(queue, op);
         queue_forget_key(queue, op);
         op_drop_gates(op);
+    } else {
+        op->wait_until = 0; /* that batch is its last: without room there it would wait for nobody */
     }
     pthread_mutex_unlock(&engine->mutex);
     if (!in_batch)

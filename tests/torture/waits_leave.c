@@ -29,7 +29,8 @@ static unsigned random_below(struct storm *storm, unsigned below)
 
 /*
  * Stayers keep the hot semaphore busy. Of the leavers every fourth asks where there is room, at the moment at which it
- * is to leave, and so leaves around its grant; the others wait for the hot one.
+ * is to leave, and so leaves around its grant; every eighth wants the two units of a semaphore of which one is held for
+ * ever; they leave together, while the others of them are looked at, in vain. The rest waits for the hot one.
  */
 static void set_clients(struct storm *storm)
 {
@@ -38,7 +39,9 @@ static void set_clients(struct storm *storm)
     for (unsigned i = 0; i < storm->throng->count; i++) {
         struct client *client = &storm->throng->clients[i];
         bool leaver = i < numbers->leavers, calm = leaver && i % 4 == 3;
-        client->semaphore = calm ? "calm" : "hot";
+        bool narrow = leaver && i % 8 == 5;
+        client->semaphore = calm ? "calm" : narrow ? "narrow" : "hot";
+        client->count = narrow ? 2 : 1;
         client->wait = "10m";
         client->rounds = leaver && !calm ? ROUNDS : calm ? 1 : ROUNDS;
         client->hold_ms = HOLD_MS;
@@ -46,7 +49,8 @@ static void set_clients(struct storm *storm)
         client->keeps = calm;
         client->leave_ms = calm ? (int)random_below(storm, CALM_LEAVE_MS) : -1;
         if (leaver)
-            storm->leave_at_us[i] = now + (int64_t)random_below(storm, numbers->over_ms) * 1000;
+            storm->leave_at_us[i] =
+                now + (int64_t)(narrow ? numbers->over_ms / 2 : random_below(storm, numbers->over_ms)) * 1000;
     }
 }
 
@@ -154,7 +158,7 @@ static bool no_strangers(void *context)
 {
     struct site *site = context;
     return kit_sql_number(site->sql, "SELECT COUNT(*) FROM permit_request WHERE state = 1 AND external_id NOT LIKE "
-                                     "'leave-%%'") == 0;
+                                     "'leave-%%' AND external_id <> 'narrow'") == 0;
 }
 
 /*
@@ -186,6 +190,7 @@ static void await_quiet(struct storm *storm)
     release_kept(storm);
     site_await_waiting(&storm->site, "hot", 0, WAITS_LOST_MS);
     site_await_waiting(&storm->site, "calm", 0, WAITS_LOST_MS);
+    site_await_waiting(&storm->site, "narrow", 0, WAITS_LOST_MS);
     if (!kit_wait_until(no_strangers, &storm->site, 20000))
         kit_fail(
             "leave: %lld requests with keys that permitd made are held by nobody, %lld of them where there was room",
@@ -219,6 +224,19 @@ static void judge_quiet(struct storm *storm, struct leave_figures *figures)
     free(list.found);
 }
 
+/* One of the two units, for as long as the storm lasts. */
+static void narrow_call(struct site *site, bool acquires)
+{
+    struct kit_http http = kit_http(site->permitd[0]->port);
+    struct reply reply = {.status = 0};
+    if (acquires)
+        KIT_CHECK(site_acquire(&http, "narrow", "narrow", 1, "1h", &reply) == 201);
+    else
+        KIT_CHECK(site_release(&http, "narrow") == 200);
+    reply_release(&reply);
+    kit_http_close(&http);
+}
+
 void leave_measure(const struct leave_numbers *numbers, struct leave_figures *ret_figures)
 {
     struct storm storm = {.numbers = numbers, .site = site_start(1, false), .random = numbers->seed};
@@ -227,6 +245,8 @@ void leave_measure(const struct leave_numbers *numbers, struct leave_figures *re
     site_semaphore(&storm.site, "hot", body);
     snprintf(body, sizeof(body), "{\"capacity\":%d}", CALM_CAPACITY);
     site_semaphore(&storm.site, "calm", body);
+    site_semaphore(&storm.site, "narrow", "{\"capacity\":2}");
+    narrow_call(&storm.site, true);
     storm.throng = throng_open("leave", storm.site.permitd[0]->port, numbers->leavers + numbers->stayers);
     storm.leave_at_us = calloc(numbers->leavers, sizeof(storm.leave_at_us[0]));
     KIT_CHECK(storm.leave_at_us);
@@ -234,6 +254,7 @@ void leave_measure(const struct leave_numbers *numbers, struct leave_figures *re
 
     storm_run(&storm);
     await_quiet(&storm);
+    narrow_call(&storm.site, false);
     judge_quiet(&storm, ret_figures);
     free(storm.leave_at_us);
     throng_close(storm.throng);
