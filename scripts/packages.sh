@@ -39,6 +39,8 @@ libcurl4-openssl-dev
 '
 test_packages='
 libcriterion-dev          # the suites in C
+clang                     # the fuzzers (tests/fuzz)
+libclang-rt-14-dev        # libFuzzer and the sanitizers of clang; only recommended by it
 clang-format              # the layout of the code is checked
 curl                      # the commands of README.md are tried
 jq                        # docs/openapi.json is checked

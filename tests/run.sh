@@ -33,6 +33,7 @@ ends         lines      900  {bin}/torture/ends
 storm        lines      900  {bin}/torture/storm --faults 18
 each         lines      300  {bin}/torture/each
 promoted     lines      300  {bin}/torture/promoted
+fuzz         lines      600  tests/fuzz/run.sh --seconds 10
 quickstart   exit       600  examples/quickstart.sh
 '
 

@@ -429,7 +429,9 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
 {
     const char *argument = argv[*index];
     if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0') {
-        buf_printf(message, "'%s' is not expected; settings are given as --name value", argument);
+        /* Only what stands before a '=': behind it may be a secret whose dashes were forgotten. */
+        buf_printf(message, "'%.*s' is not expected; settings are given as --name value", (int)strcspn(argument, "="),
+                   argument);
         return false;
     }
     struct bytes name = {argument + 2, strcspn(argument + 2, "=")};

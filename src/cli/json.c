@@ -6,6 +6,7 @@
 
 #include "base/duration.h"
 #include "cli/cli.h"
+#include "cli/harmless.h"
 #include "cli/moment.h"
 
 enum { CELL_MAX = 8192, TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE };
@@ -88,9 +89,7 @@ static void cell(struct json_object *object, const char *member, struct buf *out
         append_permits(out, value);
     else
         append_value(out, value);
-    for (size_t i = 0; i < out->length; i++)
-        if ((unsigned char)out->data[i] < ' ' || out->data[i] == 0x7f)
-            out->data[i] = '?';
+    harmless_make(out->data, out->length);
 }
 
 void json_print_lines_of(struct json_object *object, const struct json_column *columns, size_t count)
@@ -208,7 +207,8 @@ size_t json_length_of(struct json_object *object, const char *member)
 
 struct json_object *json_item_of(struct json_object *object, const char *member, size_t index)
 {
-    return json_object_array_get_idx(member_of(object, member, json_type_array), index);
+    struct json_object *array = member_of(object, member, json_type_array);
+    return array ? json_object_array_get_idx(array, index) : NULL; /* json-c ends the process over what is no array */
 }
 
 const char *json_item_text(struct json_object *object, const char *member, size_t index)

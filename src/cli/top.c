@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "cli/harmless.h"
 #include "cli/lists.h"
 #include "cli/moment.h"
 #include "cli/screen.h"
@@ -226,10 +227,9 @@ static void measure(const struct top *top, size_t rows, int columns, int widths[
 static void end_line(struct buf *out, size_t start, int columns)
 {
     size_t at = start;
+    harmless_make(out->data + start, out->length - start);
     for (int used = 0; at < out->length; at++) {
         unsigned char byte = (unsigned char)out->data[at];
-        if (byte < ' ' || byte == 0x7f)
-            out->data[at] = '?';
         used += (byte & 0xC0) != 0x80;
         if (used > columns)
             break;

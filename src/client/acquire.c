@@ -207,7 +207,9 @@ static enum permit_status prove(struct permit_client *client, struct permit_requ
     if (is_of_another(request) || is_fresh(request))
         return PERMIT_OK;
     enum permit_status status = permit_renew(client, request->external_id, 0, &renewed);
-    if (!status)
+    if (!status && !renewed->held)
+        status = client_fail(client, PERMIT_INTERNAL, "the server has renewed what is not held");
+    else if (!status)
         request->held_until_us = renewed->held_until_us;
     permit_request_free(renewed);
     bool ended = status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST;
@@ -218,7 +220,9 @@ static enum permit_status take_grant(const struct wait *wait, struct permit_requ
 {
     struct permit_request *request = NULL;
     enum permit_status status = client_take_request(wait->client, &wait->course, &request);
-    if (!status)
+    if (!status && !request->held)
+        status = client_fail(wait->client, PERMIT_INTERNAL, "the server has granted what is not held");
+    else if (!status)
         status = prove(wait->client, request);
     if (status)
         permit_request_free(request);

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { JSON_DEPTH = 32 };
+enum { JSON_DEPTH = 32, LONGEST_RETRY_MS = 86400 * 1000 };
+#define LONGEST_TTL_MS (100LL * 366 * 86400 * 1000) /* "at most 100 years" */
 
 /* ---- Writing ---- */
 
@@ -135,6 +136,15 @@ static int64_t number_of(struct json_object *object, const char *name, int64_t o
     return value ? json_object_get_int64(value) : otherwise;
 }
 
+/* Whoever answers may say any number; what we count with stays where counting cannot overflow. */
+static int64_t bounded_number_of(struct json_object *object, const char *name, int64_t otherwise, int64_t min,
+                                 int64_t max)
+{
+    if (!member(object, name, json_type_int))
+        return otherwise;
+    return max_i64(min, min_i64(number_of(object, name, otherwise), max));
+}
+
 static bool true_of(struct json_object *object, const char *name)
 {
     struct json_object *value = member(object, name, json_type_boolean);
@@ -176,7 +186,7 @@ bool wire_read_problem(const char *body, int http_status, enum permit_status *re
     }
     int status = problem_status(problem);
     *ret_status = (enum permit_status)(status > 0 ? status : status_of_code(http_status));
-    *ret_retry_after_ms = number_of(problem, "retry_after_ms", *ret_retry_after_ms);
+    *ret_retry_after_ms = bounded_number_of(problem, "retry_after_ms", *ret_retry_after_ms, 0, LONGEST_RETRY_MS);
     const char *sentence = text_of(problem, "detail");
     if (!sentence)
         sentence = text_of(problem, "title");
@@ -256,7 +266,8 @@ static int64_t held_until(struct json_object *object, bool held, mono_us sent)
 static int64_t ttl_of(struct json_object *object)
 {
     const char *word = text_of(object, "ttl");
-    return number_of(object, "ttl_ms", word && strcmp(word, "owner") == 0 ? PERMIT_TTL_OWNER : PERMIT_TTL_NONE);
+    int64_t without = word && strcmp(word, "owner") == 0 ? PERMIT_TTL_OWNER : PERMIT_TTL_NONE;
+    return bounded_number_of(object, "ttl_ms", without, 1, LONGEST_TTL_MS);
 }
 
 static bool read_request(struct json_object *object, mono_us sent, struct permit_request *request)

@@ -264,6 +264,39 @@ static void refusals_have_status_and_message(void)
     check(script_end(&script), "each asked once");
 }
 
+/* "retry_after_ms" and "ttl_ms" are counted with, whoever has answered. */
+static void numbers_that_nobody_means_are_bounded(void)
+{
+    static const char huge_ttl[] = "{\"external_id\":\"k\",\"state\":\"ACQUIRED\",\"ttl_ms\":9223372036854775807}";
+    SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":9223372036854775807"), NULL},
+           {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":-9223372036854775807"), NULL},
+           {ANSWER, 201, huge_ttl, NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_NO_CAPACITY && permit_client_retry_after_ms(client) == 86400000,
+          "nobody is told to wait for longer than a day");
+    check(acquire(client, 0, &request) == PERMIT_NO_CAPACITY && permit_client_retry_after_ms(client) == 0,
+          "or for less than no time");
+    check(acquire(client, 0, &request) == PERMIT_OK && request->ttl_ms == 3162240000000, "or holds for over 100 years");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "each asked once");
+}
+
+/* Whatever a stranger says in permitd's place: a grant is handed out only if it is one. */
+static void what_is_not_held_is_no_grant(void)
+{
+    static const char ended[] = "{\"external_id\":\"k\",\"state\":\"RELEASED\"}";
+    SCRIPT(script, {ANSWER, 201, ended, NULL}, {ANSWER, 201, GRANT("false", "0"), NULL},
+           {ANSWER, 200, ended, "POST /v1/requests/k/renew"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_INTERNAL && !request, "what is not held is no grant");
+    check(acquire(client, 0, &request) == PERMIT_INTERNAL && !request, "nor what is renewed and not held");
+    permit_client_free(client);
+    check(script_end(&script), "in that order");
+}
+
 static void retry_after_is_honoured(void)
 {
     SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":400"), NULL},
@@ -696,6 +729,8 @@ int main(void)
     a_lost_answer_is_asked_for_again();
     a_replay_without_a_lost_answer_is_not_ours();
     refusals_have_status_and_message();
+    numbers_that_nobody_means_are_bounded();
+    what_is_not_held_is_no_grant();
     retry_after_is_honoured();
     a_long_wait_is_cut_into_pieces();
     the_last_piece_is_what_is_left();

@@ -7,6 +7,9 @@ check "semaphore put makes one" test "$code $(jq .capacity <<<"$out")" = "0 2"
 call "$permitctl" --json semaphore put network -c 10 --kind counted --note "of db1" --default-ttl 5m --max-ttl none
 check "with kind, note and ttl" test "$code $(jq -r '.kind, .note, .default_ttl_ms' <<<"$out" | xargs)" = \
     "0 counted of db1 300000"
+call "$permitctl" semaphore put network --note $'of \xc2\x9b31mdb1\x1b'
+call "$permitctl" semaphore get network
+check "a note does not play with the terminal" contains "$out" "of ??31mdb1?"
 call "$permitctl" semaphore put backups --kind counted
 check "the kind cannot change: 65" test "$code" = 65
 call "$permitctl" semaphore get backups

@@ -229,6 +229,9 @@ Test(config, a_secret_is_never_said)
     expect_not_said("hunter2");
     cr_expect(!FLAGS("--databse-password=hunter2"));
     expect_not_said("hunter2");
+    cr_expect(!FLAGS("database-password=hunter2"));
+    expect_said("'database-password' is not expected");
+    expect_not_said("hunter2");
 }
 
 Test(config, a_secret_that_cannot_be_used_is_not_said)

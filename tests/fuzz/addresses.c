@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Addresses that an operator gives: the database's URL, where to listen, whom to ask about owners. The first byte says
+ * which.
+ */
+#include <netinet/in.h>
+
+#include "fuzz.h"
+#include "http/address.h"
+#include "http/probe.h"
+#include "store/session.h"
+
+enum { MESSAGE_MAX = 16 * 1024 };
+
+/* The password is in no log; what is printed is read again as the same place, but for the password. */
+static void check_printed(const struct database_address *address, struct buf *out)
+{
+    database_address_print(address, out);
+    if (address->password && strlen(address->password) > 8 && !strstr(buf_text(out), address->password))
+        return;
+    MUST(strncmp(buf_text(out), "mysql://", 8) == 0);
+}
+
+static void feed_database(const char *text, struct buf *message)
+{
+    struct database_address address = {.port = 4711};
+    struct buf printed;
+    if (!database_address_parse(text, &address, message)) {
+        MUST(message->length && address.port == 4711 && !address.host && !address.database);
+        return;
+    }
+    MUST(!message->length);
+    MUST(address.database && *address.database && strlen(address.database) <= 64 && !strchr(address.database, '`'));
+    MUST(address.port <= 65535);
+    MUST(!address.host || *address.host);
+    MUST(!address.user || *address.user);
+    buf_init(&printed, MESSAGE_MAX);
+    check_printed(&address, &printed);
+    buf_release(&printed);
+    database_address_release(&address);
+    MUST(!address.host && !address.socket && !address.user && !address.password && !address.database);
+}
+
+/* Without --insecure nothing but loopback is taken. */
+static void feed_listen(const char *text, bool any_address, struct buf *message)
+{
+    struct sockaddr_storage address;
+    socklen_t length = 0;
+    bool taken = address_parse(text, any_address, &address, &length, message);
+    MUST(taken == (message->length == 0));
+    if (!taken)
+        return;
+    const struct sockaddr_in *in = (const void *)&address;
+    const struct sockaddr_in6 *in6 = (const void *)&address;
+    bool is_in = address.ss_family == AF_INET && length == sizeof *in;
+    MUST(is_in || (address.ss_family == AF_INET6 && length == sizeof *in6));
+    if (!any_address)
+        MUST(is_in ? (ntohl(in->sin_addr.s_addr) & 0xff000000) == 0x7f000000 : IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr));
+}
+
+static void feed_probe(const char *text, struct buf *message)
+{
+    struct probe *probe = probe_new(text, message);
+    MUST((probe == NULL) == (message->length > 0));
+    if (probe)
+        MUST(strstr(text, "{owner}") && strncasecmp(text, "http://", 7) == 0);
+    probe_free(probe);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    unsigned choice = fuzz_choice(&data, &size);
+    char *text = fuzz_text(data, size);
+    struct buf message;
+    buf_init(&message, MESSAGE_MAX);
+    switch (choice) {
+    case 'l':
+    case 'a': feed_listen(text, choice == 'a', &message); break;
+    case 'p': feed_probe(text, &message); break;
+    default: feed_database(text, &message);
+    }
+    buf_release(&message);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What permitctl prints of an answer: lines, tables, pages put together. No text of somebody else's plays with the
+ * terminal: no control character but the ends of lines, not even among those behind U+007F.
+ */
+#include "cli/json.h"
+
+#include "fuzz.h"
+
+static const struct json_column columns[] = {
+    {"KEY", "external_id"}, {"PERMITS", "permits"}, {"LEFT", "expires_in_ms"}, {"WAITED", "waited_ms"},
+    {"TTL", "ttl_ms"},      {"SLOTS", "slots"},     {"HELD", "held"},          {"NOTE", "note"},
+};
+
+static void check_harmless(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        unsigned char next = i + 1 < length ? (unsigned char)text[i + 1] : 0;
+        MUST(byte == '\n' || (byte >= ' ' && byte != 0x7f));
+        MUST(byte != 0xc2 || next < 0x80 || next > 0x9f);
+    }
+}
+
+/* All pages as one body, which is printed as a table. */
+static void print_pages(const char *body)
+{
+    struct json_pages *pages = NULL;
+    char next[64];
+    bool first = json_pages_add(&pages, body, "requests", next, sizeof next);
+    MUST(strlen(next) < sizeof next);
+    MUST(json_pages_add(&pages, body, "requests", next, sizeof next) == first);
+    if (first)
+        json_print_table(json_pages_text(pages), "requests", columns, ARRAY_LENGTH(columns));
+    MUST(!pages || json_pages_count(pages, "requests") % 2 == 0);
+    json_pages_free(pages);
+}
+
+static void print_value_by_value(const char *body)
+{
+    struct json_object *whole = json_read(body);
+    size_t length = json_length_of(whole, "requests");
+    for (size_t i = 0; i < length + 1; i++) {
+        MUST(json_item_text(whole, "requests", i));
+        json_print_lines_of(json_item_of(whole, "requests", i), columns, ARRAY_LENGTH(columns));
+        json_print_table_of(json_item_of(whole, "requests", i), "permits", columns, ARRAY_LENGTH(columns), 2);
+    }
+    (void)json_true_of(whole, "held");
+    (void)json_text_of(whole, "note");
+    json_free(whole);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *body = fuzz_text(data, size);
+    char *printed = NULL;
+    size_t length = 0;
+    FILE *kept = stdout;
+    stdout = open_memstream(&printed, &length);
+    MUST(stdout);
+    json_print_lines(body, columns, ARRAY_LENGTH(columns));
+    json_print_table(body, "requests", columns, ARRAY_LENGTH(columns));
+    print_pages(body);
+    print_value_by_value(body);
+    (void)json_number(body, "ttl_ms");
+    fclose(stdout);
+    stdout = kept;
+    check_harmless(printed, length);
+    free(printed);
+    free(body);
+    return 0;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libpermit on any answers: of a proxy, of another server, of a permitd of another version. The first byte chooses the
+ * call. Behind it stand the answers, each behind the other with a zero byte between: the HTTP status and, if there is
+ * one, the seconds of Retry-After, on a line of their own; then the body. This file takes the place of
+ * src/client/http.c.
+ */
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+#include "base/clock.h"
+#include "client/client.h"
+#include "client/http.h"
+#include "fuzz.h"
+
+enum { ANSWERS_MAX = 64, ANSWER_BYTES_MAX = 1024 * 1024, DAY_MS = 24 * 3600 * 1000 };
+
+/* --- in place of src/client/http.c -------------------------------------------------------------------------------- */
+
+/* What is left of the answers. */
+static const uint8_t *answers;
+static size_t answers_left;
+static unsigned exchanges;
+
+/* The client asks `http` for nothing but its exchanges. */
+struct http *http_new(const char *url, const char *token)
+{
+    (void)token;
+    return (struct http *)(void *)url;
+}
+
+void http_free(struct http *http)
+{
+    (void)http;
+}
+
+void http_reply_init(struct http_reply *reply)
+{
+    *reply = (struct http_reply){.status = 0};
+    buf_init(&reply->body, ANSWER_BYTES_MAX);
+}
+
+void http_reply_release(struct http_reply *reply)
+{
+    buf_release(&reply->body);
+}
+
+/* The bytes before the next `end`; moves behind it. */
+static struct bytes cut(struct bytes *text, char end)
+{
+    const char *at = text->length ? memchr(text->data, end, text->length) : NULL;
+    struct bytes first = {text->data, at ? (size_t)(at - text->data) : text->length};
+    size_t used = first.length + (at != NULL);
+    *text = (struct bytes){text->data + used, text->length - used};
+    return first;
+}
+
+static int64_t number_in(struct bytes text)
+{
+    int64_t number = 0;
+    for (size_t i = 0; i < text.length && number < 100000; i++)
+        if (text.data[i] >= '0' && text.data[i] <= '9')
+            number = number * 10 + (text.data[i] - '0');
+    return number;
+}
+
+void http_exchange(struct http *http, const struct http_call *call, struct http_reply *reply)
+{
+    (void)http;
+    MUST(call->path[0] == '/' && call->timeout_ms > 0);
+    MUST(++exchanges < 10 * ANSWERS_MAX); /* whatever is answered, it is not asked for ever without a pause */
+    struct bytes left = {(const char *)answers, answers_left};
+    struct bytes answer = cut(&left, '\0');
+    answers = (const uint8_t *)left.data;
+    answers_left = left.length;
+    struct bytes head = cut(&answer, '\n');
+    buf_clear(&reply->body);
+    reply->status = (int)(number_in(cut(&head, ' ')) % 1000);
+    reply->retry_after_ms = reply->status ? min_i64(number_in(head), 86400) * MS_PER_SECOND : 0;
+    reply->cancelled = false;
+    reply->sent = true;
+    reply->sent_twice = false;
+    snprintf(reply->error, sizeof reply->error, "no answer");
+    if (reply->status)
+        buf_append(&reply->body, answer.data, answer.length);
+}
+
+/* --- the calls ---------------------------------------------------------------------------------------------------- */
+
+static void check_request(const struct permit_request *request)
+{
+    MUST(request->external_id);
+    MUST(request->held ? request->held_until_us > 0 : request->held_until_us == 0);
+    for (size_t i = 0; i < request->permit_count; i++) {
+        const struct permit_held *held = &request->permits[i];
+        MUST(held->semaphore && strlen(held->semaphore) < ANSWER_BYTES_MAX);
+        MUST(held->slot_count == 0 || held->slots);
+    }
+}
+
+/* What became of a call: a request, or a sentence that says why not. */
+static void check_outcome(struct permit_client *client, enum permit_status status, struct permit_request *request)
+{
+    MUST(status >= PERMIT_OK && status < PERMIT_STATUS_COUNT && permit_status_word(status));
+    MUST(permit_client_message(client) && permit_client_answer(client) && permit_client_key(client));
+    MUST(permit_client_retry_after_ms(client) >= 0 && permit_client_retry_after_ms(client) <= DAY_MS);
+    for (unsigned failures = 0; failures < 70; failures += 7) {
+        int64_t pause_ms = client_pause_ms(client, failures);
+        MUST(pause_ms >= 0 && pause_ms <= 2 * DAY_MS);
+    }
+    if (request)
+        check_request(request);
+    else
+        MUST(status != PERMIT_OK || permit_client_answer(client)[0] || client->reply.body.length == 0);
+    permit_request_free(request);
+}
+
+/* Each is a call as a program makes it. */
+static enum permit_status acquire(struct permit_client *client, struct permit_request **ret_request)
+{
+    const struct permit_want wants[] = {{.semaphore = "backups", .count = 1}, {.semaphore = "tapes"}};
+    const struct permit_acquire_options options = {
+        .external_id = "job-42", .permits = wants, .permit_count = ARRAY_LENGTH(wants), .ttl_ms = 90000};
+    enum permit_status status = permit_acquire(client, &options, ret_request);
+    MUST(status != PERMIT_OK || (*ret_request)->held);
+    return status;
+}
+
+static enum permit_status acquire_waiting(struct permit_client *client, struct permit_request **ret_request)
+{
+    const struct permit_want want = {.semaphore = "backups"};
+    const struct permit_acquire_options options = {.permits = &want, .permit_count = 1, .wait_ms = PERMIT_FOREVER};
+    enum permit_status status = permit_acquire(client, &options, ret_request);
+    MUST(status != PERMIT_OK || (*ret_request)->held);
+    return status;
+}
+
+static enum permit_status renew(struct permit_client *client, struct permit_request **ret_request)
+{
+    return permit_renew(client, "job-42", PERMIT_TTL_OWNER, ret_request);
+}
+
+static enum permit_status release(struct permit_client *client, struct permit_request **ret_request)
+{
+    return permit_release(client, "job/42", ret_request);
+}
+
+static enum permit_status show(struct permit_client *client, struct permit_request **ret_request)
+{
+    return permit_show(client, "job-42", ret_request);
+}
+
+static enum permit_status force(struct permit_client *client, struct permit_request **ret_request)
+{
+    return permit_force_release(client, "job-42", "the \"disk\"\nis gone", ret_request);
+}
+
+static enum permit_status fence(struct permit_client *client, struct permit_request **ret_request)
+{
+    struct permit_fence unused;
+    (void)ret_request;
+    return permit_fence_check(client, "backups", 57, 2, &unused);
+}
+
+static enum permit_status (*const calls[])(struct permit_client *client, struct permit_request **ret_request) = {
+    acquire, acquire_waiting, renew, release, show, force, fence,
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int readable = -1; /* "the call ends soon after": nobody sleeps here */
+    if (readable < 0)
+        readable = eventfd(1, EFD_CLOEXEC);
+    const struct permit_client_options options = {.cancel_fd = readable};
+    struct permit_client *client = NULL;
+    struct permit_request *request = NULL;
+    unsigned choice = fuzz_choice(&data, &size) % ARRAY_LENGTH(calls);
+    answers = data;
+    answers_left = size;
+    exchanges = 0;
+    MUST(permit_client_new(&options, &client) == PERMIT_OK);
+    enum permit_status status = calls[choice](client, &request);
+    check_outcome(client, status, request);
+    permit_client_free(client);
+    return 0;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/* Times: RFC 3339 of a client, SQL of the database. What is read is what gmtime and timegm say; printed, it is read
+ * as the same. */
+#include <ctype.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "fuzz.h"
+
+/* Exactly the characters of the pattern: 9 stands for a digit, everything else for itself. */
+static bool looks_like(const char *text, const char *pattern)
+{
+    for (; *pattern; pattern++, text++)
+        if (*pattern == '9' ? !isdigit((unsigned char)*text) : *text != *pattern)
+            return false;
+    return true;
+}
+
+/* The seconds of "YYYY-MM-DDThh:mm:ss" by the C library; false: there is no such moment from 1970 on. */
+static bool reference_seconds(const char *text, int64_t *ret_seconds)
+{
+    struct tm parts = {
+        .tm_year = atoi(text) - 1900,
+        .tm_mon = atoi(text + 5) - 1,
+        .tm_mday = atoi(text + 8),
+        .tm_hour = atoi(text + 11),
+        .tm_min = atoi(text + 14),
+        .tm_sec = atoi(text + 17),
+    };
+    struct tm same = parts;
+    time_t seconds = timegm(&same);
+    *ret_seconds = seconds;
+    return seconds >= 0 && same.tm_year == parts.tm_year && same.tm_mon == parts.tm_mon &&
+           same.tm_mday == parts.tm_mday && same.tm_hour == parts.tm_hour && same.tm_min == parts.tm_min &&
+           same.tm_sec == parts.tm_sec;
+}
+
+/* Behind the seconds: a fraction of one to six digits; the text moves behind it. */
+static bool reference_fraction(const char **text, int64_t *ret_us)
+{
+    *ret_us = 0;
+    if (**text != '.')
+        return true;
+    size_t digits = strspn(++*text, "0123456789");
+    for (size_t i = 0; i < 6; i++)
+        *ret_us = *ret_us * 10 + (i < digits ? (*text)[i] - '0' : 0);
+    *text += digits;
+    return digits >= 1 && digits <= 6;
+}
+
+static bool reference_offset(const char *text, int64_t *ret_us)
+{
+    *ret_us = 0;
+    if ((*text == 'Z' || *text == 'z') && !text[1])
+        return true;
+    if (!looks_like(text, "+99:99") && !looks_like(text, "-99:99"))
+        return false;
+    int hours = atoi(text + 1), minutes = atoi(text + 4);
+    *ret_us = (hours * 60LL + minutes) * 60 * US_PER_SECOND * (*text == '-' ? -1 : 1);
+    return hours < 24 && minutes < 60 && !text[6];
+}
+
+static bool reference_rfc3339(const char *text, utc_us *ret_time)
+{
+    int64_t seconds, fraction, offset;
+    if ((!looks_like(text, "9999-99-99T99:99:99") && !looks_like(text, "9999-99-99t99:99:99")) ||
+        !reference_seconds(text, &seconds))
+        return false;
+    text += 19;
+    if (!reference_fraction(&text, &fraction) || !reference_offset(text, &offset))
+        return false;
+    *ret_time = seconds * US_PER_SECOND + fraction - offset;
+    return true;
+}
+
+/* Whatever the time is, its text is one; from 1970 to 9999 it is the same time. */
+static void check_printed(utc_us time)
+{
+    char rfc3339[RFC3339_SIZE], sql[SQL_TIME_SIZE];
+    utc_us again_rfc3339 = 0, again_sql = 0;
+    MUST(clock_format_rfc3339(time, rfc3339) == strlen(rfc3339));
+    MUST(clock_format_sql(time, sql) == strlen(sql));
+    MUST(clock_parse_rfc3339(bytes_of(rfc3339), &again_rfc3339) && clock_parse_sql(bytes_of(sql), &again_sql));
+    MUST(again_rfc3339 == again_sql);
+    if (time >= 0 && time < 253402300800LL * US_PER_SECOND)
+        MUST(again_sql == time);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = fuzz_text(data, size);
+    struct bytes bytes = fuzz_bytes(data, size);
+    utc_us time = -7, expected = -7;
+    bool taken = clock_parse_rfc3339(bytes, &time);
+    MUST(taken == (strlen(text) == size && reference_rfc3339(text, &expected)));
+    MUST(time == expected || !taken);
+    MUST(taken || time == -7);
+    if (taken)
+        check_printed(time);
+    utc_us number = 0;
+    memcpy(&number, data, size < sizeof number ? size : sizeof number);
+    check_printed(number);
+    if (clock_parse_sql(bytes, &time)) /* only the database writes these: a 99th of January is not looked for */
+        check_printed(time);
+    free((void *)bytes.data);
+    free(text);
+    return 0;
+}

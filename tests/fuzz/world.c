@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: MIT */
+/* In place of server.c and the engine. */
+#include "world.h"
+
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/duration.h"
+#include "base/log.h"
+#include "fuzz.h"
+#include "http/openapi.h"
+#include "http/server.h"
+#include "http/wire.h"
+#include "reference.h"
+#include "store/doctor.h"
+
+struct world world;
+
+const struct served_clock world_clock = {.tick_at = 1795252400 * (utc_us)US_PER_SECOND, .offset_us = 1234567};
+const utc_us world_now = 1795252401 * (utc_us)US_PER_SECOND;
+
+struct bytes world_text(size_t max)
+{
+    return (struct bytes){world.text.data, world.text.length < max ? world.text.length : max};
+}
+
+/* --- server.c ----------------------------------------------------------------------------------------------------- */
+
+const char *exchange_header(const struct exchange *exchange, const char *name, unsigned *ret_times)
+{
+    const char *value = NULL;
+    unsigned times = 0;
+    (void)exchange;
+    for (size_t i = 0; i < world.header_count; i++)
+        if (strcasecmp(world.headers[i].name, name) == 0 && times++ == 0)
+            value = world.headers[i].value;
+    if (ret_times)
+        *ret_times = times;
+    return value;
+}
+
+void exchange_finish(struct exchange *exchange)
+{
+    (void)exchange;
+    world.finished++;
+}
+
+void server_counts(const struct server *server, struct server_counts *ret_counts)
+{
+    (void)server;
+    *ret_counts = (struct server_counts){.connections = 1};
+}
+
+const char openapi_text[] = "{\"openapi\":\"3.1.0\"}";
+const size_t openapi_length = sizeof openapi_text - 1;
+
+void log_write(enum log_level level, const char *message, ...)
+{
+    (void)level, (void)message;
+}
+
+void world_open(struct service *service)
+{
+    static const struct doctor_options doctor;
+    *service = (struct service){
+        .retention_ms = 7 * 86400000LL,
+        .retention_rows = 1000000,
+        .tombstone_ms = 3600000,
+        .max_wait_ms = MAX_WAIT_MS,
+        .failover_hold_ms = 5000,
+        .metrics_semaphores = 1000,
+        .doctor = &doctor,
+        .database = "private",
+        .wire = wire_new(),
+    };
+    buf_init(&service->message, 16 * 1024);
+    MUST(service->wire);
+}
+
+/* --- what an operation must be ------------------------------------------------------------------------------------ */
+
+static void check_ttl(const struct operation *operation)
+{
+    switch (operation->ttl.kind) {
+    case TTL_DURATION: MUST(operation->ttl.ms >= 1 && operation->ttl.ms <= DURATION_MAX_MS); break;
+    case TTL_OWNER: MUST(operation->kind != OP_ACQUIRE || reference_key(operation->owner)); break;
+    case TTL_ABSENT:
+    case TTL_UNLIMITED: break;
+    default: MUST(!"a ttl of another kind");
+    }
+}
+
+static void check_acquire(const struct operation *operation)
+{
+    unsigned char digest[DIGEST_SIZE];
+    MUST(operation->want_count >= 1 && operation->want_count <= REQUEST_MAX_SEMAPHORES);
+    for (size_t i = 0; i < operation->want_count; i++) {
+        const struct want *want = &operation->wants[i];
+        MUST(reference_semaphore(want->semaphore));
+        MUST(want->count >= 1 && want->count <= COUNTED_MAX_CAPACITY);
+        MUST(i == 0 || bytes_compare(operation->wants[i - 1].semaphore, want->semaphore) < 0);
+    }
+    MUST(!operation->owner.data || reference_key(operation->owner));
+    MUST(operation->place == PLACE_NEWCOMER && !operation->waits); /* "the engine's to say" */
+    MUST(request_digest(operation->owner, operation->ttl, operation->wants, operation->want_count, digest));
+    MUST(memcmp(digest, operation->digest, sizeof digest) == 0);
+}
+
+static void check_change(const struct semaphore_change *change)
+{
+    MUST(change);
+    MUST(!change->has_capacity || (change->capacity >= 0 && change->capacity <= COUNTED_MAX_CAPACITY));
+    MUST(change->kind == KIND_SLOTTED || change->kind == KIND_COUNTED);
+    MUST(change->queue == QUEUE_BACKFILL || change->queue == QUEUE_FIFO);
+    MUST(!change->has_default_ttl || (change->default_ttl_ms >= 1 && change->default_ttl_ms <= DURATION_MAX_MS));
+    MUST(change->max_ttl_ms == -1 || (change->max_ttl_ms >= 1 && change->max_ttl_ms <= DURATION_MAX_MS));
+    MUST(!change->has_grace || (change->grace_ms >= 0 && change->grace_ms <= DURATION_MAX_MS));
+    MUST(!change->has_max_hold || (change->max_hold_ms >= 1 && change->max_hold_ms <= DURATION_MAX_MS));
+    MUST(!change->has_note || (change->note.length <= 1000 && reference_utf8(change->note)));
+    MUST(!(change->if_match && change->if_none_match));
+}
+
+/* "1 to 1000 bytes of UTF-8 without control characters" */
+static void check_reason(struct bytes reason)
+{
+    MUST(reason.length >= 1 && reason.length <= 1000 && reference_utf8(reason));
+    for (size_t at = 0; at < reason.length;) {
+        uint32_t character = 0;
+        at += reference_character(reason, at, &character);
+        MUST(character >= 0x20 && (character < 0x7f || character > 0x9f));
+    }
+}
+
+static void check_operation(const struct operation *operation)
+{
+    bool administrative = operation_is_administrative(operation->kind);
+    MUST(administrative ? reference_semaphore(operation->semaphore) : reference_key(operation->external_id));
+    check_ttl(operation);
+    switch (operation->kind) {
+    case OP_ACQUIRE: check_acquire(operation); break;
+    case OP_SEMAPHORE_PUT: check_change(operation->change); break;
+    case OP_FORCE_RELEASE:
+    case OP_SEMAPHORE_PAUSE: check_reason(operation->why); break;
+    case OP_RELEASE:
+    case OP_RENEW:
+    case OP_CONFIRM:
+    case OP_SEMAPHORE_RESUME:
+    case OP_SEMAPHORE_RETIRE: break;
+    default: MUST(!"an operation of permitd's own");
+    }
+}
+
+static void check_op(const struct op *op)
+{
+    const struct part *part = CONTAINER_OF(op, struct part, op);
+    const struct exchange *exchange = part->exchange;
+    mono_us wait = op->wait_until ? op->wait_until - exchange->arrived_at : 0;
+    MUST(op->decided && exchange && op->operation == &part->operation);
+    MUST(wait >= 0 && wait <= MAX_WAIT_MS * (mono_us)US_PER_MS && wait == exchange->wait_ms * US_PER_MS);
+    MUST(!wait || op->operation->kind == OP_ACQUIRE);
+    MUST(op->deadline == exchange->arrived_at + wait + TIMEOUT_MS * (mono_us)US_PER_MS);
+    MUST(part->key_made == (op->operation->external_id.length == 36 && part->key_made));
+    check_operation(op->operation);
+}
+
+/* --- how it ends -------------------------------------------------------------------------------------------------- */
+
+/* Rows as a plan would leave them, of one decision. */
+struct made {
+    struct permit permits[REQUEST_MAX_SEMAPHORES];
+    struct bytes names[REQUEST_MAX_SEMAPHORES];
+    uint64_t floors[REQUEST_MAX_SEMAPHORES];
+    uint32_t numbers[2];
+    struct request request;
+    struct semaphore semaphore;
+    struct outcome outcome;
+    struct blocking_holder holder;
+    struct blocking blocking;
+};
+
+static void make_request(struct made *made, const struct operation *operation)
+{
+    bool ends = operation->kind == OP_RELEASE || operation->kind == OP_FORCE_RELEASE || world.decided == PERMIT_ENDED;
+    made->numbers[0] = 2;
+    made->numbers[1] = 3;
+    for (size_t i = 0; i < operation->want_count; i++) {
+        made->names[i] = operation->wants[i].semaphore;
+        made->permits[i] = (struct permit){.token = 1 << 10, .count = operation->wants[i].count};
+        if (operation->wants[i].count == ARRAY_LENGTH(made->numbers))
+            made->permits[i].slots = (struct slots){made->numbers, ARRAY_LENGTH(made->numbers)};
+    }
+    made->request = (struct request){
+        .external_id = operation->external_id,
+        .owner = operation->owner,
+        .state = ends ? REQUEST_RELEASED : REQUEST_ACQUIRED,
+        .end_reason = ends ? END_RELEASED : END_NONE,
+        .ttl_ms = operation->ttl.kind == TTL_DURATION ? operation->ttl.ms : TTL_NONE,
+        .due_at = operation->ttl.kind == TTL_DURATION ? world_now + operation->ttl.ms * US_PER_MS : NEVER,
+        .confirmed_at = operation->kind == OP_CONFIRM ? world_now : NEVER,
+        .acquired_at = world_now,
+        .ended_at = ends ? world_now : NEVER,
+        .permits = made->permits,
+        .permit_count = operation->want_count,
+    };
+}
+
+static void make_semaphore(struct made *made, const struct operation *operation)
+{
+    static const struct semaphore_change none;
+    const struct semaphore_change *change = operation->change ? operation->change : &none;
+    made->semaphore = (struct semaphore){
+        .name = operation->semaphore,
+        .kind = change->has_kind ? change->kind : KIND_SLOTTED,
+        .queue = change->has_queue ? change->queue : QUEUE_BACKFILL,
+        .capacity = change->capacity,
+        .config_version = UINT64_MAX,
+        .default_ttl_ms = change->default_ttl_ms,
+        .max_ttl_ms = change->has_max_ttl ? change->max_ttl_ms : -1,
+        .paused_reason = operation->why,
+        .note = change->note,
+        .retired_at = operation->kind == OP_SEMAPHORE_RETIRE ? world_now : NEVER,
+    };
+}
+
+static void make_blocking(struct made *made, const struct operation *operation)
+{
+    made->holder = (struct blocking_holder){
+        .external_id = operation->external_id,
+        .owner = world_text(255),
+        .since = world_now,
+        .expires_at = NEVER,
+    };
+    made->blocking = (struct blocking){
+        .semaphore = operation->wants[0].semaphore,
+        .capacity = 2,
+        .requested = operation->wants[0].count,
+        .in_use = operation->want_count % 2 + 1,
+        .holders = &made->holder,
+        .holder_count = 1,
+        .ahead = operation->want_count % 3,
+        .ahead_keys = &made->holder.external_id,
+        .ahead_key_count = operation->want_count % 3 > 0,
+    };
+}
+
+/* The key, or the note, which is any text. */
+static void note_said(const struct operation *operation)
+{
+    bool put = operation->kind == OP_SEMAPHORE_PUT && operation->change->note.data;
+    world.said_member = put ? "note" : operation_is_administrative(operation->kind) ? "name" : "external_id";
+    world.said = put                                            ? operation->change->note
+                 : operation_is_administrative(operation->kind) ? operation->semaphore
+                                                                : operation->external_id;
+}
+
+static void decide(struct op *op)
+{
+    static struct made made;
+    const struct operation *operation = op->operation;
+    bool planned = world.decided == PERMIT_OK || world.decided == PERMIT_ENDED || world.decided == PERMIT_NO_CAPACITY;
+    bool refused_for_room = world.decided == PERMIT_NO_CAPACITY && operation->kind == OP_ACQUIRE;
+    make_request(&made, operation);
+    make_semaphore(&made, operation);
+    made.outcome = (struct outcome){
+        .status = world.decided,
+        .created = operation->kind == OP_ACQUIRE,
+        .request = operation_is_administrative(operation->kind) ? NULL : &made.request,
+        .semaphore = operation_is_administrative(operation->kind) ? &made.semaphore : NULL,
+    };
+    if (refused_for_room)
+        make_blocking(&made, operation);
+    const struct decision decision = {
+        .outcome = planned ? &made.outcome : NULL,
+        .status = world.decided,
+        .clock = &world_clock,
+        .now = world_now,
+        .semaphore_names = made.names,
+        .floors = made.floors,
+        .blocking = &made.blocking,
+        .blocking_count = refused_for_room,
+        .retry_after_ms = permit_status_retry(world.decided) == PERMIT_RETRY_LATER ? 1250 : 0,
+    };
+    if (world.decided == PERMIT_OK)
+        note_said(operation);
+    op->decided(op, &decision);
+}
+
+/* A look has a session unless the database is away; what it is worth, only world_rows.c knows. */
+static void look(struct look *look)
+{
+    static char session;
+    bool away = world.decided == PERMIT_DATABASE_UNAVAILABLE || world.decided == PERMIT_DATABASE_LOST;
+    look->work(look, away ? NULL : (struct session *)(void *)&session, away ? world.decided : PERMIT_OK);
+}
+
+static void decide_owner(struct owner_op *op)
+{
+    const struct owner_outcome outcome = {
+        .status = world.decided,
+        .created = op->call.kind == OWNER_BEAT,
+        .owner =
+            {
+                .name = op->call.name,
+                .ttl_ms = op->call.ttl_ms,
+                .due_at = world_now + op->call.ttl_ms * US_PER_MS,
+                .lapsed_at = world.decided == PERMIT_ENDED ? world_now : NEVER,
+                .settled_at = NEVER,
+            },
+    };
+    const struct owner_decision decision = {
+        .status = world.decided,
+        .outcome = world.decided == PERMIT_OK || world.decided == PERMIT_ENDED ? &outcome : NULL,
+        .clock = &world_clock,
+        .now = world_now,
+    };
+    op->decided(op, &decision);
+}
+
+void world_decide(void)
+{
+    for (size_t i = 0; i < world.op_count; i++)
+        decide(world.ops[i]);
+    world.op_count = 0;
+    if (world.look)
+        look(world.look);
+    world.look = NULL;
+    if (world.owner)
+        decide_owner(world.owner);
+    world.owner = NULL;
+}
+
+/* --- the engine --------------------------------------------------------------------------------------------------- */
+
+void op_init(struct op *op, struct operation *operation, mono_us deadline,
+             void (*decided)(struct op *op, const struct decision *decision))
+{
+    *op = (struct op){.operation = operation, .decided = decided, .deadline = deadline};
+    list_init(&op->node);
+}
+
+enum permit_status engine_submit(struct engine *engine, struct op *op)
+{
+    const struct exchange *exchange = CONTAINER_OF(op, struct part, op)->exchange;
+    (void)engine;
+    check_op(op);
+    memcpy(world.digest, op->operation->digest, DIGEST_SIZE);
+    if ((world.submits++ % 2 == 0 || !exchange->batch) && world.taken != PERMIT_OK)
+        return world.taken;
+    MUST(world.op_count < WORLD_OPS_MAX);
+    if (world.at_once)
+        decide(op);
+    else
+        world.ops[world.op_count++] = op;
+    return PERMIT_OK;
+}
+
+enum permit_status engine_look(struct engine *engine, struct look *asked)
+{
+    (void)engine;
+    MUST(asked->work && !world.look);
+    world.submits++;
+    if (world.taken != PERMIT_OK)
+        return world.taken;
+    if (world.at_once)
+        look(asked);
+    else
+        world.look = asked;
+    return PERMIT_OK;
+}
+
+enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *op)
+{
+    (void)engine;
+    MUST(op->decided && reference_key(op->call.name));
+    MUST(op->call.kind == OWNER_BEAT ? op->call.ttl_ms >= 1 && op->call.ttl_ms <= DURATION_MAX_MS
+                                     : op->call.kind == OWNER_GONE);
+    world.submits++;
+    if (world.taken != PERMIT_OK)
+        return world.taken;
+    if (world.at_once)
+        decide_owner(op);
+    else
+        world.owner = op;
+    return PERMIT_OK;
+}
+
+bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE])
+{
+    (void)engine;
+    bool refused = world.taken == PERMIT_DATABASE_UNAVAILABLE;
+    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "unsafe: %.*s", (int)world_text(255).length, world_text(255).data);
+    if (!refused)
+        ret_sentence[0] = '\0';
+    return refused;
+}
+
+struct waiting engine_waiting(struct engine *engine, struct bytes semaphore)
+{
+    (void)engine;
+    return (struct waiting){.count = semaphore.length, .oldest_ms = 4711};
+}
+
+static struct waiter_row make_waiter(struct bytes key, struct arena *arena)
+{
+    struct want *wants = arena_array(arena, 1, sizeof *wants);
+    MUST(wants);
+    wants[0] = (struct want){.semaphore = BYTES("backups"), .count = 1};
+    return (struct waiter_row){
+        .external_id = key,
+        .owner = world_text(255),
+        .wants = wants,
+        .want_count = 1,
+        .since = world_now,
+        .deadline = NEVER,
+        .number = 1,
+        .place = 1,
+        .behind = world_text(255),
+    };
+}
+
+bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
+                    struct waiter_row **ret_rows, size_t *ret_count)
+{
+    (void)engine, (void)after;
+    MUST(reference_semaphore(semaphore) && limit >= 2 && limit <= 1001);
+    *ret_rows = arena_array(arena, 2, sizeof **ret_rows);
+    MUST(*ret_rows);
+    (*ret_rows)[0] = make_waiter(world_text(255), arena);
+    (*ret_rows)[1] = make_waiter(BYTES("job-42"), arena);
+    *ret_count = 2;
+    return true;
+}
+
+enum permit_status engine_find_waiter(struct engine *engine, struct bytes external_id, struct arena *arena,
+                                      struct waiter_row *ret_row, struct waiter_place **ret_places)
+{
+    (void)engine;
+    MUST(reference_key(external_id));
+    if (world.decided != PERMIT_OK || external_id.length % 2)
+        return PERMIT_UNKNOWN_REQUEST;
+    *ret_row = make_waiter(external_id, arena);
+    *ret_places = arena_array(arena, 1, sizeof **ret_places);
+    MUST(*ret_places);
+    **ret_places = (struct waiter_place){.ahead = 1, .ahead_keys = &ret_row->external_id, .ahead_key_count = 1};
+    return PERMIT_OK;
+}
+
+bool engine_owner_in_doubt(struct engine *engine, struct bytes owner)
+{
+    (void)engine;
+    return owner.length % 2;
+}
+
+void engine_metrics(struct engine *engine, struct buf *out)
+{
+    (void)engine;
+    buf_append_text(out, "permitd_database_up 1\n");
+}
+
+size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size_t max)
+{
+    (void)engine;
+    MUST(max >= 1);
+    ret_drifts[0] = (struct audit_drift){.id = 1};
+    snprintf(ret_drifts[0].subject, AUDIT_SUBJECT_SIZE, "%.*s", (int)world_text(255).length, world_text(255).data);
+    return world.text.length % 7;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT */
+/* In place of the database: what is asked of it is checked, and its rows are made up. */
+#include <stdarg.h>
+
+#include "fuzz.h"
+#include "reference.h"
+#include "store/doctor.h"
+#include "store/epoch.h"
+#include "store/history.h"
+#include "store/owners.h"
+#include "world.h"
+
+/* How the reads of a look end. Those of an operation that are none of a look's are plain failures. */
+static enum permit_status ends(void)
+{
+    return world.decided;
+}
+
+static void tell_time(struct query_time *ret_time)
+{
+    *ret_time = (struct query_time){.clock = world_clock, .now = world_now};
+}
+
+static struct semaphore make_semaphore(struct bytes name)
+{
+    return (struct semaphore){
+        .name = name,
+        .kind = KIND_COUNTED,
+        .queue = QUEUE_FIFO,
+        .capacity = COUNTED_MAX_CAPACITY,
+        .in_use = world.text.length % 3 ? 1 : COUNTED_MAX_CAPACITY + 1,
+        .next_permit_id = UINT64_MAX,
+        .config_version = UINT64_MAX,
+        .max_ttl_ms = -1,
+        .paused_reason = world.text.length % 2 ? world_text(1000) : (struct bytes){0},
+        .note = world_text(1000),
+        .retired_at = NEVER,
+    };
+}
+
+static struct request make_request(struct bytes key)
+{
+    return (struct request){
+        .id = 7,
+        .external_id = key,
+        .owner = world_text(255),
+        .state = world.text.length % 2 ? REQUEST_ACQUIRED : REQUEST_RELEASED,
+        .end_reason = world.text.length % 2 ? END_NONE : END_NEVER_HELD,
+        .ttl_ms = world.text.length % 3 ? TTL_BY_OWNER : 1000,
+        .due_at = world_now,
+        .confirmed_at = NEVER,
+        .acquired_at = NEVER,
+        .ended_at = world_now,
+    };
+}
+
+/* As many as there are at most: one more than a page has, of which the handler must not show the last. */
+static void *make_rows(struct arena *arena, unsigned limit, size_t size, size_t *ret_count)
+{
+    size_t count = limit < 3 ? limit : 3;
+    void *rows = arena_array(arena, count, size);
+    MUST(rows);
+    *ret_count = count;
+    return rows;
+}
+
+enum permit_status query_semaphore(struct session *session, struct bytes name, struct arena *arena,
+                                   struct semaphore_row *ret_row, struct query_time *ret_time)
+{
+    (void)arena;
+    MUST(session && reference_semaphore(name));
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_row = (struct semaphore_row){.semaphore = make_semaphore(name), .floor = 1};
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
+                                    struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
+                                    struct query_time *ret_time)
+{
+    MUST(session && limit >= 1 && limit <= 1001);
+    MUST((prefix.data || !prefix.length) && (after.data || !after.length));
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
+    for (size_t i = 0; i < *ret_count; i++)
+        (*ret_rows)[i].semaphore = make_semaphore(BYTES("backups"));
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+enum permit_status query_semaphore_sums(struct session *session, struct semaphore_sums *ret_sums)
+{
+    MUST(session);
+    *ret_sums = (struct semaphore_sums){.count = 3, .capacity = INT64_MAX};
+    return ends();
+}
+
+enum permit_status query_holders(struct session *session, struct bytes semaphore, uint64_t after, unsigned limit,
+                                 struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
+                                 struct query_time *ret_time)
+{
+    MUST(session && reference_semaphore(semaphore) && after <= INT64_MAX && limit >= 1 && limit <= 1001);
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
+    for (size_t i = 0; i < *ret_count; i++)
+        (*ret_rows)[i] = (struct holder_row){.request = make_request(world_text(255)), .permit = {.token = i + 1}};
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+static void make_permits(struct arena *arena, struct request *request, struct bytes **ret_names)
+{
+    request->permits = arena_array(arena, 1, sizeof *request->permits);
+    *ret_names = arena_array(arena, 1, sizeof **ret_names);
+    MUST(request->permits && *ret_names);
+    request->permit_count = 1;
+    (*ret_names)[0] = BYTES("backups");
+}
+
+enum permit_status query_request(struct session *session, struct bytes external_id, struct arena *arena,
+                                 struct request *ret_request, struct bytes **ret_names, struct query_time *ret_time)
+{
+    MUST(session && reference_key(external_id));
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_request = make_request(external_id);
+    make_permits(arena, ret_request, ret_names);
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+static void make_requests(struct arena *arena, unsigned limit, struct request **ret_requests, struct bytes ***ret_names,
+                          size_t *ret_count)
+{
+    *ret_requests = make_rows(arena, limit, sizeof **ret_requests, ret_count);
+    *ret_names = make_rows(arena, limit, sizeof **ret_names, ret_count);
+    for (size_t i = 0; i < *ret_count; i++) {
+        (*ret_requests)[i] = make_request(world_text(255));
+        make_permits(arena, &(*ret_requests)[i], &(*ret_names)[i]);
+    }
+}
+
+enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
+                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                  struct query_time *ret_time)
+{
+    MUST(session && filter->limit >= 2 && filter->limit <= 1001 && filter->after <= INT64_MAX);
+    MUST(!filter->owner.data || reference_key(filter->owner));
+    MUST(!filter->semaphore.data || reference_semaphore(filter->semaphore));
+    MUST(filter->state == 0 || filter->state == REQUEST_ACQUIRED || filter->state == REQUEST_RELEASED);
+    if (ends() != PERMIT_OK)
+        return ends();
+    make_requests(arena, filter->limit, ret_requests, ret_names, ret_count);
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+enum permit_status query_held_at(struct session *session, const struct held_filter *filter, struct arena *arena,
+                                 struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                 uint64_t *ret_next, struct query_time *ret_time)
+{
+    MUST(session && filter->limit >= 1 && filter->limit <= 1000 && filter->before <= INT64_MAX);
+    MUST(reference_semaphore(filter->semaphore) && (!filter->owner.data || reference_key(filter->owner)));
+    MUST(filter->at > -2 * 86400LL * US_PER_SECOND && filter->at < 253402387200LL * US_PER_SECOND);
+    if (ends() != PERMIT_OK)
+        return ends();
+    make_requests(arena, filter->limit, ret_requests, ret_names, ret_count);
+    *ret_next = world.text.length % 2;
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+enum permit_status query_events(struct session *session, struct bytes semaphore, uint64_t before, unsigned limit,
+                                struct arena *arena, struct event_row **ret_rows, size_t *ret_count)
+{
+    MUST(session && reference_semaphore(semaphore) && before <= INT64_MAX && limit >= 2 && limit <= 1001);
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
+    for (size_t i = 0; i < *ret_count; i++)
+        (*ret_rows)[i] = (struct event_row){
+            .id = 3 - i,
+            .at = world_now,
+            .who = world_text(255),
+            .what = world_text(32),
+            .from = world_text(1000),
+            .why = world_text(1000),
+        };
+    return PERMIT_OK;
+}
+
+enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
+                               struct fence_row *ret_row)
+{
+    MUST(session && reference_semaphore(semaphore) && token >= 1 && token <= INT64_MAX && slot <= SLOTS_MAX_CAPACITY);
+    *ret_row = (struct fence_row){.known = slot % 2, .state = REQUEST_RELEASED, .end_reason = END_STALE, .floor = 1};
+    return ends();
+}
+
+enum permit_status query_clock(struct session *session, struct query_time *ret_time)
+{
+    MUST(session);
+    tell_time(ret_time);
+    return ends();
+}
+
+static struct owner make_owner(struct bytes name)
+{
+    return (struct owner){
+        .name = name,
+        .ttl_ms = world.text.length % 2 ? 1000 : 0,
+        .due_at = world_now - 2 * (utc_us)US_PER_SECOND,
+        .lapsed_at = world.text.length % 3 ? NEVER : world_now,
+        .settled_at = NEVER,
+    };
+}
+
+enum permit_status owners_read(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
+                               struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time)
+{
+    MUST(session && count >= 1 && count <= OWNERS_MAX);
+    *ret_owners = make_rows(arena, 1, sizeof **ret_owners, ret_count);
+    **ret_owners = make_owner(names[0]);
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+enum permit_status owners_get(struct session *session, struct bytes name, struct arena *arena, struct owner *ret_owner,
+                              uint64_t *ret_held, struct query_time *ret_time)
+{
+    (void)arena;
+    MUST(session && reference_key(name));
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_owner = make_owner(name);
+    *ret_held = 1;
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+enum permit_status owners_count(struct session *session, uint64_t ret_counts[OWNER_LIFE_COUNT])
+{
+    MUST(session);
+    memset(ret_counts, 0, OWNER_LIFE_COUNT * sizeof *ret_counts);
+    return ends();
+}
+
+enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
+                               struct bytes why, uint64_t *ret_epoch)
+{
+    (void)seen, (void)hold_ms;
+    MUST(session && cause == EPOCH_OPERATOR && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
+    *ret_epoch = 8;
+    return ends();
+}
+
+const char *session_message(const struct session *session)
+{
+    static char message[256];
+    MUST(session);
+    snprintf(message, sizeof message, "away: %.*s", (int)world_text(200).length, world_text(200).data);
+    return message;
+}
+
+enum permit_status doctor_examine(struct session *session, const struct doctor_options *options,
+                                  struct doctor_report *ret_report)
+{
+    MUST(session && options);
+    *ret_report = (struct doctor_report){.count = 0};
+    return ends();
+}
+
+void doctor_add(struct doctor_report *report, const char *check, enum doctor_verdict verdict, const char *format, ...)
+{
+    va_list arguments;
+    MUST(report->count < DOCTOR_MAX_FINDINGS);
+    struct doctor_finding *finding = &report->findings[report->count++];
+    *finding = (struct doctor_finding){.verdict = verdict, .check = check};
+    va_start(arguments, format);
+    vsnprintf(finding->sentence, sizeof finding->sentence, format, arguments);
+    va_end(arguments);
+}
+
+const char *doctor_verdict_word(enum doctor_verdict verdict)
+{
+    return verdict == DOCTOR_OK ? "ok" : "warn";
+}
