@@ -12,19 +12,23 @@
 
 enum { MESSAGE_MAX = 16 * 1024 };
 
-/* The password is in no log; what is printed is read again as the same place, but for the password. */
-static void check_printed(const struct database_address *address, struct buf *out)
+/* "The address without the password, for logs." */
+static void check_printed(struct database_address *address)
 {
-    database_address_print(address, out);
-    if (address->password && strlen(address->password) > 8 && !strstr(buf_text(out), address->password))
-        return;
-    MUST(strncmp(buf_text(out), "mysql://", 8) == 0);
+    static const char secret[] = "\001\002 a password that no input has";
+    struct buf out;
+    free(address->password);
+    address->password = strdup(secret);
+    buf_init(&out, MESSAGE_MAX);
+    database_address_print(address, &out);
+    MUST(strncmp(buf_text(&out), "mysql://", 8) == 0);
+    MUST(!strstr(buf_text(&out), secret));
+    buf_release(&out);
 }
 
 static void feed_database(const char *text, struct buf *message)
 {
     struct database_address address = {.port = 4711};
-    struct buf printed;
     if (!database_address_parse(text, &address, message)) {
         MUST(message->length && address.port == 4711 && !address.host && !address.database);
         return;
@@ -34,9 +38,7 @@ static void feed_database(const char *text, struct buf *message)
     MUST(address.port <= 65535);
     MUST(!address.host || *address.host);
     MUST(!address.user || *address.user);
-    buf_init(&printed, MESSAGE_MAX);
-    check_printed(&address, &printed);
-    buf_release(&printed);
+    check_printed(&address);
     database_address_release(&address);
     MUST(!address.host && !address.socket && !address.user && !address.password && !address.database);
 }

@@ -12,7 +12,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
-build=build-fuzz
+build='build-fuzz'
 targets=(request reply print settings addresses log names duration times slots)
 seconds=10
 jobs=2
@@ -28,12 +28,13 @@ while [ $# -gt 0 ]; do
     case "$1" in
     --seconds | --jobs)
         [[ ${2:-} =~ ^[0-9]+$ ]] || usage
+        [ "$1$2" != --jobs0 ] || usage
         printf -v "${1#--}" '%s' "$2"
         shift
         ;;
     --coverage)
         coverage=ON
-        build=build-fuzz-coverage
+        build='build-fuzz-coverage'
         ;;
     -*) usage ;;
     *)

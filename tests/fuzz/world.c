@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/duration.h"
 #include "base/log.h"
+#include "base/uuid.h"
 #include "fuzz.h"
 #include "http/openapi.h"
 #include "http/server.h"
@@ -159,7 +160,7 @@ static void check_op(const struct op *op)
     MUST(wait >= 0 && wait <= MAX_WAIT_MS * (mono_us)US_PER_MS && wait == exchange->wait_ms * US_PER_MS);
     MUST(!wait || op->operation->kind == OP_ACQUIRE);
     MUST(op->deadline == exchange->arrived_at + wait + TIMEOUT_MS * (mono_us)US_PER_MS);
-    MUST(part->key_made == (op->operation->external_id.length == 36 && part->key_made));
+    MUST(!part->key_made || op->operation->external_id.length == UUID_TEXT_SIZE - 1);
     check_operation(op->operation);
 }
 

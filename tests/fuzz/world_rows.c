@@ -10,7 +10,7 @@
 #include "store/owners.h"
 #include "world.h"
 
-/* How the reads of a look end. Those of an operation that are none of a look's are plain failures. */
+/* How the reads of a look end. */
 static enum permit_status ends(void)
 {
     return world.decided;
