@@ -120,16 +120,18 @@ static void send_to_all_semaphores(enum operation_kind kind)
         call->operation.semaphore = database.semaphores[i].row.semaphore.name;
         call->change = (struct semaphore_change){.has_capacity = true, .capacity = 4};
         (void)call_send(call, 0);
+        wait_for_calls();
     }
 }
 
 static void release_confirmed(void)
 {
     for (size_t i = database.held_count; i-- > 0;)
-        if (database.held[i]->row.request.due_at == NEVER) {
+        if (i < database.held_count && database.held[i]->row.request.due_at == NEVER) {
             struct call *call = call_new(0, database.held[i]->story, OP_RELEASE);
             call->operation.of_confirmed = true;
             (void)call_send(call, 0);
+            wait_for_calls();
         }
 }
 
@@ -146,9 +148,10 @@ static void check_quiet(void)
             const struct semaphore *row = &database.semaphores[i].row.semaphore;
             story->wants[0] = (struct want){.semaphore = row->name, .semaphore_id = row->id, .count = 1};
             story->want_count = 1;
+            story->ttl = (struct ttl){.kind = TTL_UNLIMITED};
             (void)call_send(call_new((int)(unit % profile.engines), story, OP_ACQUIRE), 0);
+            wait_for_calls(); /* one by one: some permitd take but a few */
         }
-    wait_for_calls();
     for (size_t i = 0; i < database.semaphore_count; i++) {
         const struct semaphore *row = &database.semaphores[i].row.semaphore;
         if (row->in_use != row->capacity)
