@@ -207,8 +207,10 @@ static void choose_profile(void)
     profile.hold_ms = dice_once_in(2) ? 5000 : dice_between(200, 2000);
     site.client_count = (int)dice_between(4, profile.sleepy ? 10 : CLIENTS_MAX);
     site.story_count = (int)dice_between(8, STORIES_MAX);
-    profile.capacity_changes = dice_once_in(3);
-    if (profile.calm)
+    if (faults.only_call)
+        profile.calm = false;
+    profile.capacity_changes = !faults.only_call && dice_once_in(3);
+    if (profile.calm || faults.only_call)
         return;
     profile.clock_steps = dice_once_in(3);
     profile.failovers = !profile.clock_steps && dice_once_in(2);
@@ -256,7 +258,7 @@ static void begin(void)
     watch.fire = watch_waiters;
     if (profile.calm)
         timer_set(&watch, 0);
-    if (!profile.calm || profile.capacity_changes)
+    if (!faults.only_call && (!profile.calm || profile.capacity_changes))
         trouble_begin();
     process_spawn(DIRECTOR, direct, NULL);
 }
@@ -276,6 +278,8 @@ static void collect(void)
     result->duplicates = database.duplicates;
     result->failovers = database.failovers;
     result->faults = fault_counts.lost + fault_counts.lock_timeouts + fault_counts.conflicts + fault_counts.refused;
+    result->calls = fault_counts.calls;
+    result->struck = fault_counts.struck;
     result->switches = scheduler_switches();
     result->simulated = sim_now();
     result->longest_servable = counts.longest_servable;
@@ -295,6 +299,7 @@ void run_seed(uint64_t seed, uint64_t operations, struct result *result)
 {
     dice_state = seed * 0x9e3779b97f4a7c15 + 1;
     site.result = result;
+    fault_ways = result->ways;
     site.wanted = operations;
     begin();
     scheduler_run();
