@@ -38,6 +38,7 @@ struct db_semaphore {
     struct semaphore_row row;
     struct row_lock lock;
     char name[16];
+    mono_us changed_at; /* anything of its row */
     mono_us set_at;     /* its settings were changed the last time */
     uint64_t max_token; /* that a client was told; no failover takes that back */
 };

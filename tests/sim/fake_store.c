@@ -12,6 +12,7 @@
 
 struct fault_rates faults;
 struct fault_counts fault_counts;
+unsigned char *fault_ways;
 
 /* Milliseconds from here are the epoch, as in src/store/epoch.c. */
 #define EPOCH_ORIGIN_US (1767225600LL * US_PER_SECOND)
@@ -36,6 +37,7 @@ struct fake_store {
     uint64_t start; /* database.start when it connected */
     struct transaction *transaction;
     struct zombie *left; /* of the connection before, if the server may still have it */
+    uint64_t call;       /* the number of its last one */
 };
 
 /* A transaction whose session is gone. */
@@ -228,14 +230,24 @@ static bool server_has(const struct fake_store *fake)
     return fake->connected && !database.down && fake->start == database.start;
 }
 
+/* By the dice, or because it is the one that is to fail. */
+static bool fails(const struct fake_store *fake, enum fault_kind kind, unsigned once_in)
+{
+    if (fake->call < CALLS_MAX)
+        fault_ways[fake->call] |= (unsigned char)(1 << kind);
+    bool chosen = faults.only_call == fake->call && faults.only_kind == kind;
+    fault_counts.struck += chosen;
+    return chosen || dice_once_in(once_in);
+}
+
 /* On its way to the server. */
 static enum permit_status enter(struct fake_store *fake)
 {
-    fault_counts.calls++;
+    fake->call = ++fault_counts.calls;
     if (!fake->connected)
         return report(fake, PERMIT_DATABASE_LOST, "not connected");
     fiber_sleep(dice_once_in(faults.slow) ? dice_between(0, SLOW_US_MAX) : dice_between(CALL_US_MIN, CALL_US_MAX));
-    if (!server_has(fake) || dice_once_in(faults.lost_before))
+    if (!server_has(fake) || fails(fake, FAULT_BEFORE, faults.lost_before))
         return lose(fake, false);
     return PERMIT_OK;
 }
@@ -243,7 +255,7 @@ static enum permit_status enter(struct fake_store *fake)
 /* Its answer. */
 static enum permit_status leave(struct fake_store *fake)
 {
-    if (!server_has(fake) || dice_once_in(faults.lost_after))
+    if (!server_has(fake) || fails(fake, FAULT_AFTER, faults.lost_after))
         return lose(fake, false);
     return PERMIT_OK;
 }
@@ -461,11 +473,11 @@ static void read_view(const struct lock_set *set, struct arena *arena, struct vi
 /* An error of the server, by the dice. */
 static enum permit_status strike(struct fake_store *fake)
 {
-    if (dice_once_in(faults.lock_timeout)) {
+    if (fails(fake, FAULT_LOCK_TIMEOUT, faults.lock_timeout)) {
         fault_counts.lock_timeouts++;
         return report(fake, PERMIT_LOCK_TIMEOUT, "1205");
     }
-    if (dice_once_in(faults.conflict)) {
+    if (fails(fake, FAULT_CONFLICT, faults.conflict)) {
         fault_counts.conflicts++;
         transaction_rollback(fake->transaction); /* by the server */
         return report(fake, PERMIT_CONFLICT, "1213");
@@ -613,7 +625,7 @@ static enum permit_status commit(struct fake_store *fake)
     struct transaction *transaction = fake->transaction;
     const struct changes *changes = transaction->changes;
     int64_t us = flush_us();
-    bool lost = dice_once_in(faults.commit_lost);
+    bool lost = fails(fake, FAULT_COMMIT_DONE, faults.commit_lost);
     transaction_commit(transaction);
     uint64_t lsn = transaction->lsn;
     if (dice_once_in(faults.late_flush)) {
@@ -676,7 +688,7 @@ static enum permit_status apply(struct store *store, const struct changes *chang
         return lose(fake, false);
     if (status == PERMIT_OK)
         status = strike(fake);
-    if (status == PERMIT_OK && dice_once_in(faults.full))
+    if (status == PERMIT_OK && fails(fake, FAULT_FULL, faults.full))
         status = PERMIT_DATABASE_FULL;
     if (status != PERMIT_OK) {
         if (!PLANTED(7))
@@ -690,9 +702,10 @@ static enum permit_status apply(struct store *store, const struct changes *chang
     fiber_sleep(dice_between(0, COMMIT_US_MAX));
     if (!server_has(fake))
         return lose(fake, false);
-    if (dice_once_in(faults.commit_lost)) {
+    bool later = fails(fake, FAULT_COMMIT_LATER, 2 * faults.commit_lost);
+    if (later || fails(fake, FAULT_COMMIT_NOT, 2 * faults.commit_lost)) {
         fault_counts.commits_lost++;
-        return lose(fake, dice_once_in(2));
+        return lose(fake, later);
     }
     return commit(fake);
 }

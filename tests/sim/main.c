@@ -2,8 +2,9 @@
 /*
  * The simulation: several permitd, their database and their clients in one thread and in simulated time, from a seed.
  *
- *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--plant N]
+ *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--plant N] [--each]
  *
+ * With --each (P18) nothing else fails in a seed than one call of the database: each in turn, in every way.
  * Each seed runs in a process of its own, so that it cannot see another one's memory. A seed that fails is run again
  * with fewer operations, to find the shortest prefix that still fails, and then once more with the last steps written
  * down. The last line is "N passed, N failed".
@@ -17,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/plant.h"
+#include "fake_store.h"
 #include "run.h"
 
 #ifdef PERMIT_PLANT
@@ -30,7 +32,7 @@ enum { SEED_SECONDS = 120 };
 static struct options {
     uint64_t first, last, operations;
     int64_t minutes;
-    bool one;
+    bool each;
 } options = {.first = 1, .last = 20, .operations = 10000};
 
 static struct result *result; /* shared with the child */
@@ -135,16 +137,20 @@ static void print_sum(uint64_t seeds, int64_t seconds)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--plant N]\n");
+    fprintf(stderr, "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--plant N] [--each]\n");
     return 64;
 }
 
 static bool read_options(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"seeds", required_argument, NULL, 's'},      {"seed", required_argument, NULL, '1'},
-        {"operations", required_argument, NULL, 'o'}, {"minutes", required_argument, NULL, 'm'},
-        {"plant", required_argument, NULL, 'p'},      {NULL, 0, NULL, 0},
+        {"seeds", required_argument, NULL, 's'},
+        {"seed", required_argument, NULL, '1'},
+        {"operations", required_argument, NULL, 'o'},
+        {"minutes", required_argument, NULL, 'm'},
+        {"plant", required_argument, NULL, 'p'},
+        {"each", no_argument, NULL, 'e'},
+        {NULL, 0, NULL, 0},
     };
     unsigned long long first, last;
     int option;
@@ -158,6 +164,7 @@ static bool read_options(int argc, char **argv)
             break;
         case '1': options.first = options.last = strtoull(optarg, NULL, 10); break;
         case 'o': options.operations = strtoull(optarg, NULL, 10); break;
+        case 'e': options.each = true; break;
         case 'm': options.minutes = strtoll(optarg, NULL, 10); break;
 #ifdef PERMIT_PLANT
         case 'p': permit_plant = (int)strtol(optarg, NULL, 10); break;
@@ -166,6 +173,44 @@ static bool read_options(int argc, char **argv)
         }
     }
     return optind == argc && options.operations > 0;
+}
+
+/* Each call of the database fails in turn, in each way that can happen to it. Returns how many runs broke a promise. */
+static uint64_t fail_each_call(uint64_t seed, uint64_t *ret_struck)
+{
+    uint64_t failed = 0;
+    faults.only_call = UINT64_MAX;
+    run_child(seed, options.operations, false);
+    static struct result whole;
+    whole = *result;
+    for (uint64_t call = 1; call <= whole.calls && call < CALLS_MAX; call++)
+        for (int kind = 0; kind < FAULT_KIND_COUNT; kind++) {
+            if (!(whole.ways[call] & 1 << kind))
+                continue;
+            faults.only_call = call;
+            faults.only_kind = (enum fault_kind)kind;
+            run_child(seed, options.operations, false);
+            add(result);
+            *ret_struck += result->struck > 0;
+            if (!result->violated)
+                continue;
+            failed++;
+            run_child(seed, options.operations, true);
+            printf("seed %llu, call %llu fails in way %d: %s: %s\n", (unsigned long long)seed, (unsigned long long)call,
+                   kind, result->promise, result->text);
+        }
+    return failed;
+}
+
+static int run_each(void)
+{
+    uint64_t failed = 0;
+    uint64_t struck = 0;
+    for (uint64_t seed = options.first; seed <= options.last; seed++)
+        failed += fail_each_call(seed, &struck);
+    printf("%llu calls failed, in %llu operations\n%llu passed, %llu failed\n", (unsigned long long)struck,
+           COUNT(operations), (unsigned long long)(struck - failed), (unsigned long long)failed);
+    return failed ? 1 : 0;
 }
 
 int main(int argc, char **argv)
@@ -178,12 +223,15 @@ int main(int argc, char **argv)
     if (result == MAP_FAILED)
         return 1;
     log_configure((enum log_level)(LOG_ERROR + 1), LOG_TEXT);
+    if (options.each)
+        return run_each();
     int64_t began = seconds_now();
     for (uint64_t seed = options.first; options.minutes || seed <= options.last; seed++) {
         if (options.minutes && seconds_now() - began >= options.minutes * 60)
             break;
         run_child(seed, options.operations, false);
-        const struct result caught = *result;
+        static struct result caught;
+        caught = *result;
         add(&caught);
         if (caught.violated && !permit_plant)
             report(seed);

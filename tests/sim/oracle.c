@@ -326,6 +326,7 @@ void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semap
     if (row->config_version != before->semaphore.config_version ||
         row->paused_reason.data != before->semaphore.paused_reason.data)
         semaphore->set_at = sim_now();
+    semaphore->changed_at = sim_now();
     check_semaphore(semaphore);
 }
 
@@ -447,6 +448,43 @@ static void check_refusal(const struct call *call)
         violation("P5", "%s is told that there is no room, and it is held", story->key->text);
 }
 
+/* What holders that were due when the call was sent, and are held still, would give back of this semaphore. */
+static int64_t units_due(const struct semaphore *semaphore, const struct call *call)
+{
+    utc_us then = served_time(&database.globals.clock, database_now()) - (sim_now() - call->sent_at);
+    int64_t units = 0;
+    for (size_t i = 0; i < database.held_count; i++) {
+        const struct request *request = &database.held[i]->row.request;
+        for (size_t j = 0; request->due_at < then && j < request->permit_count; j++)
+            if (request->permits[j].semaphore_id == semaphore->id)
+                units += request->permits[j].count;
+    }
+    return units;
+}
+
+static bool others_wait(const struct call *call)
+{
+    const struct list *calls = run_calls(call->process);
+    for (const struct list *node = calls->next; node != calls; node = node->next)
+        if (LIST_ENTRY(node, struct call, node) != call && LIST_ENTRY(node, struct call, node)->wait_until)
+            return true;
+    return false;
+}
+
+/* P7: "and at once for an acquire that needs it". Where nothing has changed since it was sent this is exact. */
+static void check_due(const struct call *call)
+{
+    for (size_t i = 0; i < call->story->want_count; i++) {
+        const struct db_semaphore *semaphore = database_semaphore(call->story->wants[i].semaphore_id);
+        const struct semaphore *row = &semaphore->row.semaphore;
+        int64_t room = row->capacity - row->in_use + units_due(row, call);
+        if (row->paused_reason.data || semaphore->changed_at >= call->sent_at || call->story->wants[i].count > room)
+            return;
+    }
+    if (!others_wait(call))
+        violation("P7", "%s is told that there is no room, although holders are due", call->story->key->text);
+}
+
 static bool says_nothing_was_done(enum permit_status status)
 {
     return permit_status_retry(status) != PERMIT_RETRY_SAME && status != PERMIT_OK && status != PERMIT_ENDED;
@@ -466,6 +504,8 @@ static void acquire_told(struct call *call, const struct decision *decision)
     }
     if (status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED)
         check_refusal(call);
+    if (status == PERMIT_NO_CAPACITY && profile.calm && !call->other_payload)
+        check_due(call);
     if (status == PERMIT_KEY_REUSED && !call->other_payload)
         violation("P3", "%s is told that its key stands for another request", story->key->text);
     if (permit_status_retry(status) == PERMIT_RETRY_SAME)

@@ -120,16 +120,18 @@ static void send_to_all_semaphores(enum operation_kind kind)
         call->operation.semaphore = database.semaphores[i].row.semaphore.name;
         call->change = (struct semaphore_change){.has_capacity = true, .capacity = 4};
         (void)call_send(call, 0);
+        wait_for_calls();
     }
 }
 
 static void release_confirmed(void)
 {
     for (size_t i = database.held_count; i-- > 0;)
-        if (database.held[i]->row.request.due_at == NEVER) {
+        if (i < database.held_count && database.held[i]->row.request.due_at == NEVER) {
             struct call *call = call_new(0, database.held[i]->story, OP_RELEASE);
             call->operation.of_confirmed = true;
             (void)call_send(call, 0);
+            wait_for_calls();
         }
 }
 
@@ -146,9 +148,10 @@ static void check_quiet(void)
             const struct semaphore *row = &database.semaphores[i].row.semaphore;
             story->wants[0] = (struct want){.semaphore = row->name, .semaphore_id = row->id, .count = 1};
             story->want_count = 1;
+            story->ttl = (struct ttl){.kind = TTL_UNLIMITED};
             (void)call_send(call_new((int)(unit % profile.engines), story, OP_ACQUIRE), 0);
+            wait_for_calls(); /* one by one: some permitd take but a few */
         }
-    wait_for_calls();
     for (size_t i = 0; i < database.semaphore_count; i++) {
         const struct semaphore *row = &database.semaphores[i].row.semaphore;
         if (row->in_use != row->capacity)
@@ -204,8 +207,10 @@ static void choose_profile(void)
     profile.hold_ms = dice_once_in(2) ? 5000 : dice_between(200, 2000);
     site.client_count = (int)dice_between(4, profile.sleepy ? 10 : CLIENTS_MAX);
     site.story_count = (int)dice_between(8, STORIES_MAX);
-    profile.capacity_changes = dice_once_in(3);
-    if (profile.calm)
+    if (faults.only_call)
+        profile.calm = false;
+    profile.capacity_changes = !faults.only_call && dice_once_in(3);
+    if (profile.calm || faults.only_call)
         return;
     profile.clock_steps = dice_once_in(3);
     profile.failovers = !profile.clock_steps && dice_once_in(2);
@@ -253,7 +258,7 @@ static void begin(void)
     watch.fire = watch_waiters;
     if (profile.calm)
         timer_set(&watch, 0);
-    if (!profile.calm || profile.capacity_changes)
+    if (!faults.only_call && (!profile.calm || profile.capacity_changes))
         trouble_begin();
     process_spawn(DIRECTOR, direct, NULL);
 }
@@ -273,6 +278,8 @@ static void collect(void)
     result->duplicates = database.duplicates;
     result->failovers = database.failovers;
     result->faults = fault_counts.lost + fault_counts.lock_timeouts + fault_counts.conflicts + fault_counts.refused;
+    result->calls = fault_counts.calls;
+    result->struck = fault_counts.struck;
     result->switches = scheduler_switches();
     result->simulated = sim_now();
     result->longest_servable = counts.longest_servable;
@@ -292,6 +299,7 @@ void run_seed(uint64_t seed, uint64_t operations, struct result *result)
 {
     dice_state = seed * 0x9e3779b97f4a7c15 + 1;
     site.result = result;
+    fault_ways = result->ways;
     site.wanted = operations;
     begin();
     scheduler_run();

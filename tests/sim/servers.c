@@ -28,10 +28,10 @@ static void start_server(int process)
     struct buf message;
     buf_init(&message, 1024);
     const struct engine_settings settings = {
-        .workers = 2,
-        .max_pending = 1000,
+        .workers = (unsigned)dice_between(1, 3),
+        .max_pending = dice_once_in(6) ? 10 : 1000,
         .max_pending_ends = 1000,
-        .directory_entries = 2000,
+        .directory_entries = dice_once_in(4) ? 3 : 2000,
         .request_timeout_ms = 10000,
         .failover_hold_ms = profile.hold_ms,
         .plan = {.retention_us = 7 * 86400LL * US_PER_SECOND,
@@ -39,10 +39,10 @@ static void start_server(int process)
                  .default_ttl_ms = DEFAULT_TTL_MS},
         .retention_rows = 1000000,
         .open_store = fake_store_open,
-        .max_waiters = 1000,
-        .max_semaphore_waiters = 1000,
+        .max_waiters = dice_once_in(6) ? 5 : 1000,
+        .max_semaphore_waiters = dice_once_in(6) ? 2 : 1000,
         .wait_poll_ms = 50,
-        .backfill_bound_ms = 1500,
+        .backfill_bound_ms = dice_between(50, 2000),
     };
     int before = process_current();
     process_enter(process, server_any_skew());
