@@ -31,6 +31,7 @@ checkers     criterion  240  {bin}/torture/torture_checkers
 right        lines      600  {bin}/torture/right
 durable      lines      900  {bin}/torture/durable
 ends         lines      900  {bin}/torture/ends
+waiting      lines      900  {bin}/torture/waiting
 waiting      lines      600  {bin}/torture/waiting
 storm        lines      900  {bin}/torture/storm --faults 18
 each         lines      300  {bin}/torture/each

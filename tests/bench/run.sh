@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Measures permitd against the naive design, or how permits end, and prints the figures as Markdown.
+# Measures permitd against the naive design, or how permits end, or waiting, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
-#     tests/bench/run.sh ends [--quick] [--write]
+#     tests/bench/run.sh ends [--quick] [--write] [PART ...]
+#     tests/bench/run.sh waiting [--quick] [--write] [PART ...]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
 # clean    what the cleaner costs: 5,000,000 ended requests removed while the hot benchmark runs (some 40 minutes)
@@ -21,6 +22,11 @@ case ${1-} in
 ends)
     program=bench_ends
     marks=ends
+    shift
+    ;;
+waiting)
+    program=bench_waiting
+    marks=waiting
     shift
     ;;
 clean)

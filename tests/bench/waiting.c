@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The figures of docs/performance.md on waiting: how long units lie idle, what it costs, who is served when. Prints
+ * Markdown on standard output and its progress on standard error. It judges nothing by its exit status, except what may
+ * never be: somebody who is not served, or out of turn, or twice.
+ *
+ * bench_waiting [--quick] [PART ...]: crowd, latency, wide, fifo, leave, parked, stop; without names all of them
+ */
+#include "table.h"
+#include "waits.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT_SIZE = 512 };
+
+struct figures {
+    struct crowd_figures crowd;
+    struct latency_figures latency;
+    struct wide_figures wide, fifo;
+    struct leave_figures leave;
+    struct parked_figures parked;
+    struct stop_figures stop;
+};
+
+static const struct numbers {
+    struct crowd_numbers crowd;
+    unsigned latency_rounds;
+    struct wide_numbers wide, fifo;
+    struct leave_numbers leave;
+    struct parked_numbers parked;
+    unsigned stop_waiters;
+} full = {.crowd = {10000, 10, 5, 3},
+          .latency_rounds = 1000,
+          .wide = {8, 5, 64, 200, 30000, 95, false},
+          .fifo = {8, 5, 64, 200, 30000, 30, true},
+          .leave = {1000, 200, 5000, 1},
+          .parked = {50000, 3, 3000},
+          .stop_waiters = 10000},
+  quick = {.crowd = {1000, 10, 5, 1},
+           .latency_rounds = 50,
+           .wide = {8, 5, 32, 50, 2000, 5, false},
+           .fifo = {8, 5, 32, 50, 2000, 5, true},
+           .leave = {200, 50, 1000, 1},
+           .parked = {2000, 1, 100},
+           .stop_waiters = 1000};
+
+/* ---- measuring ---- */
+
+static void measure_crowd(const struct numbers *numbers, struct figures *figures)
+{
+    crowd_measure(&numbers->crowd, &figures->crowd);
+}
+
+static void measure_latency(const struct numbers *numbers, struct figures *figures)
+{
+    latency_measure(numbers->latency_rounds, &figures->latency);
+}
+
+static void measure_wide(const struct numbers *numbers, struct figures *figures)
+{
+    wide_measure(&numbers->wide, &figures->wide);
+}
+
+static void measure_fifo(const struct numbers *numbers, struct figures *figures)
+{
+    wide_measure(&numbers->fifo, &figures->fifo);
+}
+
+static void measure_leave(const struct numbers *numbers, struct figures *figures)
+{
+    leave_measure(&numbers->leave, &figures->leave);
+}
+
+static void measure_parked(const struct numbers *numbers, struct figures *figures)
+{
+    parked_measure(&numbers->parked, &figures->parked);
+}
+
+static void measure_stop(const struct numbers *numbers, struct figures *figures)
+{
+    stop_measure(numbers->stop_waiters, &figures->stop);
+}
+
+/* ---- printing ---- */
+
+/* Text that lives until the next call but three. */
+__attribute__((format(printf, 1, 2))) static const char *text(const char *format, ...)
+{
+    static char texts[4][TEXT_SIZE];
+    static unsigned next;
+    char *at = texts[next++ % 4];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(at, TEXT_SIZE, format, arguments);
+    va_end(arguments);
+    return at;
+}
+
+static void print_crowd(const struct numbers *numbers, struct figures *figures)
+{
+    const struct crowd_numbers *asked = &numbers->crowd;
+    struct crowd_figures *crowd = &figures->crowd;
+    double plain = crowd->plain_permitd_us + crowd->plain_database_us;
+    double once = (crowd->permitd_us + crowd->database_us) / plain;
+    double steady = (crowd->steady_permitd_us + crowd->steady_database_us) / plain;
+    double idle = spread_ms(&crowd->idle_seen, 0.5), steady_idle = spread_ms(&crowd->steady_seen, 0.5);
+    print_asked(
+        text("%u clients wait for %u units, each holds one for %u ms", asked->clients, asked->capacity, asked->hold_ms),
+        "order kept, every client served, none twice",
+        text("all served in the order of the queue, once each, in %.1f s", crowd->seconds), true, 0);
+    print_asked("the same: a unit lies idle, from the answer to a release to the answer to the next holder",
+                "at most 5 ms (median)",
+                text("%.2f ms (median), %.2f (99 %%); %.2f and %.2f when they come again %u times; by the rows %.2f",
+                     idle, spread_ms(&crowd->idle_seen, 0.99), steady_idle, spread_ms(&crowd->steady_seen, 0.99),
+                     asked->rounds, spread_ms(&crowd->idle_rows, 0.5)),
+                idle <= 5 && steady_idle <= 5, 0);
+    print_asked("the same: from sending a release to the answer to the next holder", "",
+                text("%.2f ms (median), %.2f (99 %%); %.2f and %.2f when they come again",
+                     spread_ms(&crowd->handed, 0.5), spread_ms(&crowd->handed, 0.99),
+                     spread_ms(&crowd->steady_handed, 0.5), spread_ms(&crowd->steady_handed, 0.99)),
+                true, 0);
+    print_asked(
+        "the same: CPU of permitd and mariadbd for an acquire with its release",
+        "at most 1.5 times that of clients that find room",
+        text("%.2f times (%.0f + %.0f us), %.2f times when they come again (%.0f + %.0f); without waiting %.0f + "
+             "%.0f",
+             once, crowd->permitd_us, crowd->database_us, steady, crowd->steady_permitd_us, crowd->steady_database_us,
+             crowd->plain_permitd_us, crowd->plain_database_us),
+        once <= 1.5 && steady <= 1.5, 0);
+}
+
+static void print_latency(const struct numbers *numbers, struct figures *figures)
+{
+    struct spread *own = &figures->latency.own, *other = &figures->latency.other;
+    (void)numbers;
+    print_asked(
+        text("from sending a release to the grant, in one permitd (%zu times)", own->count),
+        "median under 3 ms, 99 % under 50 ms",
+        text("median %.2f ms, 99 %% %.2f, most %.2f", spread_ms(own, 0.5), spread_ms(own, 0.99), spread_ms(own, 1)),
+        spread_ms(own, 0.5) < 3 && spread_ms(own, 0.99) < 50, 0);
+    print_asked(text("the same, released through another permitd (%zu times)", other->count), "99 % under 250 ms",
+                text("median %.2f ms, 99 %% %.2f, most %.2f", spread_ms(other, 0.5), spread_ms(other, 0.99),
+                     spread_ms(other, 1)),
+                spread_ms(other, 0.99) < 250, 0);
+}
+
+static void print_wide(const struct numbers *numbers, struct figures *figures)
+{
+    const struct wide_numbers *asked = &numbers->wide;
+    struct wide_figures *wide = &figures->wide;
+    double bound_ms = asked->bound_ms + 2.0 * asked->hold_ms;
+    print_asked(text("`backfill`: one wants %u of %u units, again and again, among %u who want one for %u ms",
+                     asked->count, asked->capacity, asked->clients, asked->hold_ms),
+                text("served within its age bound (%g s)", asked->bound_ms / 1e3),
+                text("%zu times, after %.1f s (median), %.2f at most; the last holders' time is beyond the bound",
+                     wide->waited.count, spread_ms(&wide->waited, 0.5) / 1e3, spread_ms(&wide->waited, 1) / 1e3),
+                wide->waited.count && spread_ms(&wide->waited, 1) <= bound_ms, 0);
+    print_asked(
+        text("the same for %d s: units held", asked->seconds), "over 95 %",
+        text("%.2f %% (from the grant's row to that of the release); as the clients see it, who need time for the "
+             "answers, %.2f %%",
+             100 * wide->used_rows, 100 * wide->used_seen),
+        wide->used_rows > 0.95, 0);
+}
+
+static void print_fifo(const struct numbers *numbers, struct figures *figures)
+{
+    struct wide_figures *fifo = &figures->fifo;
+    (void)numbers;
+    print_asked(
+        "`fifo`: the same", "served at once when its turn comes",
+        text("%zu times, %.2f ms (most %.2f) after enough was free in its turn, by the rows; %zu passed it; units "
+             "held: %.1f %%",
+             fifo->waited.count, spread_ms(&fifo->late, 0.5), spread_ms(&fifo->late, 1), fifo->passed,
+             100 * fifo->used_rows),
+        fifo->waited.count && spread_ms(&fifo->late, 1) < 50 && fifo->passed == 0, 0);
+}
+
+static void print_leave(const struct numbers *numbers, struct figures *figures)
+{
+    const struct leave_figures *leave = &figures->leave;
+    print_asked(text("%u waiters disconnect at random moments of a storm", numbers->leave.leavers),
+                "nothing is held that no one acknowledged, except by keys that a retry then finds",
+                text("%zu had no answer when they left; %zu of them held, all found by their keys; nobody waits",
+                     leave->left_waiting, leave->granted),
+                true, 0);
+}
+
+static void print_parked(const struct numbers *numbers, struct figures *figures)
+{
+    struct parked_figures *parked = &figures->parked;
+    print_asked(
+        text("%u waiters, in %u permitd: memory beside the connection", numbers->parked.waiters, parked->permitds),
+        "under 2 KiB each", text("%.0f bytes (the connection: %.0f)", parked->bytes, parked->connection_bytes),
+        parked->bytes < 2048, 0);
+    print_asked("the same: acquire and release of another semaphore", "unchanged (10 %)",
+                text("%.2f times (%.2f ms beside them, %.2f without, medians of %zu turns)", parked->ratio,
+                     spread_ms(&parked->beside_us, 0.5), spread_ms(&parked->alone_us, 0.5), parked->beside_us.count),
+                parked->ratio <= 1.1, 0);
+}
+
+static void print_stop(const struct numbers *numbers, struct figures *figures)
+{
+    const struct stop_figures *stop = &figures->stop;
+    print_asked(text("SIGTERM while %u wait", numbers->stop_waiters), "503 to each, exit within 10 s",
+                text("503 to %zu, exit after %.2f s", stop->told, (double)stop->exit_ms / 1e3),
+                stop->told == numbers->stop_waiters && stop->exit_ms <= 10000, 0);
+}
+
+static const struct {
+    const char *name;
+    void (*measure)(const struct numbers *numbers, struct figures *figures);
+    void (*print)(const struct numbers *numbers, struct figures *figures);
+} parts[] = {
+    {"crowd", measure_crowd, print_crowd}, {"latency", measure_latency, print_latency},
+    {"wide", measure_wide, print_wide},    {"fifo", measure_fifo, print_fifo},
+    {"leave", measure_leave, print_leave}, {"parked", measure_parked, print_parked},
+    {"stop", measure_stop, print_stop},
+};
+
+enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
+
+static bool choose(const char *name, bool chosen[PARTS])
+{
+    for (size_t i = 0; i < PARTS; i++)
+        if (!strcmp(parts[i].name, name))
+            return chosen[i] = true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    static struct figures figures;
+    const struct numbers *numbers = &full;
+    bool chosen[PARTS] = {false}, some = false;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--quick"))
+            numbers = &quick;
+        else if (choose(argv[i], chosen))
+            some = true;
+        else
+            kit_fail("usage: bench_waiting [--quick] [PART ...]");
+    }
+    for (size_t i = 0; i < PARTS; i++) {
+        chosen[i] = chosen[i] || !some;
+        if (!chosen[i])
+            continue;
+        fprintf(stderr, "bench: %s\n", parts[i].name);
+        parts[i].measure(numbers, &figures);
+    }
+    struct instance instance = instance_start();
+    print_machine(&instance);
+    instance_stop(&instance);
+    printf("\n");
+    print_asked_head();
+    for (size_t i = 0; i < PARTS; i++)
+        if (chosen[i])
+            parts[i].print(numbers, &figures);
+    return 0;
+}
