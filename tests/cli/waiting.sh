@@ -56,6 +56,7 @@ check "why of an unknown key: 65" contains "$code $err" "65 permitctl: unknown_r
 check "run -v says why it waits" soon grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, 2 wait before it' "$dir/third.err"
 check "and who holds it" grep -q 'held longest by full' "$dir/third.err"
 
+check "between its pieces it keeps its place" soon waiting backups 3
 call "$permitctl" run --wait 300ms -s backups -- touch "$dir/ran"
 check "a wait that is over: 75" test "$code" = 75
 check "the message says who holds it and how many wait before" contains "$err" \
