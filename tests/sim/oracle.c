@@ -25,7 +25,6 @@ struct counts counts;
 
 static int64_t clock_jumps;
 static mono_us jumped_at[64]; /* the last of them */
-mono_us last_trouble_at;
 bool steps_wanted;
 
 static const struct transaction *committing;

@@ -86,7 +86,6 @@ struct profile {
     int engines;
 };
 extern struct profile profile;
-extern mono_us last_trouble_at; /* of anything that may hold things up */
 /* The database's clock jumps, now: each time may take 5 s of a ttl, until a tick or two later. */
 void oracle_clock_jumps(void);
 /* How many jumps are over: of the clock, since the run began, for what is granted now. */

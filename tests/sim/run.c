@@ -176,7 +176,6 @@ static void *direct(void *context)
     site.quiet = true;
     trouble_end();
     servers_mend();
-    last_trouble_at = sim_now();
     if (profile.failovers)
         fiber_sleep(profile.hold_ms * US_PER_MS + US_PER_SECOND);
     wait_for_calls();

@@ -94,7 +94,6 @@ static void make_trouble(struct timer *timer)
         return;
     struct server *server = &site.servers[dice_between(0, profile.engines - 1)];
     bool can = server->engine && !server->stopping && !server->paused;
-    last_trouble_at = sim_now();
     switch (profile.calm ? ADMINISTER : dice_between(0, ADMINISTER)) {
     case 0:
     case 1:
