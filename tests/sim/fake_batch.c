@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/* The steps of a batch on the database in memory: what src/store/batch_*.c says in SQL. */
+#include "base/plant.h"
+#include "dice.h"
+#include "fake_session.h"
+#include "oracle.h"
+#include "run.h"
+
+enum {
+    COMMIT_US_MAX = 60,
+    LATE_US_MAX = 6000, /* of a flush that is late */
+};
+
+/* --- step 0 ------------------------------------------------------------------------------------------------------ */
+
+uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore)
+{
+    uint64_t lowest = semaphore->row.semaphore.next_permit_id;
+    for (size_t i = 0; i < database.held_count; i++) {
+        const struct request *request = &database.held[i]->row.request;
+        for (size_t j = 0; j < request->permit_count; j++)
+            if (request->permits[j].semaphore_id == semaphore->row.semaphore.id && request->permits[j].token < lowest)
+                lowest = request->permits[j].token;
+    }
+    return lowest;
+}
+
+static void resolve_key(struct resolve_key *key, struct arena *arena)
+{
+    const struct request_row *row = &database_key(key->external_id)->row;
+    if (!row->exists)
+        return;
+    uint64_t *ids = arena_array(arena, row->request.permit_count, sizeof *ids);
+    for (size_t i = 0; i < row->request.permit_count; i++)
+        ids[i] = row->request.permits[i].semaphore_id;
+    qsort(ids, row->request.permit_count, sizeof *ids, compare_u64);
+    key->ret_semaphore_ids = ids;
+    key->ret_count = row->request.permit_count;
+}
+
+enum permit_status fake_batch_resolve(struct store *store, struct resolve *what, struct arena *arena)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    for (size_t i = 0; i < what->name_count; i++) {
+        const struct db_semaphore *semaphore = database_semaphore_named(what->names[i].name);
+        if (!semaphore)
+            continue;
+        what->names[i].ret_id = semaphore->row.semaphore.id;
+        what->names[i].ret_kind = semaphore->row.semaphore.kind;
+        what->names[i].ret_floor = fake_batch_floor_of(semaphore);
+    }
+    for (size_t i = 0; i < what->key_count; i++)
+        resolve_key(&what->keys[i], arena);
+    return call_leave(fake);
+}
+
+/* --- step 1 ------------------------------------------------------------------------------------------------------ */
+
+static int compare_keys(const void *a, const void *b)
+{
+    return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
+}
+
+static void copy_request(const struct request_row *row, struct arena *arena, struct request *ret_request)
+{
+    *ret_request = row->request;
+    ret_request->permits = arena_array(arena, row->request.permit_count, sizeof *ret_request->permits);
+    for (size_t i = 0; i < row->request.permit_count; i++) {
+        ret_request->permits[i] = row->permits[i];
+        uint32_t *numbers = arena_array(arena, row->permits[i].slots.count, sizeof *numbers);
+        memcpy(numbers, row->numbers[i], row->permits[i].slots.count * sizeof *numbers);
+        ret_request->permits[i].slots.numbers = numbers;
+    }
+}
+
+static void read_keys(const struct lock_set *set, struct arena *arena, struct view *view)
+{
+    view->requests = arena_array(arena, set->key_count, sizeof *view->requests);
+    for (size_t i = 0; i < set->key_count; i++) {
+        bool there = false; /* the contract says each once; twice is harmless to the SQL, too */
+        for (size_t j = 0; j < view->request_count && !there; j++)
+            there = bytes_equal(view->requests[j].external_id, set->keys[i]);
+        const struct request_row *row = &database_key(set->keys[i])->row;
+        if (row->exists && !there)
+            copy_request(row, arena, &view->requests[view->request_count++]);
+    }
+    if (view->request_count > 1)
+        qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
+}
+
+static void read_slots(const struct semaphore_row *row, int64_t wanted, struct arena *arena, struct free_slots *ret)
+{
+    ret->numbers = arena_array(arena, SLOTS_MAX, sizeof *ret->numbers);
+    for (uint32_t number = row->semaphore.first_free; number <= row->in_service && (int64_t)ret->count < wanted;
+         number++)
+        if (number > 0 && row->slots[number] == 0)
+            ret->numbers[ret->count++] = number;
+    ret->complete = (int64_t)ret->count < wanted;
+}
+
+static void read_semaphore(const struct db_semaphore *semaphore, int64_t wanted, struct arena *arena, struct view *view)
+{
+    size_t at = view->semaphore_count++;
+    view->semaphores[at] = semaphore->row.semaphore;
+    view->next_due[at] = semaphore->row.semaphore.next_due_at;
+    if (wanted > 0)
+        read_slots(&semaphore->row, wanted, arena, &view->free_slots[at]);
+}
+
+static void read_clock(struct view *view)
+{
+    view->now = database_now();
+    view->clock = database.globals.clock;
+    view->epoch = database.globals.epoch;
+    view->grants_from = database.globals.grants_from;
+    view->same_server = database.globals.identity == database.server;
+}
+
+/* M18: what is due is locked before its semaphores. */
+static enum permit_status lock_due_first(struct fake_store *fake, const struct lock_set *set)
+{
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < set->key_count && status == PERMIT_OK; i++) {
+        struct db_key *key = database_key(set->keys[i]);
+        if (row_is_held(&key->row) && key->row.request.due_at <= served_time(&database.globals.clock, database_now()))
+            status = transaction_lock_key(fake->transaction, key);
+    }
+    return status;
+}
+
+static enum permit_status lock_all(struct fake_store *fake, const struct lock_set *set)
+{
+    struct db_semaphore *named = set->semaphore_name.data ? database_semaphore_named(set->semaphore_name) : NULL;
+    if (named)
+        return transaction_lock_semaphore(fake->transaction, named);
+    enum permit_status status = PLANTED(18) ? lock_due_first(fake, set) : PERMIT_OK;
+    for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
+        struct db_semaphore *semaphore = database_semaphore(set->semaphore_ids[i]);
+        if (semaphore && !PLANTED(1))
+            status = transaction_lock_semaphore(fake->transaction, semaphore);
+    }
+    return status;
+}
+
+static void read_view(const struct lock_set *set, struct arena *arena, struct view *view)
+{
+    size_t room = set->semaphore_count + 1;
+    view->semaphores = arena_array(arena, room, sizeof *view->semaphores);
+    view->free_slots = arena_array(arena, room, sizeof *view->free_slots);
+    view->next_due = arena_array(arena, room, sizeof *view->next_due);
+    struct db_semaphore *named = set->semaphore_name.data ? database_semaphore_named(set->semaphore_name) : NULL;
+    if (named)
+        read_semaphore(named, 0, arena, view);
+    for (size_t i = 0; i < set->semaphore_count; i++)
+        if (database_semaphore(set->semaphore_ids[i]))
+            read_semaphore(database_semaphore(set->semaphore_ids[i]), set->slots_wanted[i], arena, view);
+}
+
+/* BEGIN ends what is open by a COMMIT. */
+static void begin(struct fake_store *fake)
+{
+    struct transaction *open = fake->transaction;
+    if (PLANTED(7) && open && open->state == TRANSACTION_OPEN &&
+        open->changes) { /* the first of its statements had run */
+        struct changes part = *open->changes;
+        part.request_count = part.slot_count = 0;
+        open->changes = &part;
+        transaction_commit(open);
+        database_flushed(open->lsn);
+    }
+    transaction_free(open);
+    fake->transaction = transaction_begin();
+}
+
+enum permit_status fake_batch_lock(struct store *store, const struct lock_set *set, struct arena *arena,
+                                   struct view *ret_view)
+{
+    struct fake_store *fake = fake_of(store);
+    struct view view = {0};
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    begin(fake);
+    struct free_slots *slots = NULL;
+    if (PLANTED(2)) {
+        read_view(set, arena, &view);
+        slots = view.free_slots;
+        view = (struct view){0};
+    }
+    if (PLANTED(2) || PLANTED(3))
+        read_keys(set, arena, &view);
+    status = lock_all(fake, set);
+    if (status == PERMIT_DATABASE_LOST)
+        return call_lose(fake, false);
+    if (status == PERMIT_CONFLICT)
+        transaction_rollback(fake->transaction);
+    if (status == PERMIT_OK)
+        status = call_strike(fake);
+    if (status != PERMIT_OK)
+        return call_report(fake, status, "locks");
+    read_view(set, arena, &view);
+    if (slots)
+        view.free_slots = slots;
+    if (!PLANTED(2) && !PLANTED(3))
+        read_keys(set, arena, &view);
+    read_clock(&view);
+    fake->transaction->read_at = sim_now();
+    fake->transaction->jumps = oracle_jumps_over();
+    status = call_leave(fake);
+    if (status == PERMIT_OK)
+        *ret_view = view;
+    return status;
+}
+
+static int compare_due(const void *a, const void *b)
+{
+    const struct request *left = &(*(struct db_key *const *)a)->row.request;
+    const struct request *right = &(*(struct db_key *const *)b)->row.request;
+    int order = (left->due_at > right->due_at) - (left->due_at < right->due_at);
+    return order ? order : compare_u64(&left->id, &right->id);
+}
+
+static bool row_has(const struct request *request, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (request->permits[i].semaphore_id == semaphore_id)
+            return true;
+    return false;
+}
+
+/* Held requests with a deadline, in order of it; of one semaphore, or all. */
+size_t fake_batch_sort_due(uint64_t semaphore_id, struct arena *arena, struct db_key ***ret_keys)
+{
+    size_t count = 0;
+    struct db_key **keys = arena_array(arena, database.held_count, sizeof *keys);
+    for (size_t i = 0; i < database.held_count; i++) {
+        const struct request *request = &database.held[i]->row.request;
+        if (request->due_at != NEVER && (semaphore_id == 0 || row_has(request, semaphore_id)))
+            keys[count++] = database.held[i];
+    }
+    qsort(keys, count, sizeof(struct db_key *), compare_due);
+    *ret_keys = keys;
+    return count;
+}
+
+static bool in_view(const struct view *view, size_t count, struct bytes external_id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes_equal(view->requests[i].external_id, external_id))
+            return true;
+    return false;
+}
+
+/* As batch_due.c while there are few holders: all deadlines of the semaphore, as many as are needed and one more. */
+enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
+                                       struct arena *arena, struct view *view)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    utc_us now = served_time(&view->clock, view->now);
+    struct request *all = arena_array(arena, view->request_count + database.held_count, sizeof *all);
+    if (view->request_count)
+        memcpy(all, view->requests, view->request_count * sizeof *all);
+    view->requests = all;
+    for (size_t i = 0; i < count; i++) {
+        struct db_key **keys;
+        utc_us bound = NEVER;
+        int64_t room = min_i64(shortfalls[i].units, SLOTS_MAX_COUNT);
+        size_t due = fake_batch_sort_due(view->semaphores[shortfalls[i].semaphore].id, arena, &keys);
+        for (size_t j = 0; j < due && bound == NEVER; j++) {
+            const struct request_row *row = &keys[j]->row;
+            if (row->request.due_at > now || room-- <= 0)
+                bound = row->request.due_at;
+            else if (!in_view(view, view->request_count, row->request.external_id))
+                copy_request(row, arena, &view->requests[view->request_count++]);
+        }
+        view->next_due[shortfalls[i].semaphore] = bound;
+    }
+    if (view->request_count > 1)
+        qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
+    return call_leave(fake);
+}
+
+/* --- step 3 ------------------------------------------------------------------------------------------------------ */
+
+/* COMMIT, on its way: visible first, and then durable. */
+
+static enum permit_status commit(struct fake_store *fake)
+{
+    struct transaction *transaction = fake->transaction;
+    const struct changes *changes = transaction->changes;
+    int64_t us = call_flush_us();
+    bool lost = call_fails(fake, FAULT_COMMIT_DONE, faults.commit_lost);
+    transaction_commit(transaction);
+    uint64_t lsn = transaction->lsn;
+    if (dice_once_in(faults.late_flush)) {
+        us = dice_between(1000, LATE_US_MAX);
+        run_not_flushed_yet(changes, us);
+    }
+    fiber_sleep(us);
+    if (fake->start == database.start && !database.down && !PLANTED(12))
+        database_flushed(lsn);
+    if (PLANTED(12) && call_reaches(fake))
+        database_flushed(lsn > 2000 ? lsn - 2000 : 0);
+    if (lost || !call_reaches(fake)) {
+        fault_counts.commits_lost += lost;
+        return call_lose(fake, false);
+    }
+    transaction_free(transaction);
+    fake->transaction = NULL;
+    return call_leave(fake);
+}
+
+/* M5: what is ended is written in a transaction of its own, after the units have been given back. */
+static void commit_in_two(struct fake_store *fake, const struct changes *changes)
+{
+    struct changes part = *changes;
+    part.request_count = part.slot_count = 0;
+    fake->transaction->changes = &part;
+    transaction_commit(fake->transaction);
+    database_flushed(fake->transaction->lsn);
+    begin(fake);
+    part = *changes;
+    part.semaphore_count = 0;
+    fake->transaction->changes = changes;
+}
+
+static bool ends_something(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (changes->requests[i].ends)
+            return true;
+    return false;
+}
+
+enum permit_status fake_batch_apply(struct store *store, const struct changes *changes)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    if (!fake->transaction || fake->transaction->state == TRANSACTION_ENDED)
+        return call_report(fake, PERMIT_INTERNAL, "no transaction");
+    if (PLANTED(15))
+        for (size_t i = 0; i < changes->semaphore_count; i++)
+            if (changes->semaphores[i].changed)
+                database_semaphore(changes->semaphores[i].semaphore->id)->row.semaphore.in_use =
+                    changes->semaphores[i].semaphore->in_use;
+    status = transaction_write(fake->transaction, changes);
+    if (status == PERMIT_INTERNAL)
+        violation("P1", "a guard of the statements raised: rows are not what they were when they were locked");
+    if (status == PERMIT_DATABASE_LOST)
+        return call_lose(fake, false);
+    if (status == PERMIT_OK)
+        status = call_strike(fake);
+    if (status == PERMIT_OK && call_fails(fake, FAULT_FULL, faults.full))
+        status = PERMIT_DATABASE_FULL;
+    if (status != PERMIT_OK) {
+        if (!PLANTED(7))
+            fake->transaction->changes = NULL; /* the packet stopped before its COMMIT */
+        return call_report(fake, status, "write");
+    }
+    if (PLANTED(5) && ends_something(changes) && dice_once_in(8)) {
+        commit_in_two(fake, changes);
+        return call_lose(fake, false);
+    }
+    fiber_sleep(dice_between(0, COMMIT_US_MAX));
+    if (!call_reaches(fake))
+        return call_lose(fake, false);
+    bool later = call_fails(fake, FAULT_COMMIT_LATER, 2 * faults.commit_lost);
+    if (later || call_fails(fake, FAULT_COMMIT_NOT, 2 * faults.commit_lost)) {
+        fault_counts.commits_lost++;
+        return call_lose(fake, later);
+    }
+    return commit(fake);
+}

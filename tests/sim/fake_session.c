@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT */
+#include "fake_session.h"
+
+#include <stdio.h>
+
+#include "base/plant.h"
+#include "dice.h"
+#include "oracle.h"
+#include "run.h"
+
+struct fault_rates faults;
+struct fault_counts fault_counts;
+unsigned char *fault_ways;
+
+enum {
+    CALL_US_MIN = 30,
+    CALL_US_MAX = 250, /* of a call: both ways and its work */
+    COMMIT_US_MAX = 60,
+    FLUSH_US_MAX = 400,
+    CONNECT_US = 1000,
+    SLOW_US_MAX = 400 * 1000,
+    LATE_US_MAX = 6000,
+    NOTICED_US_MAX = 60 * 1000, /* until the server notices that a client has gone, as a rule */
+    NOTICED_LATE_US = 5 * US_PER_SECOND,
+};
+
+/* A transaction whose session is gone. */
+struct zombie {
+    struct timer timer;
+    struct transaction *transaction;
+    bool commits;
+    struct fake_store *store; /* that may kill it; NULL: nobody will */
+    struct arena arena;       /* what it writes */
+};
+
+static struct list stores = {&stores, &stores};
+
+enum permit_status call_report(struct fake_store *fake, enum permit_status status, const char *message)
+{
+    snprintf(fake->store.message, sizeof fake->store.message, "%s", message);
+    return status;
+}
+
+/* --- what a lost connection leaves ------------------------------------------------------------------------------- */
+
+static void end_zombie(struct timer *timer)
+{
+    struct zombie *zombie = CONTAINER_OF(timer, struct zombie, timer);
+    struct transaction *transaction = zombie->transaction;
+    bool open = transaction->state == TRANSACTION_OPEN;
+    if (open && zombie->commits) {
+        step("zombie %llu commits", (unsigned long long)transaction->number);
+        fault_counts.zombies_committed++;
+        transaction_commit(transaction);
+        database_flushed(transaction->lsn);
+    } else if (open) {
+        step("zombie %llu ends", (unsigned long long)transaction->number);
+        fault_counts.zombies_ended++;
+        transaction_rollback(transaction);
+    }
+    if (zombie->store)
+        zombie->store->left = NULL;
+    transaction_free(transaction);
+    arena_release(&zombie->arena);
+    free(zombie);
+}
+
+static int64_t noticed_after(void)
+{
+    return dice_once_in(20) ? dice_between(0, NOTICED_LATE_US) : dice_between(0, NOTICED_US_MAX);
+}
+
+/* Copies of what outlives whoever asked. */
+static struct changes *copy_changes(const struct changes *changes, struct arena *arena)
+{
+    struct changes *copy = arena_alloc(arena, sizeof *copy);
+    *copy = *changes;
+    copy->semaphores = arena_array(arena, changes->semaphore_count, sizeof *copy->semaphores);
+    copy->requests = arena_array(arena, changes->request_count, sizeof *copy->requests);
+    copy->slots = arena_array(arena, changes->slot_count, sizeof *copy->slots);
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        copy->semaphores[i] = changes->semaphores[i];
+        copy->semaphores[i].semaphore = arena_alloc(arena, sizeof(struct semaphore));
+        *copy->semaphores[i].semaphore = *changes->semaphores[i].semaphore;
+    }
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request_change *from = &changes->requests[i];
+        struct request *request = arena_alloc(arena, sizeof *request);
+        struct request *before = arena_alloc(arena, sizeof *before);
+        *request = *from->request;
+        request->external_id = arena_copy(arena, from->request->external_id);
+        request->permits = arena_array(arena, request->permit_count, sizeof *request->permits);
+        for (size_t j = 0; j < request->permit_count; j++) {
+            struct permit *permit = &request->permits[j];
+            *permit = from->request->permits[j];
+            permit->slots.numbers = arena_array(arena, permit->slots.count, sizeof *permit->slots.numbers);
+            for (uint32_t k = 0; k < permit->slots.count; k++)
+                permit->slots.numbers[k] = from->request->permits[j].slots.numbers[k];
+        }
+        if (from->before)
+            *before = *from->before; /* of its numbers and states only */
+        copy->requests[i] = *from;
+        copy->requests[i].request = request;
+        copy->requests[i].before = from->before ? before : NULL;
+    }
+    if (changes->slot_count)
+        memcpy(copy->slots, changes->slots, changes->slot_count * sizeof *copy->slots);
+    return copy;
+}
+
+/* The session is gone; its transaction, if there is one, is not yet. `commits`: its COMMIT is on its way. */
+void fake_session_break_off(struct fake_store *fake, bool commits)
+{
+    struct transaction *transaction = fake->transaction;
+    fake->connected = false;
+    fake->transaction = NULL;
+    if (!transaction)
+        return;
+    if (transaction->state == TRANSACTION_ENDED) {
+        transaction_free(transaction);
+        return;
+    }
+    struct zombie *zombie = calloc(1, sizeof *zombie);
+    *zombie = (struct zombie){.timer.fire = end_zombie, .transaction = transaction, .commits = commits, .store = fake};
+    arena_init(&zombie->arena, 4096, (size_t)1 << 30);
+    if (fake->left)
+        fake->left->store = NULL;
+    transaction->waits_for = NULL;
+    if (commits)
+        transaction->changes = copy_changes(transaction->changes, &zombie->arena);
+    fake->left = zombie;
+    step("session of %llu is lost%s", (unsigned long long)transaction->number, commits ? ", its COMMIT is not" : "");
+    timer_set(&zombie->timer, sim_now() + noticed_after());
+}
+
+/* KILL of what the connection before has left: it ends soon, either way. */
+static void kill_left(struct fake_store *fake)
+{
+    if (!fake->left)
+        return;
+    timer_set(&fake->left->timer, sim_now() + dice_between(0, 2000));
+    fake->left->store = NULL;
+    fake->left = NULL;
+}
+
+enum permit_status call_lose(struct fake_store *fake, bool commits)
+{
+    fault_counts.lost++;
+    fake_session_break_off(fake, commits);
+    return call_report(fake, PERMIT_DATABASE_LOST, "lost connection");
+}
+
+void fake_store_process_died(int process)
+{
+    list_for_each (node, next, &stores) {
+        struct fake_store *fake = LIST_ENTRY(node, struct fake_store, node);
+        if (fake->process != process)
+            continue;
+        struct transaction *transaction = fake->transaction;
+        bool sent = transaction && transaction->state == TRANSACTION_OPEN && transaction->changes &&
+                    !transaction->waits_for && dice_once_in(2);
+        fake_session_break_off(fake, sent);
+        if (fake->left)
+            fake->left->store = NULL;
+        list_remove(&fake->node);
+    }
+}
+
+void fake_store_cut(int process)
+{
+    list_for_each (node, next, &stores) {
+        struct fake_store *fake = LIST_ENTRY(node, struct fake_store, node);
+        if (fake->process == process && fake->connected)
+            fake->start = 0; /* which it finds out with its next word */
+    }
+}
+
+struct idle {
+    struct timer timer;
+    int process;
+};
+
+/* idle_transaction_timeout. */
+static void end_idle(struct timer *timer)
+{
+    struct idle *idle = CONTAINER_OF(timer, struct idle, timer);
+    list_for_each (node, next, &stores) {
+        struct fake_store *fake = LIST_ENTRY(node, struct fake_store, node);
+        if (fake->process != idle->process || !fake->transaction || fake->transaction->waits_for)
+            continue;
+        transaction_rollback(fake->transaction);
+        fake->start = 0;
+    }
+    free(idle);
+}
+
+void fake_store_time_out(int process, int64_t after_us)
+{
+    struct idle *idle = calloc(1, sizeof *idle);
+    idle->process = process;
+    idle->timer.fire = end_idle;
+    timer_set(&idle->timer, sim_now() + after_us);
+}
+
+/* --- a call ------------------------------------------------------------------------------------------------------ */
+
+bool call_reaches(const struct fake_store *fake)
+{
+    return fake->connected && !database.down && fake->start == database.start;
+}
+
+/* By the dice, or because it is the one that is to fail. */
+bool call_fails(const struct fake_store *fake, enum fault_kind kind, unsigned once_in)
+{
+    if (fake->call < CALLS_MAX)
+        fault_ways[fake->call] |= (unsigned char)(1 << kind);
+    bool chosen = faults.only_call == fake->call && faults.only_kind == kind;
+    fault_counts.struck += chosen;
+    return chosen || dice_once_in(once_in);
+}
+
+/* On its way to the server. */
+enum permit_status call_enter(struct fake_store *fake)
+{
+    fake->call = ++fault_counts.calls;
+    if (!fake->connected)
+        return call_report(fake, PERMIT_DATABASE_LOST, "not connected");
+    fiber_sleep(dice_once_in(faults.slow) ? dice_between(0, SLOW_US_MAX) : dice_between(CALL_US_MIN, CALL_US_MAX));
+    if (!call_reaches(fake) || call_fails(fake, FAULT_BEFORE, faults.lost_before))
+        return call_lose(fake, false);
+    return PERMIT_OK;
+}
+
+/* Its answer. */
+enum permit_status call_leave(struct fake_store *fake)
+{
+    if (!call_reaches(fake) || call_fails(fake, FAULT_AFTER, faults.lost_after))
+        return call_lose(fake, false);
+    return PERMIT_OK;
+}
+
+/* An error of the server, by the dice. */
+enum permit_status call_strike(struct fake_store *fake)
+{
+    if (call_fails(fake, FAULT_LOCK_TIMEOUT, faults.lock_timeout)) {
+        fault_counts.lock_timeouts++;
+        return call_report(fake, PERMIT_LOCK_TIMEOUT, "1205");
+    }
+    if (call_fails(fake, FAULT_CONFLICT, faults.conflict)) {
+        fault_counts.conflicts++;
+        transaction_rollback(fake->transaction); /* by the server */
+        return call_report(fake, PERMIT_CONFLICT, "1213");
+    }
+    return PERMIT_OK;
+}
+
+int64_t call_flush_us(void)
+{
+    return dice_once_in(faults.slow) ? dice_between(0, SLOW_US_MAX) : dice_between(0, FLUSH_US_MAX);
+}
+
+enum permit_status fake_session_reconnect(struct store *store)
+{
+    struct fake_store *fake = fake_of(store);
+    if (fake->connected)
+        return PERMIT_OK;
+    fiber_sleep(dice_between(CONNECT_US / 2, CONNECT_US));
+    if (database.down || dice_once_in(faults.unavailable)) {
+        fault_counts.refused++;
+        return call_report(fake, PERMIT_DATABASE_UNAVAILABLE, "connection refused");
+    }
+    kill_left(fake);
+    fake->connected = true;
+    fake->start = database.start;
+    return PERMIT_OK;
+}
+
+/* M7: what was not rolled back. */
+static struct arena forgotten = {.chunk_size = 4096, .limit = (size_t)1 << 30};
+
+enum permit_status fake_session_rollback(struct store *store)
+{
+    struct fake_store *fake = fake_of(store);
+    if (!fake->connected)
+        return PERMIT_OK;
+    if (PLANTED(7) && fake->transaction && fake->transaction->changes) {
+        fake->transaction->changes = copy_changes(fake->transaction->changes, &forgotten);
+        return PERMIT_OK;
+    }
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return PERMIT_DATABASE_LOST;
+    transaction_free(fake->transaction);
+    fake->transaction = NULL;
+    return call_leave(fake);
+}
+
+enum permit_status call_flush(struct fake_store *fake, uint64_t lsn)
+{
+    fiber_sleep(call_flush_us());
+    if (call_reaches(fake))
+        database_flushed(lsn);
+    return call_leave(fake);
+}
+
+struct fake_store *fake_session_open(void)
+{
+    struct fake_store *fake = calloc(1, sizeof *fake);
+    if (!fake)
+        return NULL;
+    fake->process = process_current();
+    list_append(&stores, &fake->node);
+    return fake;
+}
+
+void fake_session_free(struct fake_store *fake)
+{
+    fake_session_break_off(fake, false);
+    if (fake->left)
+        fake->left->store = NULL;
+    list_remove(&fake->node);
+    free(fake);
+}

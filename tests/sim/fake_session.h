@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A session of the database in memory: its calls, how they fail, and what a lost connection leaves. For fake_store.c
+ * and fake_batch.c.
+ */
+#ifndef SIM_FAKE_SESSION_H
+#define SIM_FAKE_SESSION_H
+
+#include "database.h"
+#include "fake_store.h"
+
+struct zombie;
+
+struct fake_store {
+    struct store store;
+    struct list node; /* of all */
+    int process;
+    bool connected;
+    uint64_t start; /* database.start when it connected */
+    struct transaction *transaction;
+    struct zombie *left; /* of the connection before, if the server may still have it */
+    uint64_t call;       /* the number of its last one */
+};
+
+static inline struct fake_store *fake_of(struct store *store)
+{
+    return CONTAINER_OF(store, struct fake_store, store);
+}
+
+/* On its way to the server, and its answer: each may be lost. */
+enum permit_status call_enter(struct fake_store *fake);
+enum permit_status call_leave(struct fake_store *fake);
+/* True if it fails in this way, by the dice, or because it is the one that is to fail. */
+bool call_fails(const struct fake_store *fake, enum fault_kind kind, unsigned once_in);
+/* An error of the server in the middle of a transaction: 1205, or 1213, which has rolled it back. */
+enum permit_status call_strike(struct fake_store *fake);
+/* True while the server has the session. */
+bool call_reaches(const struct fake_store *fake);
+/* The connection is gone; `commits`: its COMMIT was on its way and will run. Returns PERMIT_DATABASE_LOST. */
+enum permit_status call_lose(struct fake_store *fake, bool commits);
+/* Returns the status, with a message for it. */
+enum permit_status call_report(struct fake_store *fake, enum permit_status status, const char *message);
+/* How long a flush takes, and the flush of what was committed as `lsn`; then the answer. */
+int64_t call_flush_us(void);
+enum permit_status call_flush(struct fake_store *fake, uint64_t lsn);
+
+/* Methods of the store: those of a session, and those of a batch. */
+enum permit_status fake_session_reconnect(struct store *store);
+enum permit_status fake_session_rollback(struct store *store);
+struct fake_store *fake_session_open(void);
+void fake_session_free(struct fake_store *fake);
+void fake_session_break_off(struct fake_store *fake, bool commits);
+enum permit_status fake_batch_resolve(struct store *store, struct resolve *what, struct arena *arena);
+enum permit_status fake_batch_lock(struct store *store, const struct lock_set *set, struct arena *arena,
+                                   struct view *ret_view);
+enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
+                                       struct arena *arena, struct view *view);
+enum permit_status fake_batch_apply(struct store *store, const struct changes *changes);
+uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore);
+/* Held requests with a deadline, in order of it; of one semaphore, or all (0). */
+size_t fake_batch_sort_due(uint64_t semaphore_id, struct arena *arena, struct db_key ***ret_keys);
+#endif
