@@ -227,14 +227,14 @@ static void choose_profile(void)
 
 static void make_semaphores(void)
 {
-    size_t count = (size_t)dice_between(2, 6);
+    size_t count = (size_t)dice_between(1, SEMAPHORES_MAX);
     for (size_t i = 0; i < count; i++) {
         char name[8];
         snprintf(name, sizeof name, "s%zu", i + 1);
         const struct semaphore like = {
             .kind = dice_once_in(3) ? KIND_COUNTED : KIND_SLOTTED,
             .queue = dice_once_in(2) ? QUEUE_FIFO : QUEUE_BACKFILL,
-            .capacity = dice_between(1, 8),
+            .capacity = dice_between(1, dice_once_in(3) ? 1 : 12),
             .default_ttl_ms = 1000,
             .max_ttl_ms = -1,
             .grace_ms = dice_between(0, GRACE_MAX_MS),
