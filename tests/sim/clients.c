@@ -204,6 +204,8 @@ static void leave(struct timer *timer)
             if (engine_abandon(site.servers[i].engine, &call->op)) {
                 oracle_left(call);
                 call_free(call);
+            } else {
+                call->wait_until = 0; /* the batch that runs decides it: nobody goes on waiting */
             }
         }
     free(leaving);

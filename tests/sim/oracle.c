@@ -29,6 +29,8 @@ bool steps_wanted;
 
 static const struct transaction *committing;
 
+static mono_us wait_ended_at[PROCESSES_MAX]; /* of the last who waited there */
+
 static char steps[STEPS][STEP_SIZE];
 static unsigned step_count;
 
@@ -461,8 +463,11 @@ static int64_t units_due(const struct semaphore *semaphore, const struct call *c
     return units;
 }
 
+/* Or have waited when its batch began. */
 static bool others_wait(const struct call *call)
 {
+    if (wait_ended_at[call->process] >= call->sent_at)
+        return true;
     const struct list *calls = run_calls(call->process);
     for (const struct list *node = calls->next; node != calls; node = node->next)
         if (LIST_ENTRY(node, struct call, node) != call && LIST_ENTRY(node, struct call, node)->wait_until)
@@ -542,6 +547,8 @@ void oracle_told(struct call *call, const struct decision *decision)
     step("#%llu told: %s %s %s", (unsigned long long)call->number, operation_kind_word(call->operation.kind),
          call->story ? call->story->key->text : "", permit_status_word(decision->status));
     counts.told[call->operation.kind][decision->status]++;
+    if (call->wait_until)
+        wait_ended_at[call->process] = sim_now();
     if (sim_now() > call->op.deadline - SIM_MONO_BASE + ANSWER_US + call->excused_us)
         violation("P13", "#%llu is answered %lld ms after its deadline", (unsigned long long)call->number,
                   (long long)(sim_now() - (call->op.deadline - SIM_MONO_BASE)) / US_PER_MS);
@@ -570,6 +577,7 @@ void oracle_forgotten(struct call *call)
 void oracle_left(struct call *call)
 {
     step("#%llu left", (unsigned long long)call->number);
+    wait_ended_at[call->process] = sim_now();
     list_remove(&call->of_key);
     counts.abandoned++;
     if (!call->story->lost && call->ran_alone)

@@ -6,9 +6,9 @@
 
 enum { ADMINISTER = 9 }; /* of what may go wrong, the last: nothing does */
 
-#define TAIL_MAX_US     (8LL * US_PER_SECOND)
+#define TAIL_MAX_US (8LL * US_PER_SECOND)
 /* What a failover loses is later than the first service of a database (docs/reliability.md). */
-#define SERVED_SINCE_US (2LL * US_PER_SECOND)
+static mono_us served_since; /* 0: not yet */
 
 static struct trouble {
     struct timer next, database_back, second_failover;
@@ -32,7 +32,7 @@ static void crash_database(void)
 
 static void fail_over(int64_t tail_us)
 {
-    tail_us = min_i64(tail_us, sim_now() - SERVED_SINCE_US);
+    tail_us = min_i64(tail_us, sim_now() - served_since);
     step("failover to a copy that is %lld ms behind", (long long)tail_us / US_PER_MS);
     oracle_clock_jumps();
     database_fail_over(tail_us, server_any_skew());
@@ -94,6 +94,8 @@ static void make_trouble(struct timer *timer)
         return;
     struct server *server = &site.servers[dice_between(0, profile.engines - 1)];
     bool can = server->engine && !server->stopping && !server->paused;
+    if (!served_since && database.globals.identity)
+        served_since = sim_now();
     switch (profile.calm ? ADMINISTER : dice_between(0, ADMINISTER)) {
     case 0:
     case 1:
@@ -113,7 +115,7 @@ static void make_trouble(struct timer *timer)
             crash_database();
         break;
     case 5:
-        if (!database.down && profile.failovers && sim_now() > SERVED_SINCE_US)
+        if (!database.down && profile.failovers && served_since)
             fail_over_perhaps_twice();
         break;
     case 6:
