@@ -55,8 +55,9 @@ struct gate {
     struct heap_node due;   /* at the earlier of these, while it has waiters */
 
     /* Of the pass of the queue that takes it into a batch. */
-    int64_t credit; /* units that waiters of the batch may still find */
-    bool left_out;  /* a waiter is not in the batch: whoever came later is granted nothing */
+    uint64_t taken_version; /* the version as it was known then */
+    int64_t credit;         /* units that waiters of the batch may still find */
+    bool left_out;          /* a waiter is not in the batch: whoever came later is granted nothing */
     uint64_t left_out_arrival;
 };
 

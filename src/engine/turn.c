@@ -15,6 +15,7 @@ static void open_credit(struct gate *gate)
     gate->credit = gate->doubtful ? INT64_MAX / 2 : max_i64(0, gate->room);
     gate->doubtful = false;
     gate->left_out = false;
+    gate->taken_version = gate->version;
 }
 
 /* What the end of a request gives back: exactly, if this process granted it; at least a unit otherwise. */

@@ -128,6 +128,15 @@ static void count_asked(struct waiters *waiters, struct waiter *waiter, bool ask
     }
 }
 
+void waiter_note_refused(struct waiter *waiter)
+{
+    bool behind = waiter->operation.place == PLACE_BEHIND;
+    for (size_t i = 0; i < waiter->stand_count; i++) {
+        struct gate *gate = waiter->stands[i].gate;
+        waiter->stands[i].refused_at = behind ? gate->taken_version : gate->version;
+    }
+}
+
 struct waiter *waiters_add(struct waiters *waiters, struct gates *gates, struct op *op, mono_us now)
 {
     struct waiter *waiter = waiter_new(gates, op);
@@ -146,10 +155,9 @@ struct waiter *waiters_add(struct waiters *waiters, struct gates *gates, struct 
     while (at->prev != &waiters->all && LIST_ENTRY(at->prev, struct waiter, node)->op.arrival > op->arrival)
         at = at->prev;
     list_insert_before(at, &waiter->node);
-    for (size_t i = 0; i < waiter->stand_count; i++) {
-        waiter->stands[i].refused_at = waiter->stands[i].gate->version;
+    waiter_note_refused(waiter);
+    for (size_t i = 0; i < waiter->stand_count; i++)
         stand_at_gate(waiters, &waiter->stands[i]);
-    }
     waiters->kept++;
     waiters_ask(waiters, waiter, op);
     return waiter;

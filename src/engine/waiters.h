@@ -74,6 +74,11 @@ static inline bool waiter_in_batch(const struct waiter *waiter)
     return waiter->called && !waiter->op.queued;
 }
 
+/*
+ * It was refused at the version that its semaphores have now. Or, if it was kept behind somebody (PLACE_BEHIND), at the
+ * one that was known when the batch was put together: who stood before it was judged by that.
+ */
+void waiter_note_refused(struct waiter *waiter);
 /* NULL: nobody waits under this key. */
 struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id);
 /*

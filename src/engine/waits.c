@@ -129,8 +129,7 @@ void waits_mark_sent(struct engine *engine, struct waiter *waiter)
 
 static void note_refused(struct waiter *waiter)
 {
-    for (size_t i = 0; i < waiter->stand_count; i++)
-        waiter->stands[i].refused_at = waiter->stands[i].gate->version;
+    waiter_note_refused(waiter);
     list_for_each (node, next, &waiter->askers)
         atomic_store(&LIST_ENTRY(node, struct op, node)->commit_sent, false);
 }

@@ -349,6 +349,22 @@ Test(waiters, a_batch_has_at_most_64_of_one_semaphore)
     cr_assert(gate_of("a")->left_out);
 }
 
+/* What was known when its batch was put together was old: who stood before it may not be in its way at all. */
+Test(waiters, one_that_was_behind_by_old_news_is_called_again)
+{
+    park("w1", "a", 3);
+    struct op *newcomer = acquire("new", "a");
+    cr_assert_str_eq(take(&first), "new");
+    cr_assert_eq(newcomer->operation->place, PLACE_BEHIND, "for all we know nothing is free");
+    learn("a", 4, 3);
+    newcomer->operation->wants[0].semaphore_id = 1;
+    newcomer->wait_until = LATER;
+    queue_forget_key(&queue, newcomer);
+    struct waiter *waiter = waiters_add(&queue.waiters, &queue.gates, newcomer, NOW);
+    queue_finish(&queue, &first);
+    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), waiter);
+}
+
 /* It is in the batch, behind somebody at one semaphore; at the other nobody may pass it. */
 Test(waiters, nobody_passes_one_that_is_kept_back_elsewhere)
 {
