@@ -363,7 +363,7 @@ Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 300)
     struct talk talk = talk_to(permitd->port);
     say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":1}");
     pid_t database = database_of(permitd);
-    kill(database, SIGSTOP);
+    kit_freeze(database);
     static const char *const calls[][3] = {
         {"POST", "/v1/requests", "{\"external_id\":\"late\",\"permits\":[{\"semaphore\":\"s\"}]}"},
         {"POST", "/v1/batch", "{\"operations\":[{\"op\":\"release\",\"external_id\":\"other\"}]}"},

@@ -173,7 +173,8 @@ void kit_database_step_clock(struct kit_database *database, int64_t us)
 
 void kit_database_freeze(struct kit_database *database)
 {
-    KIT_CHECK(database->pid && !kill(database->pid, SIGSTOP));
+    KIT_CHECK(database->pid);
+    kit_freeze(database->pid);
 }
 
 void kit_database_thaw(struct kit_database *database)

@@ -172,7 +172,8 @@ void kit_permitd_kill(struct kit_permitd *permitd)
 
 void kit_permitd_freeze(struct kit_permitd *permitd)
 {
-    KIT_CHECK(permitd->pid && !kill(permitd->pid, SIGSTOP));
+    KIT_CHECK(permitd->pid);
+    kit_freeze(permitd->pid);
 }
 
 void kit_permitd_thaw(struct kit_permitd *permitd)

@@ -267,3 +267,37 @@ int kit_wait_pid(pid_t pid, int ms)
         kit_sleep_ms(2);
     }
 }
+
+/* ---- stopping ---- */
+
+/* "123 (name) T ...": T stopped; a name may have brackets of its own. */
+static bool is_stopped(const char *directory, const char *thread)
+{
+    char path[288], line[256] = "";
+    snprintf(path, sizeof(path), "%s/%s/stat", directory, thread);
+    FILE *file = fopen(path, "r");
+    bool read = file && fgets(line, sizeof(line), file);
+    if (file)
+        fclose(file);
+    const char *name_end = read ? strrchr(line, ')') : NULL;
+    return !name_end || strchr("TtZX", name_end[2]); /* without a line: it has ended */
+}
+
+static bool all_stopped(void *context)
+{
+    const char *path = context;
+    DIR *directory = opendir(path);
+    bool stopped = directory != NULL;
+    for (struct dirent *entry; stopped && (entry = readdir(directory));)
+        stopped = entry->d_name[0] == '.' || is_stopped(path, entry->d_name);
+    if (directory)
+        closedir(directory);
+    return stopped;
+}
+
+void kit_freeze(pid_t pid)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    KIT_CHECK(!kill(pid, SIGSTOP) && kit_wait_until(all_stopped, path, 30000));
+}

@@ -47,6 +47,9 @@ void kit_sleep_ms(int ms);
 /* Asks every 5 ms until it is true or `ms` have passed; the last answer. */
 bool kit_wait_until(bool (*condition)(void *context), void *context, int ms);
 
+/* SIGSTOP, and waits until every thread of it has stopped: the signal alone leaves them some milliseconds. */
+void kit_freeze(pid_t pid);
+
 /* ---- permitd ---- */
 
 struct kit_permitd {
