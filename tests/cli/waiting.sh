@@ -14,8 +14,14 @@ place() { "$permitctl" --json waiters backups | jq -r ".waiters[] | select(.exte
 
 "$permitctl" --json acquire -s backups:2 --id full --owner nightly@db1 >/dev/null
 
-# Three wait; the first one in pieces of 300 ms, which end again and again while the others wait in one.
-asks first -s backups:2 --wait 3m --wait-piece 300ms
+# How many waits, or pieces of them, have ended without a grant.
+given_up() { curl -s "$PERMITD_URL/metrics" | sed -n 's/^permitd_waits_total{end="given_up"} //p'; }
+more_given_up() { [ "$(given_up)" -ge "$1" ]; }
+
+# Three wait, the first one in pieces of 10 s. Between two pieces it is nobody for a moment, so what follows looks right
+# after the first has ended; the third, which says why it waits, begins with a piece of a second.
+before=$(given_up)
+asks first -s backups:2 --wait 3m --wait-piece 10s
 pids=("$pid")
 soon waiting backups 1
 asks second -s backups -s network:4 --wait 3m --owner ann@db2
@@ -24,7 +30,8 @@ soon waiting backups 2
 "$permitctl" run -v -s backups --id third -- true 2>"$dir/third.err" &
 pids+=($!)
 soon waiting backups 3
-sleep 1
+soon more_given_up $((before + 2))
+soon waiting backups 3
 check "who waits in pieces keeps the first place" soon test "$(place first)" = 1
 call "$permitctl" --json waiters backups
 check "waiters has the others in their order" test "$code $(jq -r '.waiters[-2:][].external_id' <<<"$out" | xargs)" = "0 second third"
