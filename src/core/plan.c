@@ -28,6 +28,7 @@ static const struct kind {
     [OP_EXPIRE] = {"expire", RANK_EXPIRE, plan_expire, NULL},
     [OP_ACQUIRE] = {"acquire", RANK_NEWCOMER, plan_acquire, NULL},
     [OP_SEMAPHORE_PUT] = {"semaphore_put", RANK_ALONE, NULL, plan_put},
+    [OP_SEMAPHORE_LABELS] = {"semaphore_labels", RANK_ALONE, NULL, plan_put},
     [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", RANK_ALONE, NULL, plan_pause},
     [OP_SEMAPHORE_RESUME] = {"semaphore_resume", RANK_ALONE, NULL, plan_resume},
     [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", RANK_ALONE, NULL, plan_retire},
@@ -90,7 +91,8 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
         int64_t wanted = units_wanted(operations, operation_count, semaphore->id);
         int64_t missing = wanted - (semaphore->capacity - semaphore->in_use);
         if (wanted > 0 && missing > 0)
-            ret_shortfalls[count++] = (struct shortfall){i, missing + due_by_name(view, semaphore->id, now)};
+            ret_shortfalls[count++] =
+                (struct shortfall){.semaphore = i, .units = missing + due_by_name(view, semaphore->id, now)};
     }
     return count;
 }

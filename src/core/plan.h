@@ -18,6 +18,7 @@ enum operation_kind {
     OP_EXPIRE,           /* permitd's own: end a request that is due, or whose owner is dead */
     OP_FORCE_RELEASE,    /* an operator's, with a reason; recorded */
     OP_SEMAPHORE_PUT,    /* administrative: alone in its batch */
+    OP_SEMAPHORE_LABELS, /* administrative: a page of labels of a semaphore that exists */
     OP_SEMAPHORE_PAUSE,  /* administrative; twice is once */
     OP_SEMAPHORE_RESUME, /* administrative; twice is once */
     OP_SEMAPHORE_RETIRE, /* administrative */
@@ -30,6 +31,10 @@ bool operation_is_administrative(enum operation_kind kind);
 
 /* What PUT /v1/semaphores/{name} says: a member that was absent keeps its value. */
 struct semaphore_change {
+    bool has_labels;            /* also the only thing that OP_SEMAPHORE_LABELS says */
+    const struct bytes *labels; /* of the slots from labels_from on; data NULL: none. Those behind keep theirs */
+    size_t label_count;
+    uint32_t labels_from; /* from 1 up */
     bool has_capacity, has_kind, has_default_ttl, has_max_ttl, has_grace, has_max_hold, has_queue, has_note;
     int64_t capacity;
     enum semaphore_kind kind;
@@ -82,8 +87,26 @@ enum {
 /* The free slots of one locked semaphore, ascending, from first_free on. */
 struct free_slots {
     uint32_t *numbers;
+    struct bytes *labels; /* one per number, data NULL: none; NULL: none at all */
     size_t count;
     bool complete; /* false: the read was cut off; there may be more behind the last one */
+};
+
+/* A slot, free or not, with the request that holds it. */
+struct slot_row {
+    uint32_t number;
+    struct bytes label;  /* data NULL: none */
+    uint64_t permit_id;  /* the token that holds it; 0: free */
+    bool retired;        /* above the capacity */
+    struct bytes holder; /* held: external_id of its request, when that is due (NEVER: not by itself), its grace */
+    utc_us due_at;
+    int64_t grace_ms;
+};
+
+/* The rows of a locked semaphore's slots that the batch names: ascending by number, each once. */
+struct named_slots {
+    struct slot_row *rows;
+    size_t count;
 };
 
 /* An owner whose heartbeat an acquire with ttl "owner" relies on, read under a lock that keeps it from lapsing. */
@@ -94,10 +117,11 @@ struct owner_state {
 
 /* What was read under the locks. */
 struct view {
-    struct semaphore *semaphores;  /* locked, ascending by id */
-    struct free_slots *free_slots; /* one per semaphore */
-    utc_us *next_due;              /* one per semaphore: no holder that is not among `requests` is due before (served
-                                      time); at first the row's next_due_at, more exact once due holders were read */
+    struct semaphore *semaphores;    /* locked, ascending by id */
+    struct free_slots *free_slots;   /* one per semaphore */
+    struct named_slots *named_slots; /* one per semaphore: what acquires name; all slots for an operation on labels */
+    utc_us *next_due;                /* one per semaphore: no holder that is not among `requests` is due before (served
+                                        time); at first the row's next_due_at, more exact once due holders were read */
     size_t semaphore_count;
     struct request *requests; /* those with a key of the batch, and due holders; ascending by external_id, with all
                                  their permits */
@@ -117,6 +141,15 @@ struct id_range {
     uint64_t end;
 };
 
+/* A slot that was asked for by name and is held. */
+struct taken_slot {
+    uint32_t number;
+    struct bytes label; /* length 0: none */
+    uint64_t token;
+    struct bytes holder; /* external_id */
+    utc_us expires_at;   /* served time, as its client was told; NEVER */
+};
+
 /* A semaphore that had no room, at the moment of the decision. */
 struct shortage {
     uint64_t semaphore_id;
@@ -124,7 +157,9 @@ struct shortage {
     int64_t capacity;
     int64_t in_use;
     int64_t requested;
-    bool behind; /* whatever is free: others wait before it */
+    bool behind;                    /* whatever is free: others wait before it */
+    const struct taken_slot *taken; /* CHOOSE_NAMED: those of its slots that are held, ascending by number */
+    size_t taken_count;
 };
 
 /* How one operation ended, before it is known to be durable. */
@@ -159,6 +194,13 @@ struct slot_change {
     uint64_t permit_id; /* 0: free */
 };
 
+/* A label to be written. */
+struct label_change {
+    uint64_t semaphore_id;
+    uint32_t number;
+    struct bytes label; /* data NULL: none */
+};
+
 struct semaphore_image {
     struct semaphore *semaphore; /* final image; version already raised */
     uint64_t expected_version;   /* the compare-and-set */
@@ -168,6 +210,7 @@ struct semaphore_image {
     uint32_t slots_from; /* slot rows [slots_from, slots_to] are to exist and be in service; 0: none */
     uint32_t slots_to;
     uint32_t retire_from; /* slot rows from here on are out of service; 0: none */
+    bool drop_labels;     /* of all its slots: the semaphore goes out of service */
 };
 
 /* A row of `semaphore_event`: what an operator did. */
@@ -189,6 +232,9 @@ struct changes {
     size_t request_count;
     struct slot_change *slots; /* ascending by semaphore_id, number; each once */
     size_t slot_count;
+    const struct label_change
+        *labels; /* ascending by number; all of one semaphore. A label may go from one to another */
+    size_t label_count;
     const struct event *events; /* in the order in which they happened */
     size_t event_count;
     utc_us wall_now; /* the database's clock, for records */
@@ -212,6 +258,7 @@ struct plan {
 struct shortfall {
     size_t semaphore; /* index into the view's */
     int64_t units;    /* that may be missing: as many due holders are enough */
+    bool named;       /* also those due that hold a slot of the view's named_slots */
 };
 
 /*

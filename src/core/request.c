@@ -30,7 +30,11 @@ const char *end_reason_word(enum end_reason reason)
 }
 
 /* The canonical form: every part has a fixed size or its length before it, so that no two requests read the same. */
-enum { CANONICAL_MAX = 2 + NAME_MAX_BYTES + 16 + REQUEST_MAX_SEMAPHORES * (2 + NAME_MAX_BYTES + 8) };
+enum {
+    WANT_MAX = 2 + NAME_MAX_BYTES + 8 + 3 + DIGEST_SIZE,
+    CANONICAL_MAX = 2 + NAME_MAX_BYTES + 16 + REQUEST_MAX_SEMAPHORES * WANT_MAX,
+    CERTAIN_MARK = 0xFF, /* no name's length begins so */
+};
 
 static char *put_i64(char *at, int64_t number)
 {
@@ -48,6 +52,36 @@ static char *put_name(char *at, struct bytes name)
     return at + name.length;
 }
 
+/* Of a list that may be long: each name is hashed together with the hash of those before it. */
+static bool named_digest(const struct want *want, unsigned char ret_digest[DIGEST_SIZE])
+{
+    char link[DIGEST_SIZE + 8 + 2 + LABEL_MAX_BYTES];
+    memset(ret_digest, 0, DIGEST_SIZE);
+    for (size_t i = 0; i < want->named_count; i++) {
+        memcpy(link, ret_digest, DIGEST_SIZE);
+        char *at = put_i64(link + DIGEST_SIZE, want->named[i].number);
+        at = put_name(at, want->named[i].label);
+        if (!digest_sha256((struct bytes){link, (size_t)(at - link)}, ret_digest))
+            return false;
+    }
+    return true;
+}
+
+/* NULL: no memory. */
+static char *put_choice(char *at, const struct want *want)
+{
+    unsigned char digest[DIGEST_SIZE];
+    if (!want_is_certain(want))
+        return at;
+    if (!named_digest(want, digest))
+        return NULL;
+    *at++ = (char)CERTAIN_MARK;
+    *at++ = (char)want->choice;
+    *at++ = (char)want->adjacent;
+    memcpy(at, digest, DIGEST_SIZE);
+    return at + DIGEST_SIZE;
+}
+
 bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants, size_t want_count,
                     unsigned char ret_digest[DIGEST_SIZE])
 {
@@ -57,9 +91,38 @@ bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants
     at = put_i64(at, ttl.kind == TTL_DURATION ? ttl.ms : 0);
     for (size_t i = 0; i < want_count; i++) {
         at = put_name(at, wants[i].semaphore);
-        at = put_i64(at, wants[i].count);
+        at = put_choice(put_i64(at, wants[i].count), &wants[i]);
+        if (!at)
+            return false;
     }
     return digest_sha256((struct bytes){canonical, (size_t)(at - canonical)}, ret_digest);
+}
+
+bool want_is_certain(const struct want *want)
+{
+    return want->choice != CHOOSE_LOWEST || want->adjacent;
+}
+
+/* Numbers first: a label has the number 0. */
+static int compare_named(const void *a, const void *b)
+{
+    const struct slot_name *left = a;
+    const struct slot_name *right = b;
+    uint32_t left_rank = left->number ? left->number : UINT32_MAX;
+    uint32_t right_rank = right->number ? right->number : UINT32_MAX;
+    if (left_rank != right_rank)
+        return left_rank < right_rank ? -1 : 1;
+    return bytes_compare(left->label, right->label);
+}
+
+enum permit_status want_sort_named(struct want *want)
+{
+    if (want->named_count > 1)
+        qsort(want->named, want->named_count, sizeof *want->named, compare_named);
+    for (size_t i = 1; i < want->named_count; i++)
+        if (compare_named(&want->named[i - 1], &want->named[i]) == 0)
+            return PERMIT_INVALID;
+    return PERMIT_OK;
 }
 
 static int compare_wants(const void *a, const void *b)

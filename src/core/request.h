@@ -72,7 +72,8 @@ struct permit {
     uint64_t semaphore_id;
     uint64_t token; /* its id: rises strictly within the semaphore */
     int64_t count;
-    struct slots slots; /* empty if counted */
+    struct slots slots;   /* empty if counted */
+    struct bytes *labels; /* one per slot, as they were when it was granted; length 0: none. NULL: none at all */
 };
 
 /* Values of ttl_ms that are no duration. The second stands in rows: never change it. */
@@ -114,16 +115,33 @@ struct ttl {
     int64_t ms;
 };
 
+/* Which of the free slots a permit takes. The first for counted semaphores, too. */
+enum slot_choice {
+    CHOOSE_LOWEST, /* `count` of all, the lowest numbers first */
+    CHOOSE_NAMED,  /* exactly those that are named, all or none; `count` is how many they are */
+    CHOOSE_ANY_OF, /* `count` of those that are named, the lowest numbers first */
+};
+
 /* One permit that an acquire wants. */
 struct want {
     struct bytes semaphore;
     uint64_t semaphore_id; /* filled in by step 0; 0: not known */
     int64_t count;
+    enum slot_choice choice;
+    bool adjacent;           /* numbers that follow each other, the lowest such; not with CHOOSE_NAMED */
+    struct slot_name *named; /* CHOOSE_NAMED, CHOOSE_ANY_OF: numbers ascending, then labels in byte order; each once */
+    size_t named_count;      /* at most SLOTS_MAX_COUNT */
 };
+
+/* True if a free unit may be of no use to it. Who waits so keeps nobody else from what is free. */
+bool want_is_certain(const struct want *want);
+/* Sorts the named slots; PERMIT_INVALID: the same number or label twice. */
+enum permit_status want_sort_named(struct want *want) MUST_CHECK;
 
 /*
  * The digest of an acquire: SHA-256 of owner, ttl as sent (absent is not the same as the default) and the wants, which
- * are sorted by name. Not of the key, `wait`, the order of members or white space. False: no memory.
+ * are sorted by name, with count, choice, named slots. Not of the key, `wait`, the order of members or white space.
+ * False: no memory.
  */
 bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants, size_t want_count,
                     unsigned char ret_digest[DIGEST_SIZE]) MUST_CHECK;

@@ -18,6 +18,14 @@ struct slots {
     uint32_t count;
 };
 
+/* A slot as a client names it. */
+struct slot_name {
+    uint32_t number;    /* 0: by its label */
+    struct bytes label; /* data NULL: by its number */
+};
+
+enum { LABEL_MAX_BYTES = 255 };
+
 /* False: not such a text, out of range, not ascending, or no memory; then *ret_slots is untouched. */
 bool slots_parse(struct bytes text, struct arena *arena, struct slots *ret_slots) MUST_CHECK;
 void slots_format(const struct slots *slots, struct buf *out);

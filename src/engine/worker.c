@@ -173,7 +173,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
 {
     struct gate *gates[BATCH_MAX_SEMAPHORES + 1];
     uint64_t ids[BATCH_MAX_SEMAPHORES];
-    int64_t slots[BATCH_MAX_SEMAPHORES];
+    struct slots_wanted slots[BATCH_MAX_SEMAPHORES] = {0};
     struct bytes *keys = arena_array(&worker->arena, run->count, sizeof *keys);
     if (!keys)
         return PERMIT_NO_MEMORY;
@@ -187,11 +187,11 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     pthread_mutex_lock(&worker->engine->mutex);
     for (size_t i = 0; i < set.semaphore_count; i++) {
         ids[i] = gates[i]->id;
-        slots[i] = gates[i]->kind == KIND_COUNTED ? 0 : 1;
+        slots[i].free = gates[i]->kind == KIND_COUNTED ? 0 : 1;
     }
     pthread_mutex_unlock(&worker->engine->mutex);
     for (size_t i = 0; i < set.semaphore_count; i++)
-        slots[i] = slots[i] ? slots_wanted(run, ids[i]) : 0;
+        slots[i].free = slots[i].free ? slots_wanted(run, ids[i]) : 0;
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
     set.owners = collect_owners(worker, run, &set.owner_count);

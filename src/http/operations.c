@@ -302,6 +302,7 @@ static bool write_success(struct buf *out, const struct part *part, const struct
     case OP_RENEW:
     case OP_CONFIRM: write_held(out, decision, NULL, false); break;
     case OP_SEMAPHORE_PUT:
+    case OP_SEMAPHORE_LABELS:
     case OP_SEMAPHORE_PAUSE:
     case OP_SEMAPHORE_RESUME:
     case OP_SEMAPHORE_RETIRE:

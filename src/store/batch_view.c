@@ -104,8 +104,8 @@ void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf
     buf_append_text(sql, "BEGIN;");
     lock_sql(set, sql);
     for (size_t i = 0; i < set->semaphore_count; i++)
-        if (set->slots_wanted[i] > 0)
-            slots_sql(set->semaphore_ids[i], set->slots_wanted[i], sql);
+        if (set->slots_wanted[i].free > 0)
+            slots_sql(set->semaphore_ids[i], set->slots_wanted[i].free, sql);
     owners_sql(set, sql);
     requests_sql(set, identity, sql);
 }
@@ -116,8 +116,9 @@ static enum permit_status read_semaphores(struct session *session, struct arena 
 {
     view->semaphores = arena_array(arena, room, sizeof *view->semaphores);
     view->free_slots = arena_array(arena, room, sizeof *view->free_slots);
+    view->named_slots = arena_array(arena, room, sizeof *view->named_slots);
     view->next_due = arena_array(arena, room, sizeof *view->next_due);
-    if (!view->semaphores || !view->free_slots || !view->next_due)
+    if (!view->semaphores || !view->free_slots || !view->named_slots || !view->next_due)
         return PERMIT_NO_MEMORY;
     struct row_reader reader = {.arena = arena};
     while (view->semaphore_count < room && row_step(&reader, session)) {
@@ -243,11 +244,11 @@ static enum permit_status read_results(struct session *session, const struct loc
     if (status == PERMIT_OK)
         status = read_semaphores(session, arena, locks ? session_affected(session) : 0, view);
     for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
-        if (set->slots_wanted[i] <= 0)
+        if (set->slots_wanted[i].free <= 0)
             continue;
         status = session_next(session);
         if (status == PERMIT_OK)
-            status = read_slots_of(session, arena, set->semaphore_ids[i], set->slots_wanted[i], view);
+            status = read_slots_of(session, arena, set->semaphore_ids[i], set->slots_wanted[i].free, view);
     }
     if (status == PERMIT_OK && set->owner_count)
         status = session_next(session);

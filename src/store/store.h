@@ -38,16 +38,24 @@ struct resolve {
     size_t key_count;
 };
 
+/* Which slots of a locked semaphore to read. */
+struct slots_wanted {
+    int64_t free;                  /* so many free ones, the lowest numbers first; 0 none */
+    const struct slot_name *named; /* these as well, whatever their state; in any order, maybe more than once */
+    size_t named_count;
+};
+
 /* Step 1: what to lock and to read. */
 struct lock_set {
-    const uint64_t *semaphore_ids; /* ascending, at most BATCH_MAX_SEMAPHORES */
-    const int64_t *slots_wanted;   /* per semaphore: how many free slots to read; 0 none */
+    const uint64_t *semaphore_ids;           /* ascending, at most BATCH_MAX_SEMAPHORES */
+    const struct slots_wanted *slots_wanted; /* one per semaphore */
     size_t semaphore_count;
     const struct bytes *keys; /* each once, at most BATCH_MAX_OPERATIONS */
     size_t key_count;
     const struct bytes *owners; /* each once: those whose heartbeat an acquire relies on */
     size_t owner_count;
     struct bytes semaphore_name; /* administrative: also lock the one with this name, if it exists; data NULL: none */
+    bool all_slots;              /* with semaphore_name: all its slots are named */
 };
 
 /* A request that is held and has a deadline, as the sweeper sees it: without locks. */

@@ -150,13 +150,14 @@ static void read_view(const struct lock_set *set, struct arena *arena, struct vi
     size_t room = set->semaphore_count + 1;
     view->semaphores = arena_array(arena, room, sizeof *view->semaphores);
     view->free_slots = arena_array(arena, room, sizeof *view->free_slots);
+    view->named_slots = arena_array(arena, room, sizeof *view->named_slots);
     view->next_due = arena_array(arena, room, sizeof *view->next_due);
     struct db_semaphore *named = set->semaphore_name.data ? database_semaphore_named(set->semaphore_name) : NULL;
     if (named)
         read_semaphore(named, 0, arena, view);
     for (size_t i = 0; i < set->semaphore_count; i++)
         if (database_semaphore(set->semaphore_ids[i]))
-            read_semaphore(database_semaphore(set->semaphore_ids[i]), set->slots_wanted[i], arena, view);
+            read_semaphore(database_semaphore(set->semaphore_ids[i]), set->slots_wanted[i].free, arena, view);
 }
 
 /* BEGIN ends what is open by a COMMIT. */

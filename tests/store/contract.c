@@ -282,7 +282,7 @@ Test(contract, locks_are_taken_along_the_primary_key)
     struct buf sql;
     uint64_t ids[] = {(uint64_t)number_of(eye, "SELECT MIN(id) FROM semaphore"),
                       (uint64_t)number_of(eye, "SELECT MAX(id) FROM semaphore")};
-    int64_t wanted[] = {1, 1};
+    struct slots_wanted wanted[] = {{.free = 1}, {.free = 1}};
     struct bytes keys[] = {BYTES("a"), BYTES("b")};
     struct lock_set set = {
         .semaphore_ids = ids, .slots_wanted = wanted, .semaphore_count = 2, .keys = keys, .key_count = 2};

@@ -30,7 +30,7 @@ void side_close(struct side *side)
 struct lock_set lock_set_of(struct side *side, struct operation *operation)
 {
     static uint64_t ids[WANTS_MAX + 1];
-    static int64_t wanted[WANTS_MAX + 1];
+    static struct slots_wanted wanted[WANTS_MAX + 1];
     static struct resolve_name names[WANTS_MAX];
     static struct resolve_key key;
     struct resolve resolve = {.names = names, .name_count = operation->want_count, .keys = &key, .key_count = 1};
@@ -44,11 +44,11 @@ struct lock_set lock_set_of(struct side *side, struct operation *operation)
     cr_assert_eq(store_resolve(side->store, &resolve, &side->arena), PERMIT_OK, "%s", side->store->message);
     for (size_t i = 0; i < operation->want_count; i++) {
         operation->wants[i].semaphore_id = names[i].ret_id;
-        wanted[set.semaphore_count] = operation->wants[i].count;
+        wanted[set.semaphore_count] = (struct slots_wanted){.free = operation->wants[i].count};
         ids[set.semaphore_count++] = names[i].ret_id;
     }
     for (size_t i = 0; i < key.ret_count && operation->want_count == 0; i++) {
-        wanted[set.semaphore_count] = 0;
+        wanted[set.semaphore_count] = (struct slots_wanted){0};
         ids[set.semaphore_count++] = key.ret_semaphore_ids[i];
     }
     return set;

@@ -18,8 +18,13 @@ Test(plan_memory, an_answer_points_into_no_other_operation)
                                   .retired_at = NEVER,
                                   .next_due_at = NEVER};
     struct free_slots none = {0};
+    struct named_slots unnamed = {0};
     utc_us next_due = NEVER;
-    struct view view = {.semaphores = &semaphore, .free_slots = &none, .next_due = &next_due, .semaphore_count = 1};
+    struct view view = {.semaphores = &semaphore,
+                        .free_slots = &none,
+                        .named_slots = &unnamed,
+                        .next_due = &next_due,
+                        .semaphore_count = 1};
     struct want want = {.semaphore = BYTES("a"), .semaphore_id = 1, .count = 1};
     char keys[2][4] = {"key", "key"};
     char owners[2][4] = {"own", "own"};
@@ -136,10 +141,12 @@ static void outcome_print(const struct outcome *outcome, struct buf *out)
 static struct view scene_view(utc_us *next_due)
 {
     static struct free_slots no_slots[SEMAPHORES];
+    static struct named_slots unnamed[SEMAPHORES];
     for (unsigned i = 0; i < SEMAPHORES; i++)
         next_due[i] = scene.semaphores[i].next_due_at;
     return (struct view){.semaphores = scene.semaphores,
                          .free_slots = no_slots,
+                         .named_slots = unnamed,
                          .next_due = next_due,
                          .semaphore_count = C,
                          .requests = scene.holders,
@@ -159,9 +166,11 @@ static void make_operation(const struct line *line, struct want *wants, struct o
                                     .place = line->place,
                                     .waits = line->waits};
     if (line->a)
-        wants[operation->want_count++] = (struct want){BYTES("a"), A + 1, line->a};
+        wants[operation->want_count++] =
+            (struct want){.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = line->a};
     if (line->b)
-        wants[operation->want_count++] = (struct want){BYTES("b"), B + 1, line->b};
+        wants[operation->want_count++] =
+            (struct want){.semaphore = BYTES("b"), .semaphore_id = B + 1, .count = line->b};
 }
 
 static void expect(const struct line *lines, size_t count)
@@ -324,7 +333,7 @@ Test(plan_waiting, due_holders_are_not_ended_for_who_gets_nothing_all_the_same)
 
 Test(plan_waiting, due_holders_are_not_read_for_who_is_behind)
 {
-    struct want want = {BYTES("a"), A + 1, 1};
+    struct want want = {.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = 1};
     struct operation acquire = {.kind = OP_ACQUIRE, .wants = &want, .want_count = 1, .place = PLACE_WAITER};
     const struct operation *operations[] = {&acquire};
     struct shortfall shortfalls[SEMAPHORES];
@@ -380,7 +389,7 @@ Test(plan_waiting, release_of_a_key_that_waits_leaves_a_tombstone_and_the_waiter
 
 static bool may_wait(int64_t a)
 {
-    struct want want = {BYTES("a"), A + 1, a};
+    struct want want = {.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = a};
     struct operation acquire = {.kind = OP_ACQUIRE,
                                 .external_id = BYTES("k9"),
                                 .owner = BYTES(""),

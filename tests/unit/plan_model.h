@@ -205,14 +205,14 @@ void model_begin_batch(struct model *model);
 
 /* --- the tables ------------------------------------------------------------------------------------------------- */
 
-struct slot_row {
+struct model_slot {
     bool exists, retired;
     uint64_t permit_id; /* 0: NULL */
 };
 
 struct rows {
     struct semaphore semaphores[MODEL_SEMAPHORES]; /* id 0: no such row */
-    struct slot_row slots[MODEL_SEMAPHORES][MODEL_SLOT_ROWS];
+    struct model_slot slots[MODEL_SEMAPHORES][MODEL_SLOT_ROWS];
     unsigned slot_rows[MODEL_SEMAPHORES]; /* none exists from here on */
     struct request requests[MODEL_KEYS];  /* id 0: no such row; permits below */
     struct permit permits[MODEL_KEYS][MODEL_WANTS];

@@ -785,6 +785,7 @@ void model_do(struct model *model, const struct step *step, const struct stand *
     case OP_SEMAPHORE_PAUSE:
     case OP_SEMAPHORE_RESUME: pause_or_resume(model, step, ret_verdict); break;
     case OP_SEMAPHORE_RETIRE: retire(model, step, ret_verdict); break;
+    case OP_SEMAPHORE_LABELS:
     case OP_KIND_COUNT: break;
     }
 }

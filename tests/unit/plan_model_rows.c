@@ -108,7 +108,7 @@ static bool read_slots(const struct rows *rows, unsigned index, int64_t wanted, 
 {
     struct free_slots slots = {.numbers = arena_array(arena, (size_t)wanted + 1, sizeof *slots.numbers)};
     for (uint32_t number = rows->semaphores[index].first_free; number < rows->slot_rows[index]; number++) {
-        const struct slot_row *row = &rows->slots[index][number];
+        const struct model_slot *row = &rows->slots[index][number];
         if (slots.numbers && (int64_t)slots.count < wanted && row->exists && !row->retired && !row->permit_id)
             slots.numbers[slots.count++] = number;
     }
@@ -134,8 +134,9 @@ static bool view_semaphores(const struct rows *rows, const struct rows_read *rea
     qsort(locked, view->semaphore_count, sizeof locked[0], compare_semaphores);
     view->semaphores = arena_array(arena, view->semaphore_count + 1, sizeof *view->semaphores);
     view->free_slots = arena_array(arena, view->semaphore_count + 1, sizeof *view->free_slots);
+    view->named_slots = arena_array(arena, view->semaphore_count + 1, sizeof *view->named_slots);
     view->next_due = arena_array(arena, view->semaphore_count + 1, sizeof *view->next_due);
-    if (!view->semaphores || !view->free_slots || !view->next_due)
+    if (!view->semaphores || !view->free_slots || !view->named_slots || !view->next_due)
         return false;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         unsigned index = (unsigned)(locked[i] - rows->semaphores);
@@ -568,7 +569,7 @@ static bool check_slots(struct rows *rows, unsigned index, const struct usage *u
     uint32_t held = 0;
     int64_t free_from = 0;
     for (uint32_t number = 1; number < rows->slot_rows[index]; number++) {
-        const struct slot_row *slot = &rows->slots[index][number];
+        const struct model_slot *slot = &rows->slots[index][number];
         if (!slot->exists || slot->retired != (number > row->capacity))
             FAIL("slot %u of %c: capacity %lld, retired %d", number, 'a' + (int)index, (long long)row->capacity,
                  slot->retired);

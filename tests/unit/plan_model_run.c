@@ -120,7 +120,9 @@ static void make_operation(const struct run *run, const struct step *step, const
     operation->waits = stand->waits;
     for (unsigned i = 0; i < step->want_count; i++) {
         unsigned semaphore = step->wants[i].semaphore;
-        wants[i] = (struct want){semaphore_name(semaphore), run->rows.semaphores[semaphore].id, step->wants[i].count};
+        wants[i] = (struct want){.semaphore = semaphore_name(semaphore),
+                                 .semaphore_id = run->rows.semaphores[semaphore].id,
+                                 .count = step->wants[i].count};
     }
 }
 

@@ -379,7 +379,8 @@ Test(plan, thousand_slots_fit_into_one_permit)
     struct direct direct = {0};
     EXPECT(PUT_A(1100), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0});
     read_a(&direct, &transcript.run.arena, 1000, 0);
-    direct.want = (struct want){BYTES("a"), transcript.run.rows.semaphores[0].id, 1000};
+    direct.want =
+        (struct want){.semaphore = BYTES("a"), .semaphore_id = transcript.run.rows.semaphores[0].id, .count = 1000};
     cr_assert_eq(plan_acquire(&direct, 1 << 24), PERMIT_OK);
     cr_assert(direct.plan.outcomes[0].created);
     const struct slots *slots = &direct.plan.outcomes[0].request->permits[0].slots;
@@ -395,7 +396,8 @@ Test(plan, remembered_id_of_another_name_is_an_unknown_semaphore)
     struct direct direct = {0};
     EXPECT(PUT_A(1), PUT_B(1));
     read_a(&direct, &transcript.run.arena, 1, 0);
-    direct.want = (struct want){BYTES("a"), transcript.run.rows.semaphores[1].id, 1};
+    direct.want =
+        (struct want){.semaphore = BYTES("a"), .semaphore_id = transcript.run.rows.semaphores[1].id, .count = 1};
     cr_assert_eq(plan_acquire(&direct, 1 << 24), PERMIT_OK);
     cr_expect_eq(direct.plan.outcomes[0].status, PERMIT_UNKNOWN_SEMAPHORE);
     cr_expect(direct.plan.changes.empty);
@@ -421,7 +423,8 @@ Test(plan, without_memory_there_is_no_plan_and_nothing_has_changed)
     struct direct direct = {0};
     EXPECT(PUT_A(9), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0});
     read_a(&direct, &transcript.run.arena, 3, 0);
-    direct.want = (struct want){BYTES("a"), transcript.run.rows.semaphores[0].id, 3};
+    direct.want =
+        (struct want){.semaphore = BYTES("a"), .semaphore_id = transcript.run.rows.semaphores[0].id, .count = 3};
     plan_with_ever_more_memory(&direct);
     cr_expect(direct.plan.outcomes[0].created);
     cr_expect_eq(direct.plan.ids_used, 1);
@@ -435,7 +438,8 @@ Test(plan, without_memory_nobody_is_ended_for_a_newcomer)
            {"acquire k1 a b ttl=1s; acquire k2 a ttl=1s",
             "ok created ACQUIRED a=1[1] b=1[1] ttl=1s due=1s; ok created ACQUIRED a=2[2] ttl=1s due=1s", 0, 0});
     read_a(&direct, &transcript.run.arena, 2, 10);
-    direct.want = (struct want){BYTES("a"), transcript.run.rows.semaphores[0].id, 2};
+    direct.want =
+        (struct want){.semaphore = BYTES("a"), .semaphore_id = transcript.run.rows.semaphores[0].id, .count = 2};
     plan_with_ever_more_memory(&direct);
     cr_expect(direct.plan.outcomes[0].created);
     cr_expect_eq(direct.plan.ended[END_EXPIRED], 2);
