@@ -8,13 +8,23 @@
 
 extern uint64_t dice_state;
 
-/* splitmix64 of Steele, Lea and Flood. */
-static inline uint64_t dice_u64(void)
+/* splitmix64 of Steele, Lea and Flood: this of a state that rises by the same number with each throw. */
+static inline uint64_t dice_mix(uint64_t word)
 {
-    uint64_t word = dice_state += 0x9e3779b97f4a7c15;
     word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
     word = (word ^ word >> 27) * 0x94d049bb133111eb;
     return word ^ word >> 31;
+}
+
+static inline uint64_t dice_u64(void)
+{
+    return dice_mix(dice_state += 0x9e3779b97f4a7c15);
+}
+
+/* Mixed, or neighbouring seeds would throw the same numbers, one throw apart. */
+static inline void dice_seed(uint64_t seed)
+{
+    dice_state = dice_mix(dice_mix(seed) + 1);
 }
 
 /* from to to, both included. */

@@ -77,6 +77,8 @@ static enum permit_status tick(struct store *store, bool *ret_won)
     globals.clock = served_clock_tick(&before, now);
     step("tick %lld offset %lld", (long long)(globals.clock.tick_at - SIM_WALL_BASE),
          (long long)globals.clock.offset_us);
+    if (now < before.tick_at || now - before.tick_at > SERVED_TIME_LEAP_US)
+        oracle_clock_jumps(); /* an outage: time stood still until this tick, and goes on from when it was read */
     status = call_flush(fake, database_commit_globals(&globals));
     *ret_won = status == PERMIT_OK;
     return status;

@@ -296,7 +296,7 @@ void run_violated(const char *promise, const char *text)
 
 void run_seed(uint64_t seed, uint64_t operations, struct result *result)
 {
-    dice_state = seed * 0x9e3779b97f4a7c15 + 1;
+    dice_seed(seed);
     site.result = result;
     fault_ways = result->ways;
     site.wanted = operations;
