@@ -115,6 +115,27 @@ static int compare_named(const void *a, const void *b)
     return bytes_compare(left->label, right->label);
 }
 
+bool wants_are_certain(const struct want *wants, size_t want_count)
+{
+    for (size_t i = 0; i < want_count; i++)
+        if (want_is_certain(&wants[i]))
+            return true;
+    return false;
+}
+
+static bool is_named(const struct want *want, struct slot_name name)
+{
+    return bsearch(&name, want->named, want->named_count, sizeof name, compare_named) != NULL;
+}
+
+bool want_names_slot(const struct want *want, uint32_t number, struct bytes label)
+{
+    if (want->named_count == 0)
+        return false;
+    return is_named(want, (struct slot_name){.number = number}) ||
+           (label.length && is_named(want, (struct slot_name){.label = label}));
+}
+
 enum permit_status want_sort_named(struct want *want)
 {
     if (want->named_count > 1)

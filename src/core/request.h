@@ -135,6 +135,9 @@ struct want {
 
 /* True if a free unit may be of no use to it. Who waits so keeps nobody else from what is free. */
 bool want_is_certain(const struct want *want);
+bool wants_are_certain(const struct want *wants, size_t want_count);
+/* True if this slot is among those that are named (sorted by want_sort_named). */
+bool want_names_slot(const struct want *want, uint32_t number, struct bytes label);
 /* Sorts the named slots; PERMIT_INVALID: the same number or label twice. */
 enum permit_status want_sort_named(struct want *want) MUST_CHECK;
 

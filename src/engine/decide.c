@@ -75,6 +75,8 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
             .capacity = shortage->capacity,
             .in_use = shortage->in_use,
             .requested = shortage->requested,
+            .taken = shortage->taken,
+            .taken_count = shortage->taken_count,
             .holders = holders[i] ? holders[i]->rows : NULL,
             .holder_count = holders[i] ? holders[i]->count : 0,
             .ahead = refusal->aheads ? refusal->aheads[i].count : 0,

@@ -112,11 +112,51 @@ static struct bytes own_name(const struct operation *operation, struct bytes nam
     return (struct bytes){0};
 }
 
+static size_t taken_size(const struct outcome *outcome)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < outcome->shortage_count; i++) {
+        const struct shortage *shortage = &outcome->shortages[i];
+        size += shortage->taken_count * sizeof *shortage->taken;
+        for (size_t j = 0; j < shortage->taken_count; j++)
+            size += shortage->taken[j].label.length + shortage->taken[j].holder.length;
+    }
+    return size;
+}
+
+static struct bytes keep_text(char **at, struct bytes text)
+{
+    struct bytes copy = {*at, text.length};
+    if (text.length)
+        memcpy(*at, text.data, text.length);
+    *at += text.length;
+    return copy;
+}
+
+/* The slots that are taken, copied to where `*slots` and `*texts` point. */
+static void keep_taken(struct shortage *shortage, struct taken_slot **slots, char **texts)
+{
+    struct taken_slot *copies = *slots;
+    for (size_t i = 0; i < shortage->taken_count; i++) {
+        copies[i] = shortage->taken[i];
+        copies[i].label = keep_text(texts, copies[i].label);
+        copies[i].holder = keep_text(texts, copies[i].holder);
+    }
+    shortage->taken = copies;
+    *slots += shortage->taken_count;
+}
+
 static struct refusal *refusal_new(struct op *op, const struct view *view, const struct outcome *outcome)
 {
-    struct refusal *refusal = malloc(sizeof *refusal + outcome->shortage_count * sizeof refusal->shortages[0]);
+    size_t fixed = sizeof(struct refusal) + outcome->shortage_count * sizeof(struct shortage);
+    struct refusal *refusal = malloc(fixed + taken_size(outcome));
     if (!refusal)
         return NULL;
+    size_t taken_count = 0;
+    for (size_t i = 0; i < outcome->shortage_count; i++)
+        taken_count += outcome->shortages[i].taken_count;
+    struct taken_slot *slots = (struct taken_slot *)((char *)refusal + fixed);
+    char *texts = (char *)(slots + taken_count);
     refusal->op = op;
     refusal->aheads = NULL;
     refusal->clock = view->clock;
@@ -126,6 +166,7 @@ static struct refusal *refusal_new(struct op *op, const struct view *view, const
     for (size_t i = 0; i < outcome->shortage_count; i++) {
         refusal->shortages[i] = outcome->shortages[i];
         refusal->shortages[i].semaphore = own_name(op->operation, outcome->shortages[i].semaphore);
+        keep_taken(&refusal->shortages[i], &slots, &texts);
     }
     return refusal;
 }
@@ -223,6 +264,15 @@ struct end {
 
 static const char busy_sentence[] = "the semaphores it needs are busy";
 
+/* Somewhere others stand before it, whatever is free. */
+static bool was_behind(const struct outcome *outcome)
+{
+    for (size_t i = 0; i < outcome->shortage_count; i++)
+        if (outcome->shortages[i].behind)
+            return true;
+    return false;
+}
+
 /* A waiter's own op: it is put back, goes on waiting, or its askers are answered. Engine's mutex held. */
 static void end_waiter(struct engine *engine, struct op *op, const struct outcome *outcome, struct end *ret_end)
 {
@@ -240,6 +290,7 @@ static void end_waiter(struct engine *engine, struct op *op, const struct outcom
         ret_end->status = PERMIT_SHUTTING_DOWN;
     if (refused && outcome->status == PERMIT_BUSY)
         waits_look_later(engine, waiter);
+    waiter->behind = was_behind(outcome);
     waits_settle(engine, waiter, refused, &ret_end->answered);
 }
 
@@ -271,6 +322,8 @@ static void end_op(struct worker *worker, struct op *op, const struct outcome *o
         ret_end->fate = FATE_BACK;
         if (op->asks && (outcome->put_back || outcome->status == PERMIT_BUSY))
             waits_look_later(engine, op->asks);
+        if (op->asks)
+            op->asks->behind |= was_behind(outcome);
         return;
     }
     ret_end->fate = outcome->put_back || ret_end->status != PERMIT_OK ? FATE_REFUSED : FATE_DECIDED;
@@ -279,6 +332,30 @@ static void end_op(struct worker *worker, struct op *op, const struct outcome *o
         ret_end->detail = busy_sentence;
     }
     call_released(&engine->queue, op);
+}
+
+/* True if what was known of the gate's semaphore is not what the batch read, or an operator has changed it. */
+static bool has_other_news(const struct gate *gate, const struct semaphore_image *image)
+{
+    return gate->version != image->expected_version || image->settings;
+}
+
+/*
+ * Who wants certain slots is called when one of those may be free: what others did, through another permitd, is only
+ * seen as a version. Before learn_rows.
+ */
+static void call_certain(struct engine *engine, const struct run *run)
+{
+    const struct changes *changes = &run->plan.changes;
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        const struct semaphore_image *image = &changes->semaphores[i];
+        struct gate *gate = gates_find(&engine->queue.gates, image->semaphore->id);
+        if (!gate || gate->certain_count == 0)
+            continue;
+        bool news = has_other_news(gate, image);
+        if (news || image->changed)
+            waits_call_certain(engine, gate, news, changes);
+    }
 }
 
 /* What the rows look like now, and then whoever may fit into them. Engine's mutex held. */
@@ -303,6 +380,7 @@ static void end_ops(struct worker *worker, struct run *run, struct end *ends)
 {
     struct engine *engine = worker->engine;
     remember_grants(engine, &run->plan);
+    call_certain(engine, run);
     learn_rows(engine, run);
     for (size_t i = 0; i < run->count; i++)
         end_op(worker, run->ops[i], &run->plan.outcomes[i], &ends[i]);

@@ -40,6 +40,8 @@ struct blocking {
     int64_t requested;
     const struct blocking_holder *holders; /* the longest, at most 10 */
     size_t holder_count;
+    const struct taken_slot *taken; /* certain slots were asked for: those of them that are held; served time */
+    size_t taken_count;
     size_t ahead;                   /* how many wait for it before this one, in this process */
     const struct bytes *ahead_keys; /* external_ids of the first of them, at most 10 */
     size_t ahead_key_count;

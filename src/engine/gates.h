@@ -51,12 +51,14 @@ struct gate {
 
     struct list waiters;    /* struct stand, in order of arrival */
     size_t waiter_count;    /* those of them that are asked for */
+    size_t certain_count;   /* all of them that want certain slots */
     struct list waited_for; /* on waiting->gates while it has waiters */
     struct heap_node due;   /* at the earlier of these, while it has waiters */
 
     /* Of the pass of the queue that takes it into a batch. */
     uint64_t taken_version; /* the version as it was known then */
     int64_t credit;         /* units that waiters of the batch may still find */
+    bool freeing;           /* something on it ends in the batch */
     bool left_out;          /* a waiter is not in the batch: whoever came later is granted nothing */
     uint64_t left_out_arrival;
 };

@@ -84,7 +84,7 @@ struct refusal {
     int64_t retry_after_ms;
     struct ahead *aheads; /* one per shortage; NULL: nobody waits, or no memory */
     size_t count;
-    struct shortage shortages[]; /* names point into the op's operation */
+    struct shortage shortages[]; /* names point into the op's operation; the slots that are taken follow, with texts */
 };
 
 /* How old a list of holders may be in a refusal. */

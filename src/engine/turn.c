@@ -14,7 +14,7 @@ static void open_credit(struct gate *gate)
 {
     gate->credit = gate->doubtful ? INT64_MAX / 2 : max_i64(0, gate->room);
     gate->doubtful = false;
-    gate->left_out = false;
+    gate->left_out = gate->freeing = false;
     gate->taken_version = gate->version;
 }
 
@@ -23,8 +23,10 @@ static void add_freed(struct queue *queue, const struct batch *batch, const stru
 {
     const struct directory_entry *entry = directory_find(&queue->directory, op->operation->external_id);
     for (size_t i = 0; i < op->gate_count; i++)
-        if (!entry && op->gates[i]->batch == batch)
-            op->gates[i]->credit++;
+        if (op->gates[i]->batch == batch) {
+            op->gates[i]->freeing = true;
+            op->gates[i]->credit += !entry;
+        }
     for (size_t i = 0; entry && i < entry->count; i++) {
         struct gate *gate = gates_find(&queue->gates, entry->shares[i].semaphore_id);
         if (gate && gate->batch == batch)
@@ -81,7 +83,8 @@ static bool take_waiter(struct queue *queue, struct batch *batch, struct waiter 
     waiter->goes_along = true;
     for (size_t i = known; i < batch->gate_count; i++)
         open_credit(batch->gates[i]);
-    spend_credit(waiter);
+    if (!waiter->certain)
+        spend_credit(waiter);
     return true;
 }
 
@@ -95,6 +98,23 @@ static void spend_in_turn(struct stand *stand)
         stand->gate->credit -= stand->count;
 }
 
+/*
+ * Something ends in the batch, and it may be what somebody waits for who wants certain slots: the first of them go
+ * along, lest a newcomer of this batch takes it. The others are called when it is over.
+ */
+static void take_certain(struct queue *queue, struct batch *batch, struct gate *gate)
+{
+    size_t taken = 0;
+    list_for_each (node, next, &gate->waiters) {
+        struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
+        if (!waiter->certain || !waiter_is_asked(waiter) || waiter->called)
+            continue;
+        if (taken++ == BATCH_MAX_WAITERS || batch->op_count == BATCH_MAX_OPERATIONS)
+            return;
+        (void)take_waiter(queue, batch, waiter);
+    }
+}
+
 /* The waiters of one gate, in order, until what is free is spent or nobody may pass. */
 static void fill_from(struct queue *queue, struct batch *batch, struct gate *gate, mono_us aged_since)
 {
@@ -102,7 +122,7 @@ static void fill_from(struct queue *queue, struct batch *batch, struct gate *gat
     list_for_each (node, next, &gate->waiters) {
         struct stand *stand = LIST_ENTRY(node, struct stand, node);
         struct waiter *waiter = stand->waiter;
-        if (!waiter_is_asked(waiter))
+        if (!waiter_is_asked(waiter) || waiter->certain)
             continue;
         if (waiter->called && !waiter->op.queued) {
             spend_in_turn(stand);
@@ -175,7 +195,8 @@ static void leave_behind(const struct op *op, mono_us aged_since)
     const struct waiter *waiter = op->stands ? waiter_of((struct op *)op) : NULL;
     for (size_t i = 0; i < op->gate_count; i++) {
         struct gate *gate = op->gates[i];
-        bool keeps = waiter ? waiter_keeps_others(waiter, gate, aged_since) : gate->fifo;
+        bool certain = wants_are_certain(op->operation->wants, op->operation->want_count);
+        bool keeps = waiter ? waiter_keeps_others(waiter, gate, aged_since) : gate->fifo && !certain;
         if (!keeps || !wants_of(op, gate) || (gate->left_out && gate->left_out_arrival < op->arrival))
             continue;
         gate->left_out = true;
@@ -193,7 +214,8 @@ static enum place place_of(const struct op *op, mono_us aged_since)
     }
     if (!is_waiting(op))
         return PLACE_NEWCOMER;
-    return op->stands && waiter_is_aged(waiter_of((struct op *)op), aged_since) ? PLACE_AGED : PLACE_WAITER;
+    const struct waiter *waiter = op->stands ? waiter_of((struct op *)op) : NULL;
+    return waiter && !waiter->certain && waiter_is_aged(waiter, aged_since) ? PLACE_AGED : PLACE_WAITER;
 }
 
 /* True if somebody goes on waiting for it after this batch. */
@@ -219,6 +241,9 @@ void turn_fill(struct queue *queue, struct batch *batch, mono_us aged_since)
         else if (ends_something(op->operation->kind))
             add_freed(queue, batch, op);
     }
+    for (size_t i = 0; anybody && i < batch->gate_count; i++)
+        if (batch->gates[i]->freeing && batch->gates[i]->certain_count)
+            take_certain(queue, batch, batch->gates[i]);
     for (size_t i = 0; anybody && i < batch->gate_count; i++)
         fill_from(queue, batch, batch->gates[i], aged_since);
     if (anybody)

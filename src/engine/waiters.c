@@ -35,9 +35,21 @@ struct waiter *waiters_find(const struct waiters *waiters, struct bytes external
 static size_t strings_size(const struct operation *operation)
 {
     size_t size = operation->external_id.length + operation->owner.length + operation->principal.length;
-    for (size_t i = 0; i < operation->want_count; i++)
-        size += operation->wants[i].semaphore.length;
+    for (size_t i = 0; i < operation->want_count; i++) {
+        const struct want *want = &operation->wants[i];
+        size += want->semaphore.length;
+        for (size_t j = 0; j < want->named_count; j++)
+            size += want->named[j].label.length;
+    }
     return size;
+}
+
+static size_t named_count(const struct operation *operation)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < operation->want_count; i++)
+        count += operation->wants[i].named_count;
+    return count;
 }
 
 static struct bytes keep_string(char **at, struct bytes string)
@@ -47,6 +59,21 @@ static struct bytes keep_string(char **at, struct bytes string)
         memcpy(*at, string.data, string.length);
     *at += string.length;
     return copy;
+}
+
+/* With copies of the names, in the rooms for them that follow each other at *named and *at. */
+static struct want keep_want(struct slot_name **named, char **at, const struct want *asked)
+{
+    struct want want = *asked;
+    want.semaphore = keep_string(at, asked->semaphore);
+    want.named = *named;
+    for (size_t i = 0; i < asked->named_count; i++) {
+        want.named[i] = asked->named[i];
+        if (asked->named[i].label.data)
+            want.named[i].label = keep_string(at, asked->named[i].label);
+    }
+    *named += asked->named_count;
+    return want;
 }
 
 static int compare_stands(const void *a, const void *b)
@@ -59,20 +86,22 @@ static struct waiter *waiter_new(struct gates *gates, const struct op *op)
 {
     const struct operation *asked = op->operation;
     size_t count = asked->want_count;
-    size_t fixed = sizeof(struct waiter) + count * (sizeof(struct stand) + sizeof(struct want));
+    size_t fixed = sizeof(struct waiter) + count * (sizeof(struct stand) + sizeof(struct want)) +
+                   named_count(asked) * sizeof(struct slot_name);
     struct waiter *waiter = malloc(fixed + strings_size(asked));
     if (!waiter)
         return NULL;
-    *waiter = (struct waiter){.operation = *asked, .stand_count = count};
+    *waiter =
+        (struct waiter){.operation = *asked, .stand_count = count, .certain = wants_are_certain(asked->wants, count)};
     struct operation *operation = &waiter->operation;
     char *at = (char *)waiter + fixed;
     operation->wants = (struct want *)(waiter->stands + count);
+    struct slot_name *named = (struct slot_name *)(operation->wants + count);
     operation->external_id = keep_string(&at, asked->external_id);
     operation->owner = keep_string(&at, asked->owner);
     operation->principal = keep_string(&at, asked->principal);
     for (size_t i = 0; i < count; i++) {
-        operation->wants[i] = asked->wants[i];
-        operation->wants[i].semaphore = keep_string(&at, asked->wants[i].semaphore);
+        operation->wants[i] = keep_want(&named, &at, &asked->wants[i]);
         waiter->stands[i] = (struct stand){
             .waiter = waiter, .gate = gates_find(gates, asked->wants[i].semaphore_id), .count = asked->wants[i].count};
         list_init(&waiter->stands[i].node);
@@ -96,6 +125,7 @@ static void stand_at_gate(struct waiters *waiters, struct stand *stand)
            LIST_ENTRY(at->prev, struct stand, node)->waiter->op.arrival > stand->waiter->op.arrival)
         at = at->prev;
     list_insert_before(at, &stand->node);
+    gate->certain_count += stand->waiter->certain;
     if (!list_empty(&gate->waited_for))
         return;
     list_append(&waiters->gates, &gate->waited_for);
@@ -108,6 +138,7 @@ static void leave_gate(struct waiters *waiters, struct stand *stand)
 {
     struct gate *gate = stand->gate;
     list_remove(&stand->node);
+    gate->certain_count -= stand->waiter->certain;
     if (!list_empty(&gate->waiters))
         return;
     list_remove(&gate->waited_for);
@@ -310,13 +341,37 @@ bool waiter_is_aged(const struct waiter *waiter, mono_us aged_since)
     return waiter->since <= aged_since;
 }
 
-/* "A waiter that is refused because a semaphore is paused or closed holds nobody up." */
+/*
+ * "A waiter that is refused because a semaphore is paused or closed holds nobody up", nor does one that wants certain
+ * slots.
+ */
 bool waiter_keeps_others(const struct waiter *waiter, const struct gate *gate, mono_us aged_since)
 {
+    if (waiter->certain)
+        return false;
     for (size_t i = 0; i < waiter->stand_count; i++)
         if (waiter->stands[i].gate->closed)
             return false;
     return gate->fifo || waiter_is_aged(waiter, aged_since);
+}
+
+static const struct want *want_of(const struct waiter *waiter, const struct gate *gate)
+{
+    const struct want *want = waiter->operation.wants;
+    while (want->semaphore_id != gate->id)
+        want++;
+    return want;
+}
+
+bool waiter_can_use(const struct waiter *waiter, const struct gate *gate, const struct permit *freed)
+{
+    const struct want *want = want_of(waiter, gate);
+    if (want->choice == CHOOSE_LOWEST)
+        return true;
+    for (uint32_t i = 0; i < freed->slots.count; i++)
+        if (want_names_slot(want, freed->slots.numbers[i], freed->labels ? freed->labels[i] : (struct bytes){0}))
+            return true;
+    return false;
 }
 
 static bool may_fit(const struct waiter *waiter)
@@ -343,7 +398,7 @@ struct waiter *waiters_next(const struct gate *gate, mono_us aged_since)
         return NULL;
     list_for_each (node, next, &gate->waiters) {
         struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
-        if (!waiter_is_asked(waiter))
+        if (!waiter_is_asked(waiter) || waiter->certain)
             continue;
         if (waiter->called)
             return NULL; /* it goes first, and brings the others along */

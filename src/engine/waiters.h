@@ -9,7 +9,13 @@
  *     without room -> parked -- called (queue_call) -> in the queue -> in a batch -> granted, refused for good: freed
  *
  * It is called when its semaphores may have room that it was not refused already (waiters_next), and when one of its
- * askers has waited long enough (turns). No threads, no clock, no database; the caller locks.
+ * askers has waited long enough (turns).
+ *
+ * One that wants certain slots (want_is_certain) cannot know from counts whether it fits. It keeps nobody else from
+ * what is free, is left out where the others are walked in order, and is called when a slot that it could use was given
+ * back, or when that is not known (waiters_call_certain).
+ *
+ * No threads, no clock, no database; the caller locks.
  */
 #ifndef ENGINE_WAITERS_H
 #define ENGINE_WAITERS_H
@@ -37,6 +43,8 @@ struct waiter {
     mono_us since;
     mono_us taken_at; /* its batch began */
     bool called;      /* its op is in the queue or in a batch */
+    bool certain;     /* it wants certain slots */
+    bool behind;      /* it was refused because others stand before it: whatever changes may help */
     bool goes_along;  /* in a batch: it was not called, but may fit into what the batch frees */
     size_t stand_count;
     struct stand stands[]; /* ascending by id of the semaphore; the wants and their strings follow */
@@ -112,6 +120,8 @@ void waiters_looked(struct waiters *waiters, struct gate *gate);
 void waiters_doubt(struct gate *gate);
 /* The first who may fit and was not refused as things are; NULL: nobody. bound: how old is aged. */
 struct waiter *waiters_next(const struct gate *gate, mono_us aged_since);
+/* True if a waiter for certain slots may have use of what this permit of the gate's semaphore gives back. */
+bool waiter_can_use(const struct waiter *waiter, const struct gate *gate, const struct permit *freed);
 /* True if nobody behind it gets what is free of this semaphore, although it does not fit. */
 bool waiter_keeps_others(const struct waiter *waiter, const struct gate *gate, mono_us aged_since);
 /* True if nobody may pass it, whether it fits or not. */

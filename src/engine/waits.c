@@ -193,8 +193,10 @@ static void leave(struct engine *engine, struct op *op)
         gates[i] = op->asks->stands[i].gate;
     waiters_leave(&engine->queue.waiters, op, clock_mono() + KEEP_US);
     for (size_t i = 0; i < count; i++)
-        if (gates[i]->doubtful)
+        if (gates[i]->doubtful) {
             waits_call(engine, gates[i]);
+            waits_call_certain(engine, gates[i], false, NULL);
+        }
     waits_changed(engine);
 }
 
@@ -256,6 +258,35 @@ void waits_call(struct engine *engine, struct gate *gate)
         pthread_cond_signal(&engine->work);
 }
 
+static bool gives_back(const struct changes *changes, const struct waiter *waiter, const struct gate *gate)
+{
+    for (size_t i = 0; changes && i < changes->request_count; i++) {
+        const struct request *request = changes->requests[i].request;
+        for (size_t j = 0; changes->requests[i].ends && j < request->permit_count; j++)
+            if (request->permits[j].semaphore_id == gate->id && waiter_can_use(waiter, gate, &request->permits[j]))
+                return true;
+    }
+    return false;
+}
+
+void waits_call_certain(struct engine *engine, struct gate *gate, bool all, const struct changes *changes)
+{
+    if (gate->certain_count == 0)
+        return;
+    bool called = false;
+    list_for_each (node, next, &gate->waiters) {
+        struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
+        if (!waiter->certain || waiter->called || !waiter_is_asked(waiter))
+            continue;
+        if (!all && !waiter->behind && !gives_back(changes, waiter, gate))
+            continue;
+        queue_call(&engine->queue, waiter);
+        called = true;
+    }
+    if (called && engine->idle_workers)
+        pthread_cond_signal(&engine->work);
+}
+
 void waits_forget(struct engine *engine)
 {
     list_for_each (node, next, &engine->queue.waiters.gates) {
@@ -263,6 +294,7 @@ void waits_forget(struct engine *engine)
         gate->version = 0;
         waiters_doubt(gate);
         waits_call(engine, gate);
+        waits_call_certain(engine, gate, true, NULL);
     }
 }
 
@@ -310,6 +342,22 @@ void waits_note_ahead(struct engine *engine, struct refusal *refusal)
 
 /* --- looking ---------------------------------------------------------------------------------------------------- */
 
+/* False: no memory. */
+static bool copy_want(struct arena *arena, const struct want *want, struct want *ret_want)
+{
+    *ret_want = *want;
+    ret_want->semaphore = arena_copy(arena, want->semaphore);
+    ret_want->named = arena_array(arena, want->named_count, sizeof *want->named);
+    bool copied = ret_want->semaphore.data && ret_want->named;
+    for (size_t i = 0; copied && i < want->named_count; i++) {
+        ret_want->named[i] = want->named[i];
+        if (want->named[i].label.data)
+            ret_want->named[i].label = arena_copy(arena, want->named[i].label);
+        copied = !want->named[i].label.data || ret_want->named[i].label.data;
+    }
+    return copied;
+}
+
 static bool copy_row(struct arena *arena, const struct waiter *waiter, struct waiter_row *ret_row)
 {
     const struct operation *operation = &waiter->operation;
@@ -328,12 +376,9 @@ static bool copy_row(struct arena *arena, const struct waiter *waiter, struct wa
     };
     if (!ret_row->external_id.data || !ret_row->owner.data || !ret_row->wants)
         return false;
-    for (size_t i = 0; i < operation->want_count; i++) {
-        ret_row->wants[i] = operation->wants[i];
-        ret_row->wants[i].semaphore = arena_copy(arena, operation->wants[i].semaphore);
-        if (!ret_row->wants[i].semaphore.data)
+    for (size_t i = 0; i < operation->want_count; i++)
+        if (!copy_want(arena, &operation->wants[i], &ret_row->wants[i]))
             return false;
-    }
     return true;
 }
 

@@ -30,6 +30,11 @@ void waits_forget(struct engine *engine);
 void waits_learn(struct engine *engine, const struct semaphore *row, utc_us now);
 /* Calls whoever may fit on this semaphore. */
 void waits_call(struct engine *engine, struct gate *gate);
+/*
+ * Calls those who want certain slots of this semaphore and may get them now: all of them, or those who can use what the
+ * requests that end here (NULL: none) give back, and those who were refused only because others stood before them.
+ */
+void waits_call_certain(struct engine *engine, struct gate *gate, bool all, const struct changes *changes);
 /* Notes in a refusal who waits before it. */
 void waits_note_ahead(struct engine *engine, struct refusal *refusal);
 /* The watcher is to look at the clock again. */

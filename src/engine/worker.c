@@ -139,17 +139,47 @@ static size_t collect_gates(const struct run *run, struct gate **ret_gates)
     return count;
 }
 
-/* As many free slots as those ask of it who may be granted something. */
-static int64_t slots_wanted(const struct run *run, uint64_t semaphore_id)
+/* What one acquire needs to see of a semaphore's slots; names are appended to set->named, which has room. */
+static void add_want(struct slots_wanted *set, struct slot_name *named, const struct want *want, enum place place)
 {
-    int64_t wanted = 0;
+    if (want->named_count) {
+        memcpy(named + set->named_count, want->named, want->named_count * sizeof *named);
+        set->named_count += want->named_count;
+    } else if (place != PLACE_BEHIND) {
+        set->free += want->adjacent ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
+    }
+}
+
+static size_t count_named(const struct run *run, uint64_t semaphore_id)
+{
+    size_t count = 0;
     for (size_t i = 0; i < run->count; i++) {
         const struct operation *operation = run->ops[i]->operation;
-        for (size_t j = 0; operation->place != PLACE_BEHIND && j < operation->want_count; j++)
-            if (operation->wants[j].semaphore_id == semaphore_id)
-                wanted += min_i64(operation->wants[j].count, SLOTS_MAX_COUNT);
+        for (size_t j = 0; j < operation->want_count; j++)
+            count += operation->wants[j].semaphore_id == semaphore_id ? operation->wants[j].named_count : 0;
     }
-    return min_i64(wanted, SLOTS_MAX_CAPACITY);
+    return count;
+}
+
+/* As many free slots as those ask of it who may be granted something, and all that are named. False: no memory. */
+static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t semaphore_id,
+                         struct slots_wanted *ret_set)
+{
+    struct slots_wanted set = {0};
+    size_t names = count_named(run, semaphore_id);
+    struct slot_name *named = names ? arena_array(&worker->arena, names, sizeof *named) : NULL;
+    if (names && !named)
+        return false;
+    for (size_t i = 0; i < run->count; i++) {
+        const struct operation *operation = run->ops[i]->operation;
+        for (size_t j = 0; j < operation->want_count; j++)
+            if (operation->wants[j].semaphore_id == semaphore_id)
+                add_want(&set, named, &operation->wants[j], operation->place);
+    }
+    set.free = min_i64(set.free, SLOTS_MAX_CAPACITY);
+    set.named = named;
+    *ret_set = set;
+    return true;
 }
 
 /* The owners whose heartbeat acquires of the run rely on, each once. NULL: no memory. */
@@ -181,6 +211,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     const struct operation *first = run->ops[0]->operation;
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;
+        set.all_slots = first->change && first->change->has_labels;
         return store_lock(worker->store, &set, &worker->arena, &run->view);
     }
     set.semaphore_count = collect_gates(run, gates);
@@ -191,7 +222,8 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     }
     pthread_mutex_unlock(&worker->engine->mutex);
     for (size_t i = 0; i < set.semaphore_count; i++)
-        slots[i].free = slots[i].free ? slots_wanted(run, ids[i]) : 0;
+        if (slots[i].free && !slots_wanted(worker, run, ids[i], &slots[i]))
+            return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
     set.owners = collect_owners(worker, run, &set.owner_count);
