@@ -52,6 +52,17 @@ static void end(void)
 
 TestSuite(waiters, .init = begin, .fini = end);
 
+static struct waiter *place(struct asked *one)
+{
+    op_init(&one->op, &one->operation, NEVER, side_decided);
+    one->op.arrival = ++queue.arrivals;
+    one->op.wait_until = LATER;
+    one->op.arrived_at = LONG_AGO;
+    struct waiter *waiter = waiters_add(&queue.waiters, &queue.gates, &one->op, NOW);
+    cr_assert_not_null(waiter);
+    return waiter;
+}
+
 /* Somebody who found no room and waits until LATER, for `count` units of each of the semaphores, a letter each. */
 static struct waiter *park(const char *key, const char *semaphores, int64_t count)
 {
@@ -62,13 +73,22 @@ static struct waiter *park(const char *key, const char *semaphores, int64_t coun
             (struct want){.semaphore = {semaphores, 1},
                           .semaphore_id = gates_find_name(&queue.gates, (struct bytes){semaphores, 1})->id,
                           .count = count};
-    op_init(&one->op, &one->operation, NEVER, side_decided);
-    one->op.arrival = ++queue.arrivals;
-    one->op.wait_until = LATER;
-    one->op.arrived_at = LONG_AGO;
-    struct waiter *waiter = waiters_add(&queue.waiters, &queue.gates, &one->op, NOW);
-    cr_assert_not_null(waiter);
-    return waiter;
+    return place(one);
+}
+
+/* The same for one certain slot of one semaphore: by its number, or by its label. */
+static struct waiter *park_for_slot(const char *key, const char *semaphore, struct slot_name *slot)
+{
+    struct asked *one = side_asked();
+    one->operation =
+        (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants, .want_count = 1};
+    one->wants[0] = (struct want){.semaphore = bytes_of(semaphore),
+                                  .semaphore_id = gate_of(semaphore)->id,
+                                  .count = 1,
+                                  .choice = CHOOSE_NAMED,
+                                  .named = slot,
+                                  .named_count = 1};
+    return place(one);
 }
 
 /* A release of what holds so many units of one semaphore. */
@@ -428,4 +448,54 @@ Test(waiters, one_that_was_put_back_with_more_is_behind_nobody_there)
     queue_put_back(&queue, &w2->op);
     cr_assert_str_eq(take(&first), "w2");
     cr_assert_eq(w2->operation.place, PLACE_WAITER);
+}
+
+/* --- certain slots ----------------------------------------------------------------------------------------------- */
+
+Test(waiters, who_wants_a_certain_slot_is_in_nobodys_way)
+{
+    struct slot_name seat = {.number = 1};
+    gate_of("a")->fifo = true;
+    park_for_slot("w1", "a", &seat);
+    park("w2", "a", 1);
+    learn("a", 4, 3);
+    cr_assert_eq(waiters_next(gate_of("a"), LONG_AGO + 1), waiters_find(&queue.waiters, BYTES("w2")));
+    acquire("n1", "a");
+    cr_assert_str_eq(take(&first), "w2 n1");
+}
+
+Test(waiters, who_wants_a_certain_slot_goes_along_when_something_ends)
+{
+    struct slot_name seat = {.number = 1};
+    park_for_slot("w1", "a", &seat);
+    release_of("held", "a", 1);
+    acquire("n1", "a");
+    cr_assert_str_eq(take(&first), "w1 held n1");
+}
+
+Test(waiters, a_slot_that_came_back_is_of_use_to_who_named_it)
+{
+    uint32_t numbers[] = {2, 3};
+    struct bytes labels[] = {BYTES(""), BYTES("A3")};
+    const struct permit freed = {.slots = {numbers, 2}, .labels = labels};
+    const struct permit unlabelled = {.slots = {numbers, 2}};
+    struct slot_name one = {.number = 1}, two = {.number = 2}, three = {.label = BYTES("A3")};
+    struct waiter *w1 = park_for_slot("w1", "a", &one);
+    struct waiter *w2 = park_for_slot("w2", "a", &two);
+    struct waiter *w3 = park_for_slot("w3", "a", &three);
+    cr_assert_not(waiter_can_use(w1, gate_of("a"), &freed));
+    cr_assert(waiter_can_use(w2, gate_of("a"), &freed));
+    cr_assert(waiter_can_use(w3, gate_of("a"), &freed));
+    cr_assert_not(waiter_can_use(w3, gate_of("a"), &unlabelled));
+}
+
+Test(waiters, the_names_of_slots_are_copied)
+{
+    char label[] = "A1";
+    struct slot_name seat = {.label = {label, 2}};
+    struct waiter *w1 = park_for_slot("w1", "a", &seat);
+    label[0] = 'B';
+    seat.number = 9;
+    cr_assert(want_names_slot(w1->operation.wants, 7, BYTES("A1")));
+    cr_assert_eq(gate_of("a")->certain_count, 1);
 }
