@@ -22,7 +22,7 @@ unit_core    criterion  240  {bin}/unit/unit_core
 plan_model   criterion  600  {bin}/unit/plan_model
 engine       criterion  240  {bin}/engine/engine
 sim          lines      300  {bin}/sim/sim --seeds 1-100
-sim_each     lines      600  {bin}/sim/sim --each --seeds 1-2 --operations 150
+sim_each     lines      600  {bin}/sim/sim --each --seeds 1-2 --operations 100 --stride 5
 planted      lines      600  tests/sim/planted.sh
 store        criterion  600  {bin}/store/store
 http         criterion  600  {bin}/http/http --jobs 3

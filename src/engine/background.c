@@ -13,9 +13,7 @@ bool background_init(struct background *background, struct engine *engine, const
     *background = (struct background){.engine = engine, .who = who};
     session_thread_begin();
     arena_init(&background->arena, ARENA_CHUNK, ARENA_LIMIT);
-    background->session = session_new(engine->settings.address, use);
-    if (!background->session)
-        log_write(LOG_ERROR, "a thread cannot start: out of memory", "thread", who, NULL);
+    background->session = engine_open_session(engine, use, who);
     return background->session != NULL;
 }
 

@@ -17,7 +17,7 @@ struct background {
     unsigned servers;   /* engine->servers, as of the session */
 };
 
-/* In the thread that is to use it. False: no memory, and it was logged; background_release is due all the same. */
+/* In the thread that is to use it. False: the engine stops; background_release is due all the same. */
 bool background_init(struct background *background, struct engine *engine, const char *who,
                      enum session_use use) MUST_CHECK;
 void background_release(struct background *background);

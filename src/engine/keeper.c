@@ -138,9 +138,7 @@ void *keeper_thread(void *context)
 {
     struct engine *engine = context;
     session_thread_begin();
-    struct keeper keeper = {.engine = engine, .store = engine->settings.open_store(engine->settings.open_context)};
-    if (!keeper.store)
-        log_write(LOG_ERROR, "the keeper cannot start: out of memory", NULL);
+    struct keeper keeper = {.engine = engine, .store = engine_open_store(engine, "keeper")};
     while (!atomic_load(&engine->stopping)) {
         if (keeper.store)
             keep_database(&keeper);

@@ -274,9 +274,7 @@ void *liveness_thread(void *context)
     if (!engine->settings.ask_probe)
         return NULL;
     session_thread_begin();
-    liveness->session = session_new(engine->settings.address, SESSION_READER);
-    if (!liveness->session)
-        log_write(LOG_ERROR, "the probe cannot start: out of memory", NULL);
+    liveness->session = engine_open_session(engine, SESSION_READER, "liveness");
     while (liveness->session && !atomic_load(&engine->stopping)) {
         mono_us since = clock_mono();
         note_pass(liveness, run_pass(liveness));

@@ -394,10 +394,8 @@ void *owners_thread(void *context)
     struct engine *engine = context;
     struct owners *owners = engine->owners;
     session_thread_begin();
-    owners->session = session_new(engine->settings.address, SESSION_WORKER);
+    owners->session = engine_open_session(engine, SESSION_WORKER, "owners");
     owners->lapse_from = clock_mono() + PATIENCE_US;
-    if (!owners->session)
-        log_write(LOG_ERROR, "the thread of the owners cannot start: out of memory", NULL);
     pthread_mutex_lock(&owners->mutex);
     while (owners->session && !atomic_load(&engine->stopping))
         owners_work(owners);

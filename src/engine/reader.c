@@ -22,6 +22,8 @@ struct reader {
 static enum permit_status ready_session(struct reader *reader)
 {
     unsigned servers = atomic_load(&reader->engine->servers);
+    if (!reader->session)
+        return PERMIT_SHUTTING_DOWN;
     if (servers != reader->servers)
         session_drop(reader->session);
     reader->servers = servers;
@@ -151,7 +153,7 @@ void *reader_thread(void *context)
     struct engine *engine = context;
     struct reader reader = {.engine = engine};
     session_thread_begin();
-    reader.session = session_new(engine->settings.address, SESSION_READER);
+    reader.session = engine_open_session(engine, SESSION_READER, "reader");
     arena_init(&reader.arena, ARENA_CHUNK, ARENA_LIMIT);
     pthread_mutex_lock(&engine->mutex);
     while (!atomic_load(&engine->reader_may_end) || !list_empty(&engine->look_list) ||

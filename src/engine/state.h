@@ -56,6 +56,10 @@ void *auditor_thread(void *engine);
 void *owners_thread(void *engine);
 void *liveness_thread(void *engine);
 
+/* For a thread that begins; tries until there is memory. NULL: the engine stops meanwhile. `who`: for the log. */
+struct store *engine_open_store(const struct engine *engine, const char *who);
+struct session *engine_open_session(const struct engine *engine, enum session_use use, const char *who);
+
 /* Tells the sweeper of a deadline, in served time. Mutex held. */
 void sweeper_notice(struct engine *engine, utc_us due_at);
 

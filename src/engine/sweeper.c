@@ -226,9 +226,7 @@ void *sweeper_thread(void *context)
     struct sweeper sweeper = {.engine = engine};
     session_thread_begin();
     arena_init(&sweeper.arena, ARENA_CHUNK, ARENA_LIMIT);
-    sweeper.store = engine->settings.open_store(engine->settings.open_context);
-    if (!sweeper.store)
-        log_write(LOG_ERROR, "the sweeper cannot start: out of memory", NULL);
+    sweeper.store = engine_open_store(engine, "sweeper");
     while (sweeper.store && !atomic_load(&engine->stopping))
         sweep_and_sleep(&sweeper);
     arena_release(&sweeper.arena);

@@ -203,9 +203,7 @@ void *watcher_thread(void *context)
     struct watcher watcher = {.engine = engine};
     session_thread_begin();
     arena_init(&watcher.arena, ARENA_CHUNK, ARENA_LIMIT);
-    watcher.store = engine->settings.open_store(engine->settings.open_context);
-    if (!watcher.store)
-        log_write(LOG_ERROR, "the watcher cannot start: out of memory", NULL);
+    watcher.store = engine_open_store(engine, "watcher");
     pthread_mutex_lock(&engine->mutex);
     while (watcher.store && !atomic_load(&engine->stopping))
         watch_once(&watcher);

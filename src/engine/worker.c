@@ -514,24 +514,18 @@ static void work_once(struct worker *worker)
 void *worker_thread(void *context)
 {
     struct engine *engine = context;
-    struct worker *worker = calloc(1, sizeof *worker);
+    struct worker worker = {.engine = engine};
     session_thread_begin();
-    struct store *store = worker ? engine->settings.open_store(engine->settings.open_context) : NULL;
-    if (!store) {
-        log_write(LOG_ERROR, "a worker cannot start: out of memory", NULL);
-    } else {
-        worker->engine = engine;
-        worker->store = store;
-        arena_init(&worker->arena, ARENA_CHUNK, ARENA_LIMIT);
-        keep_session(worker);
-        pthread_mutex_lock(&engine->mutex);
-        while (!atomic_load(&engine->stopping))
-            work_once(worker);
-        pthread_mutex_unlock(&engine->mutex);
-        arena_release(&worker->arena);
-    }
-    store_free(store);
-    free(worker);
+    arena_init(&worker.arena, ARENA_CHUNK, ARENA_LIMIT);
+    worker.store = engine_open_store(engine, "worker");
+    if (worker.store)
+        keep_session(&worker);
+    pthread_mutex_lock(&engine->mutex);
+    while (!atomic_load(&engine->stopping))
+        work_once(&worker);
+    pthread_mutex_unlock(&engine->mutex);
+    arena_release(&worker.arena);
+    store_free(worker.store);
     session_thread_end();
     return NULL;
 }

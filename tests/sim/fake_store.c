@@ -114,6 +114,8 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     if (status != PERMIT_OK)
         return status;
     *ret_page = (struct semaphore_page){.rows = arena_array(arena, count, sizeof *ret_page->rows)};
+    if (!ret_page->rows)
+        return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
         if (database_semaphore(ids[i]))
             ret_page->rows[ret_page->count++] = database_semaphore(ids[i])->row.semaphore;

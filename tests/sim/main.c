@@ -2,9 +2,10 @@
 /*
  * The simulation: several permitd, their database and their clients in one thread and in simulated time, from a seed.
  *
- *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--plant N] [--each]
+ *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--plant N] [--each [--stride N]]
  *
- * With --each (P18) nothing else fails in a seed than one call of the database: each in turn, in every way.
+ * With --each (P18) nothing else fails in a seed than one call of the database, each in turn, in every way; then one
+ * allocation of permitd, each in turn (--stride N: each Nth).
  * Each seed runs in a process of its own, so that it cannot see another one's memory. A seed that fails is run again
  * with fewer operations, to find the shortest prefix that still fails, and then once more with the last steps written
  * down. The last line is "N passed, N failed".
@@ -35,7 +36,8 @@ static struct options {
     uint64_t first, last, operations;
     int64_t minutes;
     bool each;
-} options = {.first = 1, .last = 20, .operations = 10000};
+    uint64_t stride;
+} options = {.first = 1, .last = 20, .operations = 10000, .stride = 1};
 
 static struct result *result; /* shared with the child */
 
@@ -165,20 +167,18 @@ static void print_sum(uint64_t seeds, int64_t seconds)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--plant N] [--each]\n");
+    fprintf(stderr,
+            "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--plant N] [--each [--stride N]]\n");
     return 64;
 }
 
 static bool read_options(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"seeds", required_argument, NULL, 's'},
-        {"seed", required_argument, NULL, '1'},
-        {"operations", required_argument, NULL, 'o'},
-        {"minutes", required_argument, NULL, 'm'},
-        {"plant", required_argument, NULL, 'p'},
-        {"each", no_argument, NULL, 'e'},
-        {NULL, 0, NULL, 0},
+        {"seeds", required_argument, NULL, 's'},      {"seed", required_argument, NULL, '1'},
+        {"operations", required_argument, NULL, 'o'}, {"minutes", required_argument, NULL, 'm'},
+        {"plant", required_argument, NULL, 'p'},      {"each", no_argument, NULL, 'e'},
+        {"stride", required_argument, NULL, 'd'},     {NULL, 0, NULL, 0},
     };
     unsigned long long first, last;
     int option;
@@ -193,6 +193,7 @@ static bool read_options(int argc, char **argv)
         case '1': options.first = options.last = strtoull(optarg, NULL, 10); break;
         case 'o': options.operations = strtoull(optarg, NULL, 10); break;
         case 'e': options.each = true; break;
+        case 'd': options.stride = strtoull(optarg, NULL, 10); break;
         case 'm': options.minutes = strtoll(optarg, NULL, 10); break;
 #ifdef PERMIT_PLANT
         case 'p': permit_plant = (int)strtol(optarg, NULL, 10); break;
@@ -200,16 +201,34 @@ static bool read_options(int argc, char **argv)
         default: return false;
         }
     }
-    return optind == argc && options.operations > 0;
+    return optind == argc && options.operations > 0 && options.stride > 0;
 }
 
-/* Each call of the database fails in turn, in each way that can happen to it. Returns how many runs broke a promise. */
-static uint64_t fail_each_call(uint64_t seed, uint64_t *ret_struck)
+/* What came of failing one thing after the other. */
+struct each {
+    uint64_t calls, allocations, failed;
+};
+
+/* One run in which the chosen call or allocation fails; counted in *count if it came to that. */
+static void fail_one(uint64_t seed, const char *what, uint64_t number, int kind, uint64_t *count, uint64_t *failed)
 {
-    uint64_t failed = 0;
-    faults.only_call = UINT64_MAX;
     run_child(seed, options.operations, false);
+    add(result);
+    *count += result->struck > 0;
+    if (!result->violated)
+        return;
+    ++*failed;
+    run_child(seed, options.operations, true);
+    printf("seed %llu, %s %llu fails in way %d: %s: %s\n", (unsigned long long)seed, what, (unsigned long long)number,
+           kind, result->promise, result->text);
+}
+
+/* Each call of the database fails in turn, in each way that can happen to it, and then each allocation. */
+static void fail_each(uint64_t seed, struct each *each)
+{
     static struct result whole;
+    faults.only_call = UINT64_MAX; /* none */
+    run_child(seed, options.operations, false);
     whole = *result;
     for (uint64_t call = 1; call <= whole.calls && call < CALLS_MAX; call++)
         for (int kind = 0; kind < FAULT_KIND_COUNT; kind++) {
@@ -217,28 +236,23 @@ static uint64_t fail_each_call(uint64_t seed, uint64_t *ret_struck)
                 continue;
             faults.only_call = call;
             faults.only_kind = (enum fault_kind)kind;
-            run_child(seed, options.operations, false);
-            add(result);
-            *ret_struck += result->struck > 0;
-            if (!result->violated)
-                continue;
-            failed++;
-            run_child(seed, options.operations, true);
-            printf("seed %llu, call %llu fails in way %d: %s: %s\n", (unsigned long long)seed, (unsigned long long)call,
-                   kind, result->promise, result->text);
+            fail_one(seed, "call", call, kind, &each->calls, &each->failed);
         }
-    return failed;
+    faults.only_call = UINT64_MAX;
+    for (allocations.only = 1; allocations.only <= whole.allocations; allocations.only += options.stride)
+        fail_one(seed, "allocation", allocations.only, 0, &each->allocations, &each->failed);
+    allocations.only = 0;
 }
 
 static int run_each(void)
 {
-    uint64_t failed = 0;
-    uint64_t struck = 0;
+    struct each each = {0};
     for (uint64_t seed = options.first; seed <= options.last; seed++)
-        failed += fail_each_call(seed, &struck);
-    printf("%llu calls failed, in %llu operations\n%llu passed, %llu failed\n", (unsigned long long)struck,
-           COUNT(operations), (unsigned long long)(struck - failed), (unsigned long long)failed);
-    return failed ? 1 : 0;
+        fail_each(seed, &each);
+    printf("%llu calls and %llu allocations failed, in %llu operations\n%llu passed, %llu failed\n",
+           (unsigned long long)each.calls, (unsigned long long)each.allocations, COUNT(operations),
+           (unsigned long long)(each.calls + each.allocations - each.failed), (unsigned long long)each.failed);
+    return each.failed ? 1 : 0;
 }
 
 int main(int argc, char **argv)

@@ -174,6 +174,7 @@ static void *direct(void *context)
             violation("P13", "nothing is answered any more");
     }
     site.quiet = true;
+    allocations_count(false);
     trouble_end();
     servers_mend();
     if (profile.failovers)
@@ -260,6 +261,7 @@ static void begin(void)
     if (!faults.only_call && (!profile.calm || profile.capacity_changes))
         trouble_begin();
     process_spawn(DIRECTOR, direct, NULL);
+    allocations_count(true);
 }
 
 static void collect(void)
@@ -278,7 +280,8 @@ static void collect(void)
     result->failovers = database.failovers;
     result->faults = fault_counts.lost + fault_counts.lock_timeouts + fault_counts.conflicts + fault_counts.refused;
     result->calls = fault_counts.calls;
-    result->struck = fault_counts.struck;
+    result->allocations = allocations.made;
+    result->struck = fault_counts.struck + allocations.struck;
     result->switches = scheduler_switches();
     result->simulated = sim_now();
     result->longest_servable = counts.longest_servable;

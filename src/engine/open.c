@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The store or session of a thread that begins. Without memory for it the thread tries again: an engine that went on
+ * without its sweeper, or a worker, would look alive and not be.
+ */
+#include <time.h>
+
+#include "base/log.h"
+#include "engine/state.h"
+
+enum { AGAIN_MS = 100 };
+
+/* False: the engine stops. */
+static bool try_again_later(const struct engine *engine, const char *who, bool *said)
+{
+    if (!*said)
+        log_write(LOG_ERROR, "a thread cannot start yet: out of memory", "thread", who, NULL);
+    *said = true;
+    nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000L}, NULL);
+    return !atomic_load(&engine->stopping);
+}
+
+struct store *engine_open_store(const struct engine *engine, const char *who)
+{
+    bool said = false;
+    struct store *store;
+    do
+        store = engine->settings.open_store(engine->settings.open_context);
+    while (!store && try_again_later(engine, who, &said));
+    return store;
+}
+
+struct session *engine_open_session(const struct engine *engine, enum session_use use, const char *who)
+{
+    bool said = false;
+    struct session *session;
+    do
+        session = session_new(engine->settings.address, use);
+    while (!session && try_again_later(engine, who, &said));
+    return session;
+}
