@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/duration.h"
+#include "base/utf8.h"
 #include "core/name.h"
-#include "http/utf8.h"
 
 struct wire {
     struct json_tokener *tokener;

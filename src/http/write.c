@@ -2,7 +2,7 @@
 #include "http/write.h"
 
 #include "base/clock.h"
-#include "http/utf8.h"
+#include "base/utf8.h"
 
 /* Writes what cannot stand as it is in a string; returns how many bytes of `at` that was. */
 static size_t write_escaped(struct buf *out, const unsigned char *at, size_t left)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Names of semaphores, keys, and UTF-8, against the plain reference. The first byte says how the rest is repeated. */
+#include "base/utf8.h"
 #include "core/name.h"
 #include "fuzz.h"
-#include "http/utf8.h"
 #include "reference.h"
 
 /* A text of several times the same reaches lengths around the limit with few bytes. */

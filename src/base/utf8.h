@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What is UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF. */
-#ifndef HTTP_UTF8_H
-#define HTTP_UTF8_H
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
 
 #include "base/base.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "http/utf8.h"
+#include "base/utf8.h"
 
 size_t utf8_length(const unsigned char *at, size_t left)
 {
