@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Step 1, when a wanted semaphore is short and a holder may be due: its due holders, the longest due first, with all
- * their permits. Two packets more, still under the locks: which they are, and then their rows.
+ * their permits. Two packets more, still under the locks: which they are, and then their rows; and one between them if
+ * slots are named: who holds those.
  */
 #include <stdlib.h>
 
@@ -25,6 +26,10 @@ static const char due_of_all[] = "SELECT r.id,r.due_at FROM permit_request r FOR
                                  " ON p.permit_request_id=r.id AND p.semaphore_id=%llu"
                                  " WHERE r.state=1 AND r.due_at<=";
 
+/* Walks PRIMARY: of the slots that the batch names, whose deadline was read with them, those that are due. */
+static const char due_of_tokens[] =
+    "SELECT permit_request_id FROM permit FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id IN (";
+
 static const char due_rows[] =
     "SELECT " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS " FROM permit_request r FORCE INDEX (PRIMARY)"
     " STRAIGHT_JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
@@ -38,7 +43,7 @@ static bool few_holders(const struct semaphore *semaphore)
 /* One more than can be needed: its deadline bounds those that were not read. */
 static int64_t rows_wanted(const struct shortfall *shortfall)
 {
-    return min_i64(shortfall->units, DUE_MAX) + 1;
+    return min_i64(max_i64(shortfall->units, 0), DUE_MAX) + 1;
 }
 
 static void due_ids_sql(const struct view *view, const struct shortfall *shortfall, utc_us now, struct buf *sql)
@@ -91,6 +96,47 @@ static enum permit_status find_ids(struct session *session, const struct shortfa
     return session_end(session, status);
 }
 
+/* The next `max` tokens that hold a named slot and are due, from slot *at on; each as often as it holds one. */
+static size_t due_tokens(const struct named_slots *slots, utc_us now, size_t *at, uint64_t *ret_tokens, size_t max)
+{
+    size_t count = 0;
+    for (; *at < slots->count && count < max; (*at)++)
+        if (slots->rows[*at].permit_id && slots->rows[*at].due_at <= now)
+            ret_tokens[count++] = slots->rows[*at].permit_id;
+    return count;
+}
+
+static enum permit_status find_named(struct session *session, const struct shortfall *shortfall, struct buf *sql,
+                                     uint64_t *ids, size_t *count, const struct view *view)
+{
+    uint64_t tokens[KEYS_A_STATEMENT];
+    struct session_row row;
+    size_t token_count, at = 0;
+    enum permit_status status = PERMIT_OK;
+    utc_us now = served_time(&view->clock, view->now);
+    const struct named_slots *slots = &view->named_slots[shortfall->semaphore];
+    while (status == PERMIT_OK && (token_count = due_tokens(slots, now, &at, tokens, KEYS_A_STATEMENT)) > 0) {
+        buf_clear(sql);
+        buf_printf(sql, due_of_tokens, (unsigned long long)view->semaphores[shortfall->semaphore].id);
+        sql_ids(sql, tokens, u64_sort_unique(tokens, token_count));
+        buf_append_char(sql, ')');
+        status = session_send_buf(session, sql);
+        while (status == PERMIT_OK && session_row(session, &row))
+            ids[(*count)++] = column_u64(row.columns[0]);
+        status = session_end(session, status);
+    }
+    return status;
+}
+
+/* How many ids can be found. */
+static size_t ids_room(const struct shortfall *shortfalls, size_t count, const struct view *view)
+{
+    size_t room = count * DUE_MAX;
+    for (size_t i = 0; i < count; i++)
+        room += shortfalls[i].named ? view->named_slots[shortfalls[i].semaphore].count : 0;
+    return room;
+}
+
 static bool in_view(const struct view *view, size_t count, uint64_t id)
 {
     for (size_t i = 0; i < count; i++)
@@ -135,7 +181,7 @@ static enum permit_status fetch_some(struct session *session, const uint64_t *id
     buf_clear(sql);
     buf_append_text(sql, due_rows);
     sql_ids(sql, ids, count);
-    buf_append_text(sql, ") ORDER BY r.id,p.semaphore_id");
+    buf_append_text(sql, ") ORDER BY r.id");
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = read_rows(session, before, arena, view);
@@ -165,10 +211,13 @@ static enum permit_status fetch_rows(struct session *session, uint64_t *ids, siz
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
                                   struct buf *sql, struct arena *arena, struct view *view)
 {
-    uint64_t *ids = arena_array(arena, count * DUE_MAX, sizeof *ids);
+    uint64_t *ids = arena_array(arena, ids_room(shortfalls, count, view), sizeof *ids);
     size_t id_count = 0;
     if (!ids)
         return PERMIT_NO_MEMORY;
     enum permit_status status = find_ids(session, shortfalls, count, sql, ids, &id_count, view);
+    for (size_t i = 0; i < count && status == PERMIT_OK; i++)
+        if (shortfalls[i].named)
+            status = find_named(session, &shortfalls[i], sql, ids, &id_count, view);
     return status == PERMIT_OK && id_count ? fetch_rows(session, ids, id_count, sql, arena, view) : status;
 }

@@ -2,8 +2,8 @@
 /*
  * Step 3 of a batch: one packet that writes the final images and commits. Semaphores first, in the order of their ids,
  * by a compare-and-set that raises (NULL into NOT NULL is error 1048 in strict mode and stops the packet before
- * COMMIT); then one INSERT of all new requests, sorted by the bytes of external_id; their permits; ends; slots; UPDATEs
- * by primary key.
+ * COMMIT); then one INSERT of all new requests, sorted by the bytes of external_id; their permits; ends; slots; labels;
+ * UPDATEs by primary key.
  */
 #include <stdlib.h>
 
@@ -131,6 +131,9 @@ static void make_slots_sql(const struct semaphore_image *image, struct buf *sql)
 
 static void slot_rows_sql(const struct semaphore_image *image, struct buf *sql)
 {
+    if (image->drop_labels)
+        buf_printf(sql, "UPDATE slot SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
+                   (unsigned long long)image->semaphore->id);
     if (image->slots_to)
         make_slots_sql(image, sql);
     if (image->retire_from)
@@ -260,7 +263,19 @@ static void insert_requests_sql(const struct changes *changes, size_t count, boo
         buf_append_char(sql, ';');
 }
 
-static void permit_values_sql(const struct request *request, const struct permit *permit, struct buf *sql)
+/* A line for each slot. */
+static void labels_sql(const struct permit *permit, struct buf *sql)
+{
+    buf_append_text(sql, "x'");
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
+        if (i > 0)
+            buf_append_hex(sql, "\n", 1);
+        buf_append_hex(sql, permit->labels[i].data, permit->labels[i].length);
+    }
+    buf_append_char(sql, '\'');
+}
+
+static void permit_values_sql(const struct request *request, const struct permit *permit, bool labels, struct buf *sql)
 {
     buf_append_char(sql, '(');
     buf_append_u64(sql, permit->semaphore_id);
@@ -274,20 +289,38 @@ static void permit_values_sql(const struct request *request, const struct permit
     slots_format(&permit->slots, sql);
     buf_append_text(sql, "',");
     buf_append_u64(sql, request->state);
+    if (labels)
+        buf_append_char(sql, ',');
+    if (labels && permit->labels)
+        labels_sql(permit, sql);
+    else if (labels)
+        buf_append_text(sql, "NULL");
     buf_append_char(sql, ')');
 }
+
+static bool any_labels(const struct changes *changes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < changes->requests[i].request->permit_count; j++)
+            if (changes->requests[i].request->permits[j].labels)
+                return true;
+    return false;
+}
+
+#define NEW_PERMIT_COLUMNS "semaphore_id,id,permit_request_id,count,slots,state"
 
 static void insert_permits_sql(const struct changes *changes, size_t count, struct buf *sql)
 {
     size_t rows = 0;
+    bool labels = any_labels(changes, count);
     for (size_t i = 0; i < count; i++) {
         const struct request *request = changes->requests[i].request;
         for (size_t j = 0; j < request->permit_count; j++) {
             if (rows == 0)
-                buf_append_text(sql,
-                                "INSERT INTO permit (semaphore_id,id,permit_request_id,count,slots,state) VALUES ");
+                buf_append_text(sql, labels ? "INSERT INTO permit (" NEW_PERMIT_COLUMNS ",labels) VALUES "
+                                            : "INSERT INTO permit (" NEW_PERMIT_COLUMNS ") VALUES ");
             separate(sql, rows++);
-            permit_values_sql(request, &request->permits[j], sql);
+            permit_values_sql(request, &request->permits[j], labels, sql);
         }
     }
     if (rows)
@@ -396,6 +429,78 @@ static void slots_sql(const struct changes *changes, struct guard *guard, struct
                 break;
         update_slots_sql(changes, first, end, guard, sql);
     }
+}
+
+/* --- labels --------------------------------------------------------------------------------------------------- */
+
+static void label_rows_sql(const struct label_change *labels, size_t count, struct buf *sql)
+{
+    buf_append_text(sql, " WHERE semaphore_id=");
+    buf_append_u64(sql, labels[0].semaphore_id);
+    buf_append_text(sql, " AND number IN (");
+    for (size_t i = 0; i < count; i++) {
+        separate(sql, i);
+        buf_append_u64(sql, labels[i].number);
+    }
+    buf_append_text(sql, ");");
+}
+
+/* What these slots had, whatever that was: how many rows that changes cannot be told. */
+static void clear_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
+{
+    buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET ");
+    guarded_sql(guard, "retired", NULL, "retired", sql);
+    buf_append_text(sql, ",label=NULL");
+    label_rows_sql(labels, count, sql);
+    *guard = (struct guard){0};
+}
+
+static void give_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
+{
+    buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET ");
+    guarded_sql(guard, "retired", NULL, "retired", sql);
+    buf_append_text(sql, ",label=CASE number");
+    size_t given = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!labels[i].label.data)
+            continue;
+        buf_append_text(sql, " WHEN ");
+        buf_append_u64(sql, labels[i].number);
+        buf_append_text(sql, " THEN ");
+        sql_bytes(sql, labels[i].label);
+        given++;
+    }
+    buf_append_text(sql, " END");
+    label_rows_sql(labels, count, sql);
+    *guard = (struct guard){true, given};
+}
+
+static bool gives_any(const struct label_change *labels, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (labels[i].label.data)
+            return true;
+    return false;
+}
+
+enum { LABELS_A_STATEMENT = 500 };
+
+/* How many there are in the statement that begins with this one. */
+static size_t some_labels(const struct changes *changes, size_t first)
+{
+    size_t left = changes->label_count - first;
+    return left < LABELS_A_STATEMENT ? left : LABELS_A_STATEMENT;
+}
+
+/* First none for all that change, then the new ones: each is unique in its semaphore, and one may move. */
+static void changed_labels_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+{
+    const struct label_change *labels = changes->labels;
+    for (size_t first = 0; first < changes->label_count; first += LABELS_A_STATEMENT)
+        clear_labels_sql(labels + first, some_labels(changes, first), guard, sql);
+    for (size_t first = 0; first < changes->label_count; first += LABELS_A_STATEMENT)
+        if (gives_any(labels + first, some_labels(changes, first)))
+            give_labels_sql(labels + first, some_labels(changes, first), guard, sql);
 }
 
 /* --- requests that change ------------------------------------------------------------------------------------ */
@@ -559,6 +664,7 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
     insert_permits_sql(changes, inserts, sql);
     end_permits_sql(changes, arena, &guard, sql);
     slots_sql(changes, &guard, sql);
+    changed_labels_sql(changes, &guard, sql);
     update_requests_sql(changes, inserts, arena, &guard, sql);
     final_guard_sql(&guard, sql);
     buf_append_text(sql, "COMMIT");

@@ -90,7 +90,7 @@ static void owners_sql(const struct lock_set *set, struct buf *sql)
 /* Walks PRIMARY from first_free on; the row of the semaphore is ours already. */
 static void slots_sql(uint64_t semaphore_id, int64_t wanted, struct buf *sql)
 {
-    buf_append_text(sql, "SELECT number FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");
+    buf_append_text(sql, "SELECT number,label FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");
     buf_append_u64(sql, semaphore_id);
     buf_append_text(sql, " AND permit_id=0 AND retired=0 AND number>=(SELECT first_free FROM semaphore WHERE id=");
     buf_append_u64(sql, semaphore_id);
@@ -106,6 +106,7 @@ void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf
     for (size_t i = 0; i < set->semaphore_count; i++)
         if (set->slots_wanted[i].free > 0)
             slots_sql(set->semaphore_ids[i], set->slots_wanted[i].free, sql);
+    batch_named_sql(set, sql);
     owners_sql(set, sql);
     requests_sql(set, identity, sql);
 }
@@ -196,18 +197,35 @@ static enum permit_status read_requests(struct session *session, struct arena *a
     return reader.broken ? PERMIT_NO_MEMORY : order_requests(view);
 }
 
+/* Most semaphores have no labels, and then there is no memory for them. */
+static void read_label(struct row_reader *reader, size_t count, struct free_slots *slots)
+{
+    struct bytes label = row_bytes(reader);
+    if (!label.data)
+        return;
+    if (!slots->labels)
+        slots->labels = arena_array(reader->arena, count, sizeof *slots->labels);
+    if (slots->labels)
+        slots->labels[slots->count] = label;
+    else
+        reader->broken = true;
+}
+
 static enum permit_status read_slots(struct session *session, struct arena *arena, int64_t wanted,
                                      struct free_slots *ret_slots)
 {
     size_t count = session_affected(session);
+    struct row_reader reader = {.arena = arena};
     ret_slots->numbers = arena_array(arena, count, sizeof *ret_slots->numbers);
     if (!ret_slots->numbers)
         return PERMIT_NO_MEMORY;
-    struct session_row row;
-    while (ret_slots->count < count && session_row(session, &row))
-        ret_slots->numbers[ret_slots->count++] = (uint32_t)column_u64(row.columns[0]);
+    while (ret_slots->count < count && row_step(&reader, session)) {
+        ret_slots->numbers[ret_slots->count] = (uint32_t)row_u64(&reader);
+        read_label(&reader, count, ret_slots);
+        ret_slots->count++;
+    }
     ret_slots->complete = (int64_t)count < wanted;
-    return PERMIT_OK;
+    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
 /* Free slots belong to the semaphore of that id, if it exists. */
@@ -250,6 +268,8 @@ static enum permit_status read_results(struct session *session, const struct loc
         if (status == PERMIT_OK)
             status = read_slots_of(session, arena, set->semaphore_ids[i], set->slots_wanted[i].free, view);
     }
+    if (status == PERMIT_OK)
+        status = batch_read_named(session, set, arena, view);
     if (status == PERMIT_OK && set->owner_count)
         status = session_next(session);
     if (status == PERMIT_OK && set->owner_count)
@@ -263,11 +283,14 @@ enum permit_status batch_read_view(struct session *session, const struct lock_se
                                    struct buf *sql, struct arena *arena, struct view *ret_view)
 {
     struct view view = {0};
+    struct lock_set sorted = *set;
+    if (!batch_sort_named(&sorted, arena))
+        return PERMIT_NO_MEMORY;
     buf_clear(sql);
-    batch_lock_sql(set, identity, sql);
+    batch_lock_sql(&sorted, identity, sql);
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
-        status = read_results(session, set, arena, &view);
+        status = read_results(session, &sorted, arena, &view);
     status = session_end(session, status);
     if (status == PERMIT_OK)
         *ret_view = view;

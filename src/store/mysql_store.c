@@ -100,10 +100,11 @@ static enum permit_status finish(struct mysql_store *mysql, enum permit_status s
 
 /* --- step 0 -------------------------------------------------------------------------------------------------- */
 
+/* A retired semaphore is none: a template may make it anew. */
 static void names_sql(const struct resolve *resolve, struct buf *sql)
 {
     buf_append_text(sql, "SELECT s.name,s.id,s.kind," ROW_FLOOR
-                         " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name IN (''");
+                         " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.retired_at IS NULL AND s.name IN (''");
     for (size_t i = 0; i < resolve->name_count; i++) {
         buf_append_char(sql, ',');
         sql_bytes(sql, resolve->names[i].name);

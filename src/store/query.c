@@ -8,7 +8,7 @@
 
 #include "store/query_packet.h"
 
-enum { PREFIX_MAX = 255 }; /* bytes of a name */
+enum { PREFIX_MAX = 255 }; /* bytes of a name or label */
 
 #define ALL_OF_SEMAPHORE "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR " FROM semaphore s FORCE INDEX (semaphore_name) "
 
@@ -99,15 +99,15 @@ enum permit_status query_semaphore(struct session *session, struct bytes name, s
     return PERMIT_OK;
 }
 
-/* The names that begin with `prefix` lie in [prefix, end): end is the prefix with its last byte that can be raised,
- * raised. */
-static void sql_prefix(struct buf *sql, struct bytes prefix)
+void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix)
 {
     char end[PREFIX_MAX];
     size_t length = prefix.length;
+    if (length > sizeof end)
+        buf_append_text(sql, " AND FALSE");
     if (length == 0 || length > sizeof end)
         return;
-    buf_append_text(sql, " AND s.name>=");
+    buf_printf(sql, " AND %s>=", column);
     sql_bytes(sql, prefix);
     memcpy(end, prefix.data, length);
     while (length > 0 && (unsigned char)end[length - 1] == 0xff)
@@ -115,7 +115,7 @@ static void sql_prefix(struct buf *sql, struct bytes prefix)
     if (length == 0)
         return;
     end[length - 1] = (char)(end[length - 1] + 1);
-    buf_append_text(sql, " AND s.name<");
+    buf_printf(sql, " AND %s<", column);
     sql_bytes(sql, (struct bytes){end, length});
 }
 
@@ -127,10 +127,8 @@ enum permit_status query_semaphores(struct session *session, struct bytes prefix
     buf_init(&sql, QUERY_SQL_MAX);
     buf_append_text(&sql, ALL_OF_SEMAPHORE "WHERE s.name>");
     sql_bytes(&sql, after);
-    sql_prefix(&sql, prefix);
-    /* No name is so long: nothing begins with it. */
-    buf_printf(&sql, " AND s.retired_at IS NULL%s ORDER BY s.name LIMIT %u;" SQL_CLOCK,
-               prefix.length > PREFIX_MAX ? " AND FALSE" : "", limit);
+    query_prefix_sql(&sql, "s.name", prefix);
+    buf_printf(&sql, " AND s.retired_at IS NULL ORDER BY s.name LIMIT %u;" SQL_CLOCK, limit);
     return run_semaphores(session, &sql, arena, ret_rows, ret_count, ret_time);
 }
 
@@ -222,7 +220,10 @@ enum permit_status query_holders(struct session *session, struct bytes semaphore
 
 /* --- requests --- */
 
-/* Requests with all their permits and the names of their semaphores; the permits of one follow each other, by name. */
+/*
+ * Requests with all their permits and the names of their semaphores; the permits of one follow each other, and are
+ * sorted by name here: the server would need a temporary table, on disk where permit.labels is a column of it.
+ */
 #define ALL_OF_REQUEST                                                                                                 \
     "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS ",s.name FROM permit_request r %s"              \
     " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"                                     \
@@ -264,6 +265,22 @@ static void request_list_add_row(struct request_list *list, struct row_reader *r
     list->requests[list->count - 1].permit_count++;
 }
 
+/* By insertion: there are few, and as a rule in order. */
+static void sort_permits(struct permit *permits, struct bytes *names, size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        struct permit permit = permits[i];
+        struct bytes name = names[i];
+        size_t at = i;
+        for (; at > 0 && bytes_compare(names[at - 1], name) > 0; at--) {
+            permits[at] = permits[at - 1];
+            names[at] = names[at - 1];
+        }
+        permits[at] = permit;
+        names[at] = name;
+    }
+}
+
 static enum permit_status read_requests(struct session *session, struct arena *arena, struct request_list *ret_list)
 {
     struct row_reader reader = {.arena = arena};
@@ -271,6 +288,8 @@ static enum permit_status read_requests(struct session *session, struct arena *a
         return PERMIT_NO_MEMORY;
     while (row_step(&reader, session))
         request_list_add_row(ret_list, &reader);
+    for (size_t i = 0; i < ret_list->count; i++)
+        sort_permits(ret_list->requests[i].permits, ret_list->names[i], ret_list->requests[i].permit_count);
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
@@ -293,7 +312,7 @@ enum permit_status query_request(struct session *session, struct bytes external_
     buf_init(&sql, QUERY_SQL_MAX);
     buf_printf(&sql, ALL_OF_REQUEST "r.external_id=", "FORCE INDEX (permit_request_external_id)");
     sql_bytes(&sql, external_id);
-    buf_append_text(&sql, " ORDER BY s.name;" SQL_CLOCK);
+    buf_append_text(&sql, ";" SQL_CLOCK);
     enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
     if (status != PERMIT_OK)
         return status;
@@ -418,7 +437,7 @@ enum permit_status query_requests_by_id(struct session *session, const uint64_t 
     buf_printf(&sql, ALL_OF_REQUEST "r.id IN (0", "FORCE INDEX (PRIMARY)");
     for (size_t i = 0; i < count; i++)
         buf_printf(&sql, ",%llu", (unsigned long long)ids[i]);
-    buf_append_text(&sql, ") ORDER BY r.id,s.name;" SQL_CLOCK);
+    buf_append_text(&sql, ") ORDER BY r.id;" SQL_CLOCK);
     enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
     if (status != PERMIT_OK)
         return status;

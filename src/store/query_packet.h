@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What reads for lists and records have in common: one packet, its rows, last the clock. Only for query.c and
- * history.c. */
+/* What reads for lists and records have in common: one packet, its rows, last the clock. Only for query.c,
+ * slot_list.c and history.c. */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
 
@@ -21,6 +21,8 @@ size_t query_packet_rows(const struct session *session);
 
 /* SELECT id of the semaphore with this name, also of a retired one. */
 void query_any_semaphore_sql(struct buf *sql, struct bytes name);
+/* AND column in [prefix, end): what begins with it; end is the prefix with its last byte that can be raised, raised. */
+void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix);
 /* Those of these requests that exist, in order of id, with their permits, as query_requests has them. */
 enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
                                         struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,

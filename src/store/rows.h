@@ -25,7 +25,7 @@
     "r.confirmed_at,r.renewals,r.replays,r.acquired_at,r.ended_at"
 
 /* Of `permit` p. */
-#define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots"
+#define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots,p.labels"
 
 /*
  * The floor of `semaphore` s: its smallest live token, or the next one. Walks permit_state, which ends in the primary
@@ -35,7 +35,7 @@
     "COALESCE((SELECT f.id FROM permit f FORCE INDEX (permit_state) WHERE f.semaphore_id=s.id AND f.state=1"           \
     " ORDER BY f.id LIMIT 1),s.next_permit_id)"
 
-enum { ROW_REQUEST_COUNT = 15, ROW_PERMIT_COUNT = 4 };
+enum { ROW_REQUEST_COUNT = 15, ROW_PERMIT_COUNT = 5 };
 
 struct row_reader {
     struct session_row row;

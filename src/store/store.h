@@ -22,7 +22,7 @@ enum { STORE_MESSAGE_SIZE = 512 };
 /* Step 0: names to ids and keys to semaphores, one plain read. A hint, never trusted. */
 struct resolve_name {
     struct bytes name;
-    uint64_t ret_id; /* 0: there is none */
+    uint64_t ret_id; /* 0: there is none, or it is retired */
     enum semaphore_kind ret_kind;
     uint64_t ret_floor; /* smallest live token, or next_permit_id */
 };

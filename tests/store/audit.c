@@ -31,7 +31,8 @@ static void rows_make(void)
                       " SELECT 10000 + seq, CONCAT('old', seq), 2, 1, '2030-01-01', '2026-01-01' FROM seq_1_to_500;"
                       "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
                       " SELECT 1, 5000 + seq, 10000 + seq, 1, 2 FROM seq_1_to_500;"
-                      "INSERT INTO permit VALUES (2, 6, 6, 1, '9', 1), (2, 7, 7, 3, '1-3', 1), (2, 8, 8, 1, '5', 1);"
+                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) VALUES (2, 6, 6, "
+                      "1, '9', 1), (2, 7, 7, 3, '1-3', 1), (2, 8, 8, 1, '5', 1);"
                       "INSERT INTO slot (semaphore_id, number, permit_id, retired)"
                       " SELECT 2, seq, IF(seq < 4, 7, IF(seq = 5, 8, IF(seq = 9, 6, 0))), seq > 8 FROM seq_1_to_10"
                       " UNION ALL SELECT 30, seq, 0, 0 FROM seq_1_to_2");

@@ -41,10 +41,12 @@ static void rows_make(void)
              "UPDATE permit_request SET state = 1, end_reason = 0, ended_at = '9999-12-31' WHERE id = 1;"
              "UPDATE permit SET state = 1 WHERE permit_request_id = 1;"
              "UPDATE permit_request SET ended_at = '2026-11-21 05:33:22' WHERE id = 2;"
-             "INSERT INTO permit VALUES (2, 400, 1, 3, '', 1), (3, 1, 10, 1, '', 2);"
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) VALUES (2, 400, 1, 3, '', "
+             "1), (3, 1, 10, 1, '', 2);"
              "INSERT INTO permit_request (id, external_id, state, acquired_at)"
              " SELECT 100000 + seq, CONCAT('x', seq), 1, '2026-11-21 00:00:00' FROM seq_1_to_%d;"
-             "INSERT INTO permit SELECT 4, seq, 100000 + seq, 1, '', 1 FROM seq_1_to_%d",
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) SELECT 4, seq, 100000 + "
+             "seq, 1, '', 1 FROM seq_1_to_%d",
              ENDED, ENDED, STRANGERS, STRANGERS);
     must_run(session, sql);
     must_run(session, "UPDATE cluster SET tick_at = SYSDATE(6)");

@@ -34,8 +34,8 @@ static void rows_make(void)
     must_run(session, "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
                       " SELECT 1, seq, seq, 1, IF(seq > 500, 1, 2) FROM seq_1_to_503");
     must_run(session, "INSERT INTO permit_request (id, external_id, owner, state, digest) VALUES"
-                      " (600, 'both', '', 1, REPEAT('d', 32)); INSERT INTO permit VALUES (1, 504, 600, 1, '', 1),"
-                      " (2, 5, 600, 2, '1-2', 1);"
+                      " (600, 'both', '', 1, REPEAT('d', 32)); INSERT INTO permit VALUES (1, 504, 600, 1, '', 1, NULL),"
+                      " (2, 5, 600, 2, '1-2', 1, x'4131200a');"
                       "INSERT INTO permit_request (id, external_id, state, end_reason) VALUES (601, 'tomb', 2, 6)");
     must_run(session, "INSERT INTO slot (semaphore_id, number, permit_id, last_permit_id) VALUES"
                       " (2, 1, 5, 5), (2, 2, 5, 5), (2, 3, 0, 4), (2, 4, 0, 0)");

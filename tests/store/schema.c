@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "store/migrations.h"
 #include "store/schema.h"
 #include "support.h"
 
@@ -76,6 +77,7 @@ Test(schema, what_a_kill_left_is_gone_on_with)
         buf_init(&message, 4000);
         const struct database_address *address = fresh_database();
         struct session *session = connected(address, SESSION_READER);
+        must_run(session, "DELETE FROM schema_version WHERE version > 1");
         must_run(session, left[i]);
         if (number_of(session, "SELECT statements FROM schema_version WHERE version = 1") < 9)
             must_run(session, "TRUNCATE cluster");
@@ -86,6 +88,45 @@ Test(schema, what_a_kill_left_is_gone_on_with)
         buf_release(&message);
         session_free(session);
     }
+}
+
+/* Made by the first migration alone, and used since. */
+static void make_first_release(struct session *root, const char *database)
+{
+    char sql[1000];
+    const char *whole = fresh_database()->database;
+    snprintf(
+        sql, sizeof sql,
+        "CREATE DATABASE %s DEFAULT CHARACTER SET utf8mb4; USE %s; CREATE TABLE schema_version LIKE %s.schema_version;"
+        "INSERT INTO schema_version SELECT * FROM %s.schema_version WHERE version = 1",
+        database, database, whole, whole);
+    must_run(root, sql);
+    must_run(root, schema_migrations[0].text);
+    must_run(root, "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms,"
+                   " max_hold_ms) VALUES (1, 'hall', 1, 2, 1, 2, 1, 1);"
+                   "INSERT INTO slot (semaphore_id, number, label, permit_id) VALUES (1, 1, 'A1', 1), (1, 2, NULL, 0);"
+                   "INSERT INTO permit_request (id, external_id) VALUES (1, 'k');"
+                   "INSERT INTO permit VALUES (1, 1, 1, 1, '1', 1)");
+}
+
+Test(schema, a_database_of_the_first_release_is_brought_up_to_date)
+{
+    struct buf message;
+    const struct database_address *address = fresh_address();
+    struct session *root = session_new(address, SESSION_ADMIN);
+    cr_assert_eq(session_connect(root), PERMIT_OK);
+    make_first_release(root, address->database);
+    buf_init(&message, 4000);
+    cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
+    cr_assert_eq(number_of(root, "SELECT MAX(version) FROM schema_version WHERE applied_at IS NOT NULL"),
+                 schema_newest());
+    cr_assert_gt(schema_newest(), 1);
+    cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', semaphore_id, id, slots, labels IS NULL) FROM permit"),
+                     "1,1,1,1");
+    cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', permit_id, label) FROM slot WHERE number = 1"), "1,A1");
+    cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
+    buf_release(&message);
+    session_free(root);
 }
 
 /* The exact rights that docs/operating.md tells people to grant, and nothing more. */
