@@ -106,10 +106,24 @@ int64_t permit_client_retry_after_ms(const struct permit_client *client);
 
 /* ---- Requests: acquire, renew, confirm, release ---- */
 
-/* What is wanted of one semaphore. */
+/* Which of the free slots of a slotted semaphore are granted. */
+enum permit_choice {
+    PERMIT_LOWEST, /* `count` of all, the lowest numbers */
+    PERMIT_THESE,  /* exactly those of `slots`, all or none */
+    PERMIT_ANY_OF, /* `count` of those of `slots`, the lowest numbers */
+};
+
+/*
+ * What is wanted of one semaphore. A slot is a text: "#12" is the slot with the number 12, anything else is a label,
+ * such as "A1". Of a label that begins with # another # stands before it: "##12" is the label "#12".
+ */
 struct permit_want {
-    const char *semaphore; /* 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - ; each at most once in a request */
-    int64_t count;         /* units; 0: 1 */
+    const char *semaphore;    /* 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - ; each at most once in a request */
+    int64_t count;            /* units; 0: 1, or with PERMIT_THESE as many as `slots` has: nothing else fits */
+    const char *const *slots; /* with PERMIT_THESE or PERMIT_ANY_OF: 1 to 1000, in any order, none twice */
+    size_t slot_count;
+    enum permit_choice choice;
+    bool adjacent; /* with numbers that follow each other, the lowest such; not with PERMIT_THESE */
 };
 
 /* What is held of one semaphore. */
@@ -119,6 +133,7 @@ struct permit_held {
     uint64_t token;  /* later grants of this semaphore have larger ones */
     uint32_t *slots; /* the numbers of the units, from 1 up, ascending; NULL for a counted semaphore */
     size_t slot_count;
+    char **labels;  /* of these slots, as they were when it was granted; NULL: this one has none, or none of all has */
     uint64_t floor; /* every smaller token of this semaphore is dead; 0: not said */
 };
 
@@ -168,8 +183,9 @@ struct permit_acquire_options {
 
 /*
  * A grant whose answer took more than half of the ttl is renewed before it is handed out.
- * PERMIT_NO_CAPACITY or PERMIT_PAUSED: not within the wait; nothing is held. The message names what is in the way. The
- * caller frees the request with permit_request_free.
+ * PERMIT_NO_CAPACITY or PERMIT_PAUSED: not within the wait; nothing is held. The message names what is in the way: of
+ * certain slots the first that is held and until when; permit_client_answer has all of them (`taken`).
+ * PERMIT_NEVER_SATISFIABLE: also a slot that there is not. The caller frees the request with permit_request_free.
  */
 enum permit_status permit_acquire(struct permit_client *client, const struct permit_acquire_options *options,
                                   struct permit_request **ret_request) PERMIT_MUST_CHECK;

@@ -40,7 +40,7 @@ static void tell(void *context, enum permit_status status, const char *message)
     if (strncmp(last, message, SENTENCE_SIZE - 1) == 0)
         return;
     (void)snprintf(last, SENTENCE_SIZE, "%s", message);
-    (void)fprintf(stderr, "permitctl: waiting%s %s\n", status == PERMIT_NO_CAPACITY ? " for" : ":", message);
+    (void)cli_complain(0, "waiting%s %s", status == PERMIT_NO_CAPACITY ? " for" : ":", message);
 }
 
 static int64_t wait_ms(const struct cli_options *given, int64_t otherwise)

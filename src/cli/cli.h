@@ -36,6 +36,8 @@ struct cli_options {
 
     struct permit_want wants[CLI_MAX_WANTS];
     size_t want_count;
+    const char **names; /* of --slot, --any-of (those of a want stand side by side) or --label; freed by cli_main */
+    size_t name_count;
     int64_t ttl_ms; /* PERMIT_TTL_NONE: none; PERMIT_TTL_OWNER: by heartbeat */
     int64_t wait_ms;
     int64_t wait_piece_ms;
@@ -54,6 +56,7 @@ struct cli_options {
     int64_t max_hold_ms;
     const char *queue;
     const char *note;
+    const char *labels; /* a file */
 
     const char *prefix;
     int64_t limit;
@@ -117,6 +120,7 @@ enum verb_bit {
     VERB_WAITERS = 1 << 21,
     VERB_WHY = 1 << 22,
     VERB_TOP = 1 << 23,
+    VERB_SLOTS = 1 << 24,
 };
 #define VERB_ANY (~0U)
 
@@ -158,6 +162,7 @@ int verb_owner_beat(struct cli *cli);
 int verb_owner_show(struct cli *cli);
 int verb_owner_gone(struct cli *cli);
 int verb_holders(struct cli *cli);
+int verb_slots(struct cli *cli);
 int verb_waiters(struct cli *cli);
 int verb_why(struct cli *cli);
 int verb_top(struct cli *cli);

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "core/name.h"
 
-enum { VARIABLE_SIZE = 16 + NAME_MAX_BYTES, SLOTS_TEXT_MAX = 65536 };
+enum { VARIABLE_SIZE = 16 + NAME_MAX_BYTES, LIST_TEXT_MAX = 65536 };
 
 /* "backups-db7" is "BACKUPS_DB7": upper case, everything else _ */
 static void variable_name(const char *prefix, const char *semaphore, char name[VARIABLE_SIZE])
@@ -46,7 +46,7 @@ static bool set_number(const char *name, uint64_t number)
 static bool set_slots(const char *name, const struct permit_held *held)
 {
     struct buf text;
-    buf_init(&text, SLOTS_TEXT_MAX);
+    buf_init(&text, LIST_TEXT_MAX);
     for (size_t i = 0; i < held->slot_count; i++)
         buf_printf(&text, i ? ",%u" : "%u", (unsigned)held->slots[i]);
     bool set = !text.broken && (held->slot_count == 0 || setenv(name, text.data, 1) == 0);
@@ -54,21 +54,39 @@ static bool set_slots(const char *name, const struct permit_held *held)
     return set;
 }
 
+/*
+ * Side by side with the slots; nothing stands for one without a label. Labels may contain commas, and be too long for a
+ * variable (then there is none): PERMIT_GRANT has them for certain.
+ */
+static bool set_labels(const char *name, const struct permit_held *held)
+{
+    struct buf text;
+    if (!held->labels)
+        return true;
+    buf_init(&text, LIST_TEXT_MAX);
+    for (size_t i = 0; i < held->slot_count; i++)
+        buf_printf(&text, "%s%s", i ? "," : "", held->labels[i] ? held->labels[i] : "");
+    bool set = text.broken || setenv(name, buf_text(&text), 1) == 0;
+    buf_release(&text);
+    return set;
+}
+
 static bool set_one(const struct permit_request *request, size_t index)
 {
     const struct permit_held *held = &request->permits[index];
-    char token[VARIABLE_SIZE], slots[VARIABLE_SIZE];
+    char token[VARIABLE_SIZE], slots[VARIABLE_SIZE], labels[VARIABLE_SIZE];
     if (is_ambiguous(request, index))
         return true;
     variable_name("PERMIT_TOKEN_", held->semaphore, token);
     variable_name("PERMIT_SLOTS_", held->semaphore, slots);
-    return set_number(token, held->token) && set_slots(slots, held);
+    variable_name("PERMIT_LABELS_", held->semaphore, labels);
+    return set_number(token, held->token) && set_slots(slots, held) && set_labels(labels, held);
 }
 
 static bool is_of_a_permit(const char *variable)
 {
-    static const char *const prefixes[] = {
-        "PERMIT_REQUEST=", "PERMIT_GRANT=", "PERMIT_TOKEN=", "PERMIT_SLOTS=", "PERMIT_TOKEN_", "PERMIT_SLOTS_"};
+    static const char *const prefixes[] = {"PERMIT_REQUEST=", "PERMIT_GRANT=", "PERMIT_TOKEN=", "PERMIT_SLOTS=",
+                                           "PERMIT_LABELS=",  "PERMIT_TOKEN_", "PERMIT_SLOTS_", "PERMIT_LABELS_"};
     for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++)
         if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -91,7 +109,8 @@ bool environment_set(const struct permit_request *request, const char *grant_jso
     if (setenv("PERMIT_REQUEST", request->external_id, 1) != 0 || setenv("PERMIT_GRANT", grant_json, 1) != 0)
         return false;
     if (request->permit_count == 1)
-        return set_number("PERMIT_TOKEN", request->permits[0].token) && set_slots("PERMIT_SLOTS", &request->permits[0]);
+        return set_number("PERMIT_TOKEN", request->permits[0].token) &&
+               set_slots("PERMIT_SLOTS", &request->permits[0]) && set_labels("PERMIT_LABELS", &request->permits[0]);
     for (size_t i = 0; i < request->permit_count; i++)
         if (!set_one(request, i))
             return false;

@@ -9,7 +9,12 @@
 #include "cli/harmless.h"
 #include "cli/moment.h"
 
-enum { CELL_MAX = 8192, TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE };
+enum {
+    CELL_MAX = 8192,
+    COLUMNS_MAX = 16,
+    NAMES_SHOWN = 8,
+    TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE
+};
 
 /* ---- Printing ---- */
 
@@ -61,6 +66,37 @@ static void append_span(struct buf *out, struct json_object *value)
     buf_append_text(out, text);
 }
 
+/* "A1,A2" or "A1,A2,A3,A4,..." */
+static void append_some(struct buf *out, struct json_object *values)
+{
+    size_t count = json_object_array_length(values);
+    for (size_t i = 0; i < count && i < NAMES_SHOWN; i++) {
+        buf_append_text(out, i ? "," : "");
+        append_value(out, json_object_array_get_idx(values, i));
+    }
+    if (count > NAMES_SHOWN)
+        buf_append_text(out, ",...");
+}
+
+/* "(A1,A2)": of what is held the labels, of what is waited for what was asked. */
+static void append_which(struct buf *out, struct json_object *permit)
+{
+    struct json_object *values = NULL;
+    bool waited = !json_object_object_get_ex(permit, "token", NULL);
+    bool any_of = waited && json_object_object_get_ex(permit, "any_of", &values);
+    bool named = any_of || json_object_object_get_ex(permit, waited ? "slots" : "labels", &values);
+    bool adjacent = json_object_object_get_ex(permit, "adjacent", NULL);
+    named = named && json_object_is_type(values, json_type_array);
+    if (!named && !adjacent)
+        return;
+    buf_append_text(out, adjacent ? "(adjacent" : "(");
+    buf_append_text(out, adjacent && named ? " " : "");
+    buf_append_text(out, any_of ? "of " : "");
+    if (named)
+        append_some(out, values);
+    buf_append_char(out, ')');
+}
+
 static void append_permits(struct buf *out, struct json_object *permits)
 {
     for (size_t i = 0; i < json_object_array_length(permits); i++) {
@@ -72,6 +108,7 @@ static void append_permits(struct buf *out, struct json_object *permits)
         buf_printf(out, "%s%s", i ? " " : "", name ? json_object_get_string(name) : "?");
         if (json_object_get_int64(count) != 1)
             buf_printf(out, ":%lld", (long long)json_object_get_int64(count));
+        append_which(out, permit);
     }
 }
 
@@ -140,15 +177,35 @@ static void measure(struct json_object *array, const struct json_column *columns
     }
 }
 
-void json_print_table_of(struct json_object *object, const char *member, const struct json_column *columns,
-                         size_t count, int indent)
+static bool is_in_a_row(struct json_object *array, const char *member)
+{
+    for (size_t row = 0; row < json_object_array_length(array); row++)
+        if (json_object_object_get_ex(json_object_array_get_idx(array, row), member, NULL))
+            return true;
+    return false;
+}
+
+/* Most semaphores have no labels: then there is no column of them. */
+static size_t choose_columns(struct json_object *array, const struct json_column *all, size_t count,
+                             struct json_column ret_columns[COLUMNS_MAX])
+{
+    size_t chosen = 0;
+    for (size_t i = 0; i < count && chosen < COLUMNS_MAX; i++)
+        if (strncmp(all[i].member, "label", strlen("label")) != 0 || is_in_a_row(array, all[i].member))
+            ret_columns[chosen++] = all[i];
+    return chosen;
+}
+
+void json_print_table_of(struct json_object *object, const char *member, const struct json_column *all_columns,
+                         size_t all_count, int indent)
 {
     struct json_object *array = NULL;
-    int widths[16];
+    int widths[COLUMNS_MAX];
+    struct json_column columns[COLUMNS_MAX];
     struct buf text;
     buf_init(&text, CELL_MAX);
-    if (json_object_object_get_ex(object, member, &array) && json_object_is_type(array, json_type_array) &&
-        count <= ARRAY_LENGTH(widths)) {
+    if (json_object_object_get_ex(object, member, &array) && json_object_is_type(array, json_type_array)) {
+        size_t count = choose_columns(array, all_columns, all_count, columns);
         measure(array, columns, widths, count, &text);
         print_row(NULL, columns, widths, count, indent, &text);
         for (size_t row = 0; row < json_object_array_length(array); row++)
@@ -358,12 +415,18 @@ void json_add_bool(struct json_writer *writer, const char *name, bool value)
     add(writer, name, json_object_new_boolean(value));
 }
 
-void json_add_texts(struct json_writer *writer, const char *name, char **texts, size_t count)
+void json_add_texts(struct json_writer *writer, const char *name, const char *const *texts, size_t count)
 {
     struct json_object *array = count ? json_object_new_array() : NULL;
-    for (size_t i = 0; i < count; i++)
-        if (!array || json_object_array_add(array, json_object_new_string(texts[i])) != 0)
-            writer->broken = true;
+    bool whole = array != NULL;
+    for (size_t i = 0; whole && i < count; i++) {
+        struct json_object *text = *texts[i] ? json_object_new_string(texts[i]) : NULL;
+        whole = (text || !*texts[i]) && json_object_array_add(array, text) == 0;
+    }
+    if (!whole) {
+        json_object_put(array);
+        array = NULL;
+    }
     if (count)
         add(writer, name, array);
 }
@@ -382,6 +445,14 @@ void json_add_item(struct json_writer *writer, const char *name, struct json_wri
         writer->broken = true;
 }
 
+static struct json_object *labels_value(const struct permit_held *held)
+{
+    struct json_object *labels = json_object_new_array();
+    for (size_t i = 0; i < held->slot_count; i++)
+        (void)json_object_array_add(labels, held->labels[i] ? json_object_new_string(held->labels[i]) : NULL);
+    return labels;
+}
+
 static struct json_object *held_value(const struct permit_held *held)
 {
     struct json_object *value = json_object_new_object();
@@ -392,6 +463,8 @@ static struct json_object *held_value(const struct permit_held *held)
     (void)json_object_object_add(value, "count", json_object_new_int64(held->count));
     (void)json_object_object_add(value, "token", json_object_new_int64((int64_t)held->token));
     (void)json_object_object_add(value, "slots", slots);
+    if (held->labels)
+        (void)json_object_object_add(value, "labels", labels_value(held));
     return value;
 }
 

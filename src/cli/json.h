@@ -13,7 +13,8 @@
 struct json_column {
     const char *heading;
     const char *member; /* ..._ms is shown as 10m, what passes (..._in_ms, waited_ms) as span_format does, permits as
-                           "backups network:3" */
+                           "backups network:3 hall(A1,A2)"; a column of labels, or of a slot's label, is left out
+                           if no row has one */
 };
 
 /* One "heading  value" line for each member that is there. */
@@ -64,10 +65,11 @@ void json_pages_free(struct json_pages *pages);
 /* An object that is being written; after a failure every call does nothing, and json_text returns NULL. */
 struct json_writer;
 struct json_writer *json_writer_new(void);
-void json_add_text(struct json_writer *writer, const char *name, const char *text);            /* NULL: left out */
-void json_add_number(struct json_writer *writer, const char *name, int64_t number);            /* CLI_UNSET: left out */
-void json_add_duration(struct json_writer *writer, const char *name, int64_t ms);              /* CLI_UNSET: left out */
-void json_add_texts(struct json_writer *writer, const char *name, char **texts, size_t count); /* none: left out */
+void json_add_text(struct json_writer *writer, const char *name, const char *text); /* NULL: left out */
+void json_add_number(struct json_writer *writer, const char *name, int64_t number); /* CLI_UNSET: left out */
+void json_add_duration(struct json_writer *writer, const char *name, int64_t ms);   /* CLI_UNSET: left out */
+/* NULL in place of "", and no array at all if there are none. */
+void json_add_texts(struct json_writer *writer, const char *name, const char *const *texts, size_t count);
 void json_add_bool(struct json_writer *writer, const char *name, bool value);
 /* An array without items yet, and what `item` has written so far at its end. */
 void json_add_items(struct json_writer *writer, const char *name);

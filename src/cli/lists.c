@@ -12,6 +12,17 @@ bool path_write(const char *before, const char *word, const char *after, char pa
            snprintf(path, CLI_PATH_MAX, "%s%s%s", before, encoded, after) < CLI_PATH_MAX;
 }
 
+bool list_add_parameter(struct buf *path, const char *name, const char *value)
+{
+    char encoded[1024];
+    if (!value)
+        return true;
+    if (*value && !permit_path_encode(value, encoded, sizeof(encoded)))
+        return false;
+    buf_printf(path, "%s=%s&", name, *value ? encoded : "");
+    return !path->broken;
+}
+
 enum permit_status list_fetch(struct cli *cli, const char *path, const char *member, struct json_pages **ret_pages)
 {
     char next[NEXT_MAX_BYTES] = "";

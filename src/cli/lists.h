@@ -17,6 +17,8 @@ struct list_view {
 
 /* Writes "<before>WORD<after>", WORD percent-encoded. False: too long, or an empty word. */
 bool path_write(const char *before, const char *word, const char *after, char path[CLI_PATH_MAX]) MUST_CHECK;
+/* Appends "name=value&", value percent-encoded; nothing for NULL. False: the path is full. */
+bool list_add_parameter(struct buf *path, const char *name, const char *value) MUST_CHECK;
 /*
  * Asks for page after page of the list, --limit rows at most. `path` ends in a query to which more is added. *ret_pages
  * is freed with json_pages_free, whatever is returned.

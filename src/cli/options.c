@@ -16,6 +16,10 @@ enum option_type {
     OPTION_TTL,      /* the same, or "none" */
     OPTION_HOLD,     /* the same, or "owner" */
     OPTION_WANT,     /* appended to wants */
+    OPTION_SLOT,     /* appended to the last want's slots: exactly these */
+    OPTION_ANY_OF,   /* the same: any of these */
+    OPTION_ADJACENT, /* a flag of the last want */
+    OPTION_LABEL,    /* appended to names */
 };
 
 struct option {
@@ -38,6 +42,12 @@ struct option {
 static const struct option options[] = {
     {'s', "semaphore", "NAME[:COUNT]", ASKS, OPTION_WANT, 0, 0,
      "take COUNT units (1) of this semaphore; repeat it for several: all or nothing"},
+    {0, "slot", "SLOT", ASKS, OPTION_SLOT, 0, 0,
+     "of the -s before it take exactly this slot: its label, or '#12' for number 12; repeat it for several"},
+    {0, "any-of", "SLOT", ASKS, OPTION_ANY_OF, 0, 0,
+     "of the -s before it take COUNT of these slots, the lowest that are free; repeat it for each"},
+    {0, "adjacent", NULL, ASKS, OPTION_ADJACENT, 0, 0,
+     "of the -s before it take slots with numbers that follow each other"},
     {'w', "wait", "TIME", ASKS, OPTION_DURATION, AT(wait_ms), 0,
      "wait so long for capacity, such as 10m (run: for as long as it takes; acquire: not at all)"},
     {0, "wait-piece", "TIME", ASKS, OPTION_DURATION, AT(wait_piece_ms), 100,
@@ -65,7 +75,12 @@ static const struct option options[] = {
     {0, "max-hold", "TIME", VERB_PUT, OPTION_DURATION, AT(max_hold_ms), 1, "the end of requests without a ttl"},
     {0, "queue", "backfill|fifo", VERB_PUT, OPTION_CHOICE, AT(queue), 0, "who may pass whom while waiting"},
     {0, "note", "TEXT", VERB_PUT, OPTION_TEXT, AT(note), 0, "for people"},
+    {0, "label", "LABEL", VERB_PUT, OPTION_LABEL, 0, 0, "of slot 1, then of slot 2, and so on; an empty one: none"},
+    {0, "labels", "FILE", VERB_PUT, OPTION_TEXT, AT(labels), 0,
+     "labels of slots 1, 2, ..., one a line; an empty line: none; -: standard input"},
     {0, "prefix", "TEXT", VERB_LIST | VERB_TOP, OPTION_TEXT, AT(prefix), 0, "only names that begin so"},
+    {0, "prefix", "TEXT", VERB_SLOTS, OPTION_TEXT, AT(prefix), 0, "only slots whose labels begin so"},
+    {0, "state", "free|held", VERB_SLOTS, OPTION_CHOICE, AT(state), 0, "only those that are free, or held"},
     {'s', "semaphore", "NAME", VERB_REQUESTS, OPTION_TEXT, AT(semaphore), 0,
      "only those that hold or held units of it"},
     {0, "owner", "OWNER", VERB_REQUESTS, OPTION_TEXT, AT(owner), 0, "only those of this owner"},
@@ -78,8 +93,8 @@ static const struct option options[] = {
     {'i', "interval", "TIME", VERB_TOP, OPTION_DURATION, AT(interval_ms), 100, "look again after this time (1s)"},
     {'1', "once", NULL, VERB_TOP, OPTION_FLAG, AT(once), 0,
      "print one table and end, as also where there is no terminal"},
-    {0, "limit", "N", VERB_LIST | VERB_HOLDERS | VERB_WAITERS | VERB_EVENTS | VERB_REQUESTS, OPTION_NUMBER, AT(limit),
-     1, "at most so many (all)"},
+    {0, "limit", "N", VERB_LIST | VERB_HOLDERS | VERB_SLOTS | VERB_WAITERS | VERB_EVENTS | VERB_REQUESTS, OPTION_NUMBER,
+     AT(limit), 1, "at most so many (all)"},
     {0, "slot", "N", VERB_FENCE, OPTION_NUMBER, AT(slot), 1, "live on this slot"},
     {0, "url", "URL", VERB_ANY, OPTION_TEXT, AT(url), 0, "the server (PERMITD_URL, or " PERMIT_DEFAULT_URL ")"},
     {0, "token", "TEXT", VERB_ANY, OPTION_TEXT, AT(token), 0,
@@ -154,16 +169,50 @@ static bool read_want(const struct option *option, char *value, struct cli_optio
 {
     if (into->want_count == CLI_MAX_WANTS)
         return refuse(option, value, "at most 64 semaphores");
-    int64_t count = 1;
+    int64_t count = 0; /* 1, or as many as slots are named */
     char *colon = strrchr(value, ':');
     if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1)) {
         *colon = '\0';
         count = strlen(colon + 1) < 18 ? strtoll(colon + 1, NULL, 10) : 0;
+        count = count > 0 ? count : -1;
     }
-    if (count < 1 || !name_is_semaphore(bytes_of(value)))
+    if (count < 0 || !name_is_semaphore(bytes_of(value)))
         return refuse(option, value, "NAME or NAME:COUNT; names have A-Z a-z 0-9 . _ : @ -, a count is at least 1");
     into->wants[into->want_count++] = (struct permit_want){.semaphore = value, .count = count};
     return true;
+}
+
+/* What belongs to the -s before it. NULL: there is none. */
+static struct permit_want *last_want(const struct option *option, struct cli_options *into)
+{
+    if (into->want_count)
+        return &into->wants[into->want_count - 1];
+    (void)cli_complain(CLI_USAGE, "--%s belongs to the -s NAME before it, and there is none", option->name);
+    return NULL;
+}
+
+static bool read_slot(const struct option *option, const char *value, struct cli_options *into)
+{
+    enum permit_choice choice = option->type == OPTION_SLOT ? PERMIT_THESE : PERMIT_ANY_OF;
+    struct permit_want *want = last_want(option, into);
+    if (!want)
+        return false;
+    if (!want->slot_count)
+        want->slots = into->names + into->name_count;
+    else if (want->choice != choice)
+        return refuse(option, value, "either --slot or --any-of for one semaphore");
+    want->choice = choice;
+    want->slot_count++;
+    into->names[into->name_count++] = value;
+    return true;
+}
+
+static bool read_adjacent(const struct option *option, struct cli_options *into)
+{
+    struct permit_want *want = last_want(option, into);
+    if (want)
+        want->adjacent = true;
+    return want != NULL;
 }
 
 /* ---- One option ---- */
@@ -200,8 +249,17 @@ static bool store(const struct option *option, char *value, struct cli *cli)
     case OPTION_TTL:
     case OPTION_HOLD: return read_duration(option, value, member);
     case OPTION_WANT: return read_want(option, value, &cli->options);
+    case OPTION_SLOT:
+    case OPTION_ANY_OF: return read_slot(option, value, &cli->options);
+    case OPTION_ADJACENT: return read_adjacent(option, &cli->options);
+    case OPTION_LABEL: cli->options.names[cli->options.name_count++] = value; return true;
     }
     return false;
+}
+
+static bool is_flag(const struct option *option)
+{
+    return option->type == OPTION_FLAG || option->type == OPTION_ADJACENT;
 }
 
 /* Takes the value from behind "=", from the rest of the letters, or from the next word. */
@@ -212,11 +270,11 @@ static bool apply(const struct option *option, char *value, struct cli *cli, int
                            option->name);
         return false;
     }
-    if (option->type == OPTION_FLAG ? value != NULL : !value && *at + 1 >= argc) {
+    if (is_flag(option) ? value != NULL : !value && *at + 1 >= argc) {
         (void)cli_complain(CLI_USAGE, "--%s %s", option->name, value ? "takes no value" : "needs a value");
         return false;
     }
-    if (!value && option->type != OPTION_FLAG)
+    if (!value && !is_flag(option))
         value = argv[++*at];
     return store(option, value, cli);
 }
@@ -244,7 +302,7 @@ static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
         const struct option *option = find(cli, NULL, 0, *letter);
         if (!option)
             return unknown(word);
-        if (option->type != OPTION_FLAG)
+        if (!is_flag(option))
             return apply(option, letter[1] ? letter + 1 : NULL, cli, argc, argv, at);
         if (!apply(option, NULL, cli, argc, argv, at))
             return false;
@@ -264,6 +322,20 @@ static bool take_verb(int argc, char **argv, int *at, struct cli *cli)
     return cli->verb != NULL;
 }
 
+/* "slots says by itself which and how many." */
+static bool check_wants(const struct cli_options *given)
+{
+    for (size_t i = 0; i < given->want_count; i++) {
+        const struct permit_want *want = &given->wants[i];
+        if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) {
+            (void)cli_complain(CLI_USAGE, "%s: --slot says which and how many; it takes no :COUNT and no --adjacent",
+                               want->semaphore);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool check_words(const struct cli *cli)
 {
     const struct verb *verb = cli->verb;
@@ -278,6 +350,8 @@ static bool check_words(const struct cli *cli)
         (void)cli_complain(CLI_USAGE, "%s needs at least one -s NAME", verb->name);
         return false;
     }
+    if (!check_wants(&cli->options))
+        return false;
     if (cli->options.exit_code > 255) {
         (void)cli_complain(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
         return false;
@@ -292,6 +366,11 @@ static bool check_words(const struct cli *cli)
 bool options_parse(int argc, char **argv, struct cli *cli)
 {
     bool only_words = false;
+    cli->options.names = calloc((size_t)argc, sizeof(*cli->options.names));
+    if (!cli->options.names) {
+        (void)cli_complain(CLI_NO_START, "no memory");
+        return false;
+    }
     cli->words = argv; /* the words are moved to its front; what they overwrite has been read */
     for (int at = 1; at < argc; at++) {
         char *word = argv[at];

@@ -20,7 +20,7 @@ void request_print(const char *body)
         {"ended", "ended_at"},       {"ended before", "already_released"},
     };
     static const struct json_column permits[] = {
-        {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}};
+        {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}, {"LABELS", "labels"}};
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
     json_print_table(body, "permits", permits, ARRAY_LENGTH(permits));
 }
@@ -72,18 +72,6 @@ int verb_show(struct cli *cli)
     return cli_finish(cli, permit_show(cli->client, cli->words[0], NULL), request_print);
 }
 
-/* Appends "name=value&". False: the path is full. */
-static bool add_parameter(struct buf *path, const char *name, const char *value)
-{
-    char encoded[1024];
-    if (!value)
-        return true;
-    if (*value && !permit_path_encode(value, encoded, sizeof(encoded)))
-        return false;
-    buf_printf(path, "%s=%s&", name, *value ? encoded : "");
-    return !path->broken;
-}
-
 /* "Who held backups at 02:14": `requests --semaphore backups --at 02:14`. */
 int verb_requests(struct cli *cli)
 {
@@ -103,8 +91,9 @@ int verb_requests(struct cli *cli)
     struct buf path;
     buf_init(&path, CLI_PATH_MAX);
     buf_append_text(&path, "/v1/requests?");
-    bool whole = add_parameter(&path, "semaphore", given->semaphore) && add_parameter(&path, "owner", given->owner) &&
-                 add_parameter(&path, "state", state) && add_parameter(&path, "at", given->at ? at : NULL);
+    bool whole = list_add_parameter(&path, "semaphore", given->semaphore) &&
+                 list_add_parameter(&path, "owner", given->owner) && list_add_parameter(&path, "state", state) &&
+                 list_add_parameter(&path, "at", given->at ? at : NULL);
     int code = whole ? list_print(cli, buf_text(&path), &view) : cli_complain(CLI_USAGE, "longer than any name");
     buf_release(&path);
     return code;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The verbs about semaphores: put, get, list, pause, resume, delete, events, holders, waiters, fence check, fence bump.
+/*
+ * The verbs about semaphores: put, get, list, pause, resume, delete, events, holders, slots, waiters, fence check,
+ * fence bump.
  */
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "cli/labels.h"
 #include "cli/lists.h"
 
 enum { NAME_MAX_BYTES = 1024 };
@@ -61,7 +64,8 @@ static int print_list(struct cli *cli, const char *suffix, const struct list_vie
     return semaphore_path(cli->words[0], suffix, path) ? list_print(cli, path, view) : CLI_USAGE;
 }
 
-int verb_semaphore_put(struct cli *cli)
+/* With the labels of the first page. */
+static enum permit_status put_semaphore(struct cli *cli, const char *path, const struct labels *labels, size_t count)
 {
     const struct cli_options *given = &cli->options;
     struct json_writer *writer = json_writer_new();
@@ -73,9 +77,37 @@ int verb_semaphore_put(struct cli *cli)
     json_add_duration(writer, "max_hold", given->max_hold_ms);
     json_add_text(writer, "queue", given->queue);
     json_add_text(writer, "note", given->note);
+    json_add_texts(writer, "labels", labels->texts, count);
     const char *body = json_text(writer);
-    int code = body ? call(cli, "PUT", "", body, print_semaphore) : cli_complain(CLI_NO_START, "no memory");
+    enum permit_status status = body ? permit_call(cli->client, "PUT", path, body) : PERMIT_NO_MEMORY;
     json_writer_free(writer);
+    return status;
+}
+
+static int put_all(struct cli *cli, const struct labels *labels)
+{
+    char path[CLI_PATH_MAX];
+    if (!semaphore_path(cli->words[0], "", path))
+        return CLI_USAGE;
+    size_t done = labels_page(labels, 0);
+    enum permit_status status = put_semaphore(cli, path, labels, done);
+    while (!status && done < labels->count) {
+        size_t count = labels_page(labels, done);
+        status = labels_put(cli, path, labels, done, count);
+        if (status)
+            (void)cli_complain(0, "the labels from slot %zu on have not been written", done + 1);
+        done += count;
+    }
+    return cli_finish(cli, status, print_semaphore);
+}
+
+int verb_semaphore_put(struct cli *cli)
+{
+    struct labels labels;
+    int code = labels_read(&cli->options, &labels);
+    if (code == CLI_OK)
+        code = put_all(cli, &labels);
+    labels_release(&labels);
     return code;
 }
 
@@ -198,10 +230,28 @@ int verb_semaphore_list(struct cli *cli)
 int verb_holders(struct cli *cli)
 {
     static const struct json_column columns[] = {
-        {"TOKEN", "token"},       {"COUNT", "count"},        {"SLOTS", "slots"},     {"OWNER", "owner"},
-        {"SINCE", "acquired_at"}, {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"}, {"KEY", "external_id"}};
+        {"TOKEN", "token"},        {"COUNT", "count"},     {"SLOTS", "slots"},
+        {"LABELS", "labels"},      {"OWNER", "owner"},     {"SINCE", "acquired_at"},
+        {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"}, {"KEY", "external_id"}};
     static const struct list_view view = {"holders", columns, ARRAY_LENGTH(columns)};
     return print_list(cli, "/holders?", &view);
+}
+
+int verb_slots(struct cli *cli)
+{
+    static const struct json_column columns[] = {{"SLOT", "number"},         {"LABEL", "label"},
+                                                 {"TOKEN", "token"},         {"EXPIRES", "expires_at"},
+                                                 {"CONFIRMED", "confirmed"}, {"KEY", "external_id"}};
+    static const struct list_view view = {"slots", columns, ARRAY_LENGTH(columns)};
+    const struct cli_options *given = &cli->options;
+    struct buf query;
+    buf_init(&query, CLI_PATH_MAX);
+    buf_append_text(&query, "/slots?");
+    bool whole =
+        list_add_parameter(&query, "state", given->state) && list_add_parameter(&query, "prefix", given->prefix);
+    int code = whole ? print_list(cli, buf_text(&query), &view) : cli_complain(CLI_USAGE, "longer than any label");
+    buf_release(&query);
+    return code;
 }
 
 int verb_waiters(struct cli *cli)

@@ -5,7 +5,10 @@
 
 #include "cli/cli.h"
 #include "cli/descriptors.h"
+#include "cli/harmless.h"
 #include "cli/json.h"
+
+enum { COMPLAINT_MAX = 8192 };
 
 static const char run_more[] =
     ". The permit is renewed from outside the\n"
@@ -15,11 +18,11 @@ static const char run_more[] =
     "  PERMIT_REQUEST         the key of the request\n"
     "  PERMIT_TOKEN           the fencing token: send it along with every write, and let the store refuse older ones\n"
     "  PERMIT_SLOTS           the numbers of its slots, separated by commas\n"
+    "  PERMIT_LABELS          their labels, separated by commas; not set if none has one\n"
     "  PERMIT_GRANT           the whole grant, as JSON\n"
-    "  PERMIT_TOKEN_<NAME>, PERMIT_SLOTS_<NAME>\n"
-    "                         instead of PERMIT_TOKEN and PERMIT_SLOTS when there are several semaphores: the name in\n"
-    "                         upper case, everything but A-Z and 0-9 as _ (names that would be equal so: "
-    "PERMIT_GRANT)\n"
+    "  PERMIT_TOKEN_<NAME>, PERMIT_SLOTS_<NAME>, PERMIT_LABELS_<NAME>\n"
+    "                         instead of these when there are several semaphores: the name in upper case, everything\n"
+    "                         but A-Z and 0-9 as _ (names that would be equal so: PERMIT_GRANT)\n"
     "\n"
     "Signals are passed on to the command's process group. On a terminal the command is in the foreground.\n"
     "The permit is lost when the server says that it has ended, and also when renewals have failed for so long that\n"
@@ -27,6 +30,17 @@ static const char run_more[] =
     "command; with term and kill the exit status is 76.\n"
     "With --id, a request that is already held under that key belongs to somebody else: exit status 75.\n"
     "Without -n and --wait it waits for as long as it takes";
+
+static const char acquire_more[] =
+    ". They are held until they are released or their ttl is over.\n"
+    "\n"
+    "Certain seats:      permitctl acquire -s hall --slot A1 --slot A2\n"
+    "Four side by side:  permitctl acquire -s hall:4 --adjacent\n"
+    "Two of a section:   permitctl acquire -s hall:2 --any-of B1 --any-of B2 --any-of B3";
+
+static const char put_more[] =
+    ". What is not given stays as it is.\n"
+    "Many labels go in pages of 1000: those of the first page together with all else, the others after it";
 
 static const char top_more[] =
     ": those for which somebody waits first, then the fullest. OLDEST WAIT\n"
@@ -42,7 +56,7 @@ static const struct verb verbs[] = {
     {"run", "-s NAME[:COUNT]... [options] [--] COMMAND [ARGUMENT...]", VERB_RUN, 1, 0, true, verb_run,
      "Runs a command while holding permits", run_more},
     {"acquire", "-s NAME[:COUNT]... [options]", VERB_ACQUIRE, 0, 0, false, verb_acquire,
-     "Takes permits and prints the grant", ". They are held until they are released or their ttl is over"},
+     "Takes permits and prints the grant", acquire_more},
     {"release", "KEY [--confirmed]", VERB_RELEASE, 1, 1, false, verb_release, "Gives the permits of a request back",
      ". May be repeated; also ends a request that has not arrived yet. A confirmed one only with --confirmed"},
     {"renew", "KEY [--ttl TIME]", VERB_RENEW, 1, 1, false, verb_renew, "Extends a request by its ttl, from now",
@@ -58,7 +72,7 @@ static const struct verb verbs[] = {
      ". The reason is recorded (semaphore events). The holder learns it when it renews next: let the store look at\n"
      "tokens"},
     {"semaphore put", "NAME [--capacity N] [options]", VERB_PUT, 1, 1, false, verb_semaphore_put,
-     "Makes or changes a semaphore", ". What is not given stays as it is"},
+     "Makes or changes a semaphore", put_more},
     {"semaphore get", "NAME", VERB_GET, 1, 1, false, verb_semaphore_get, "Shows a semaphore", NULL},
     {"semaphore list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_semaphore_list, "Lists semaphores", NULL},
     {"semaphore delete", "NAME", VERB_DELETE, 1, 1, false, verb_semaphore_delete, "Retires a semaphore",
@@ -76,6 +90,8 @@ static const struct verb verbs[] = {
     {"owner gone", "NAME", VERB_OWNER, 1, 1, false, verb_owner_gone, "Ends an owner, and with it all that it holds",
      ". Confirmed requests stay. May be repeated"},
     {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
+    {"slots", "NAME [--state free|held] [--prefix TEXT]", VERB_SLOTS, 1, 1, false, verb_slots,
+     "Lists the slots of a semaphore, and who holds them", NULL},
     {"waiters", "NAME", VERB_WAITERS, 1, 1, false, verb_waiters, "Lists who waits for a semaphore, in order",
      ": at the permitd that answers;\nothers on the same database have queues of their own"},
     {"why", "KEY", VERB_WHY, 1, 1, false, verb_why, "Says what a request waits for, and who is in the way",
@@ -124,12 +140,13 @@ const struct verb *verb_find(char **words, int count, int *ret_used)
 
 int cli_complain(int code, const char *format, ...)
 {
+    char sentence[COMPLAINT_MAX];
     va_list arguments;
     va_start(arguments, format);
-    (void)fputs("permitctl: ", stderr);
-    (void)vfprintf(stderr, format, arguments);
-    (void)fputc('\n', stderr);
+    (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
     va_end(arguments);
+    harmless_make(sentence, strlen(sentence));
+    (void)fprintf(stderr, "permitctl: %s\n", sentence);
     return code;
 }
 
@@ -229,5 +246,7 @@ int cli_main(int argc, char **argv)
                                   .max_hold_ms = CLI_UNSET,
                                   .limit = CLI_UNSET}};
     descriptors_note(&cli.inherited);
-    return options_parse(argc, argv, &cli) ? flush(obey(&cli)) : CLI_USAGE;
+    int code = options_parse(argc, argv, &cli) ? flush(obey(&cli)) : CLI_USAGE;
+    free(cli.options.names);
+    return code;
 }

@@ -16,8 +16,11 @@ static void print_ahead(struct json_object *entry)
     (void)putchar('\n');
 }
 
+/* Of certain slots the numbers do not tell whether there is room. */
 static bool has_room(struct json_object *entry)
 {
+    if (json_length_of(entry, "slots") || json_length_of(entry, "any_of") || json_true_of(entry, "adjacent"))
+        return false;
     int64_t available = json_number_of(entry, "capacity") - json_number_of(entry, "in_use");
     return json_number_of(entry, "requested") <= available;
 }
@@ -30,7 +33,8 @@ static void print_entry(struct json_object *entry)
                                                  {"SINCE", "since"},
                                                  {"EXPIRES", "expires_at"},
                                                  {"IN", "expires_in_ms"}};
-    const char *paused = json_text_of(entry, "paused_reason");
+    static const struct json_column lines[] = {
+        {"  slots", "slots"}, {"  any of", "any_of"}, {"  adjacent", "adjacent"}, {"  paused:", "paused_reason"}};
     (void)printf("\n%-14s ", json_text_of(entry, "semaphore"));
     print_ahead(entry);
     if (json_true_of(entry, "retired"))
@@ -39,8 +43,7 @@ static void print_entry(struct json_object *entry)
         (void)printf("%-14s %lld asked, %lld of %lld in use%s\n", "", (long long)json_number_of(entry, "requested"),
                      (long long)json_number_of(entry, "in_use"), (long long)json_number_of(entry, "capacity"),
                      has_room(entry) ? ": room for it" : "");
-    if (paused)
-        (void)printf("%-14s paused: %s\n", "", paused);
+    json_print_lines_of(entry, lines, ARRAY_LENGTH(lines));
     if (json_length_of(entry, "holders") > 0)
         json_print_table_of(entry, "holders", columns, ARRAY_LENGTH(columns), 15);
 }

@@ -47,11 +47,45 @@ static bool finish(struct json_object *object, bool whole, struct buf *out)
     return text && !out->broken;
 }
 
+/* "#12" is slot 12, "##12" the label #12, anything else a label. */
+static struct json_object *slot_value(const char *slot)
+{
+    size_t digits = slot[0] == '#' ? strspn(slot + 1, "0123456789") : 0;
+    if (digits && !slot[1 + digits])
+        return json_object_new_int64(digits < 18 ? strtoll(slot + 1, NULL, 10) : INT64_MAX);
+    return json_object_new_string(slot[0] == '#' && slot[1] == '#' ? slot + 1 : slot);
+}
+
+static struct json_object *slots_value(const struct permit_want *want)
+{
+    struct json_object *array = json_object_new_array();
+    for (size_t i = 0; array && i < want->slot_count; i++) {
+        struct json_object *value = slot_value(want->slots[i]);
+        if (value && json_object_array_add(array, value) == 0)
+            continue;
+        json_object_put(value);
+        json_object_put(array);
+        return NULL;
+    }
+    return array;
+}
+
+/* A count beside PERMIT_THESE is sent if it was given: the server knows what to say to it. */
+static bool add_choice(struct json_object *value, const struct permit_want *want)
+{
+    if (want->count || want->choice != PERMIT_THESE)
+        if (!add(value, "count", json_object_new_int64(want->count ? want->count : 1)))
+            return false;
+    if (want->choice != PERMIT_LOWEST &&
+        !add(value, want->choice == PERMIT_THESE ? "slots" : "any_of", slots_value(want)))
+        return false;
+    return !want->adjacent || add(value, "adjacent", json_object_new_boolean(true));
+}
+
 static struct json_object *want_value(const struct permit_want *want)
 {
     struct json_object *value = json_object_new_object();
-    if (value && add_text(value, "semaphore", want->semaphore) &&
-        add(value, "count", json_object_new_int64(want->count ? want->count : 1)))
+    if (value && add_text(value, "semaphore", want->semaphore) && add_choice(value, want))
         return value;
     json_object_put(value);
     return NULL;
@@ -228,6 +262,26 @@ static bool read_slots(struct json_object *array, struct permit_held *held)
     return true;
 }
 
+/* Of as many slots as there are, whatever the answer has. */
+static bool read_labels(struct json_object *array, struct permit_held *held)
+{
+    size_t count = array ? json_object_array_length(array) : 0;
+    if (count == 0 || held->slot_count == 0)
+        return true;
+    held->labels = calloc(held->slot_count, sizeof(*held->labels));
+    if (!held->labels)
+        return false;
+    for (size_t i = 0; i < count && i < held->slot_count; i++) {
+        struct json_object *label = json_object_array_get_idx(array, i);
+        if (!json_object_is_type(label, json_type_string))
+            continue;
+        held->labels[i] = strdup(json_object_get_string(label));
+        if (!held->labels[i])
+            return false;
+    }
+    return true;
+}
+
 static bool read_held(struct json_object *value, struct permit_held *held)
 {
     if (!text_of(value, "semaphore") || !copy_text(value, "semaphore", &held->semaphore))
@@ -235,7 +289,8 @@ static bool read_held(struct json_object *value, struct permit_held *held)
     held->count = number_of(value, "count", 1);
     held->token = (uint64_t)number_of(value, "token", 0);
     held->floor = (uint64_t)number_of(value, "floor", 0);
-    return read_slots(member(value, "slots", json_type_array), held);
+    return read_slots(member(value, "slots", json_type_array), held) &&
+           read_labels(member(value, "labels", json_type_array), held);
 }
 
 static bool read_permits(struct json_object *array, struct permit_request *request)

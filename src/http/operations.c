@@ -3,12 +3,14 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/duration.h"
 #include "base/log.h"
 #include "base/uuid.h"
 #include "core/name.h"
 #include "http/problem.h"
 #include "http/service.h"
+#include "http/wants.h"
 #include "http/wire.h"
 #include "http/write.h"
 
@@ -33,21 +35,13 @@ static const struct wire_member acquire_members[] = {
     {"external_id", WIRE_KEY, false, offsetof(struct acquire_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
     {"owner", WIRE_KEY, false, offsetof(struct acquire_form, owner), 0, 0, 0, NULL, KEY_EXPECTED},
     {"permits", WIRE_LIST, true, offsetof(struct acquire_form, permits), 0, 1, REQUEST_MAX_SEMAPHORES, NULL,
-     "an array of 1 to 64 objects {semaphore, count}"},
+     "an array of 1 to 64 objects such as {\"semaphore\", \"count\"}"},
     {"ttl", WIRE_HOLD, false, offsetof(struct acquire_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
     {"wait", WIRE_DURATION, false, offsetof(struct acquire_form, wait_ms), 0, 0, DURATION_MAX_MS, NULL,
      "a duration such as \"30s\", a number of seconds, or 0 for no wait"},
 };
 static const struct wire_table acquire_alone = {acquire_members + 1, ARRAY_LENGTH(acquire_members) - 1};
 static const struct wire_table acquire_batched = {acquire_members, ARRAY_LENGTH(acquire_members) - 1};
-
-static const struct wire_member want_members[] = {
-    {"semaphore", WIRE_SEMAPHORE, true, offsetof(struct want, semaphore), 0, 0, 0, NULL,
-     "a name of 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -"},
-    {"count", WIRE_INTEGER, false, offsetof(struct want, count), 0, 1, COUNTED_MAX_CAPACITY, NULL,
-     "a whole number from 1 to 9007199254740991"},
-};
-static const struct wire_table want_table = {want_members, ARRAY_LENGTH(want_members)};
 
 struct key_form {
     struct bytes op;
@@ -80,30 +74,6 @@ static const struct wire_member reason_members[] = {
 };
 static const struct wire_table reason_table = {reason_members, ARRAY_LENGTH(reason_members)};
 
-static enum permit_status read_wants(struct exchange *exchange, struct json_object *list, struct operation *operation)
-{
-    struct buf *message = &exchange->service->message;
-    size_t count = wire_list_length(list);
-    struct want *wants = arena_array(&exchange->arena, count, sizeof *wants);
-    if (!wants)
-        return PERMIT_NO_MEMORY;
-    for (size_t i = 0; i < count; i++) {
-        char where[32];
-        snprintf(where, sizeof where, "permits[%zu].", i);
-        wants[i].count = 1;
-        enum permit_status status =
-            wire_read(wire_list_at(list, i), &want_table, where, &wants[i], &exchange->arena, message);
-        if (status != PERMIT_OK)
-            return status;
-    }
-    operation->wants = wants;
-    operation->want_count = count;
-    enum permit_status status = wants_sort(wants, count);
-    if (status != PERMIT_OK)
-        buf_append_text(message, "permits name the same semaphore twice; use count");
-    return status;
-}
-
 /* The key is in the body, in the header, in both alike, or made here. */
 static enum permit_status settle_key(struct exchange *exchange, struct bytes in_body, struct bytes in_header,
                                      struct part *part)
@@ -132,7 +102,7 @@ enum permit_status operation_read_acquire(struct exchange *exchange, struct json
     enum permit_status status = wire_read(object, in_batch ? &acquire_batched : &acquire_alone, "", &form,
                                           &exchange->arena, &exchange->service->message);
     if (status == PERMIT_OK)
-        status = read_wants(exchange, form.permits, operation);
+        status = wants_read(exchange, form.permits, operation);
     if (status == PERMIT_OK)
         status = settle_key(exchange, form.external_id, header_key, part);
     if (status != PERMIT_OK)
@@ -232,11 +202,42 @@ static void write_ended(struct buf *out, const struct decision *decision)
 
 enum { SENTENCE_MAX = 1024 };
 
+/* "hall: A1 is held until 2026-11-21T12:00:03Z, and 2 more of 5 asked": the first slot of those that are held. */
+static void taken_sentence(const struct blocking *first, const struct served_clock *clock, struct buf *out)
+{
+    const struct taken_slot *slot = &first->taken[0];
+    buf_printf(out, "%.*s: ", (int)first->semaphore.length, first->semaphore.data);
+    if (slot->label.length)
+        buf_append(out, slot->label.data, slot->label.length);
+    else
+        buf_printf(out, "slot %u", slot->number);
+    if (slot->expires_at == NEVER) {
+        buf_append_text(out, " is held until it is released");
+    } else {
+        char text[RFC3339_SIZE];
+        clock_format_rfc3339(served_to_wall(clock, slot->expires_at), text);
+        buf_printf(out, " is held until %.*sZ", (int)strlen("2026-11-21T12:00:03"), text);
+    }
+    if (first->taken_count > 1)
+        buf_printf(out, ", and %zu more of %lld asked", first->taken_count - 1, (long long)first->requested);
+}
+
+/* There are units, but not those: "hall: no 3 free slots that follow each other, of the 10 named". */
+static void certain_sentence(const struct want *want, struct buf *out)
+{
+    buf_printf(out, "%.*s: no %lld free slot%s", (int)want->semaphore.length, want->semaphore.data,
+               (long long)want->count, want->count == 1 ? "" : "s");
+    if (want->adjacent && want->count > 1)
+        buf_append_text(out, " that follow each other");
+    if (want->choice == CHOOSE_ANY_OF)
+        buf_printf(out, "%s of the %zu named", want->adjacent ? "," : "", want->named_count);
+}
+
 /*
  * The first semaphore without room, for a person: "backups: 2 of 2 in use, 1 asked, 3 wait before it, held longest by
  * job-42", or, if there are units, but not for it: "backups: 1 of 2 in use, 1 asked, but 3 wait before it".
  */
-static void no_capacity_sentence(const struct blocking *first, struct buf *out)
+static void units_sentence(const struct blocking *first, struct buf *out)
 {
     bool others_first = first->capacity - first->in_use >= first->requested;
     buf_printf(out, "%.*s: %lld of %lld in use, %lld asked", (int)first->semaphore.length, first->semaphore.data,
@@ -251,6 +252,27 @@ static void no_capacity_sentence(const struct blocking *first, struct buf *out)
                    first->holders[0].external_id.data);
 }
 
+static const struct want *want_of(const struct operation *operation, struct bytes semaphore)
+{
+    for (size_t i = 0; i < operation->want_count; i++)
+        if (bytes_equal(operation->wants[i].semaphore, semaphore))
+            return &operation->wants[i];
+    return NULL;
+}
+
+static void no_capacity_sentence(const struct operation *operation, const struct decision *decision, struct buf *out)
+{
+    const struct blocking *first = &decision->blocking[0];
+    const struct want *want = want_of(operation, first->semaphore);
+    bool has_units = first->capacity - first->in_use >= first->requested;
+    if (first->taken_count)
+        taken_sentence(first, decision->clock, out);
+    else if (want && want_is_certain(want) && want->choice != CHOOSE_NAMED && has_units && !first->ahead)
+        certain_sentence(want, out);
+    else
+        units_sentence(first, out);
+}
+
 static void write_refusal(struct buf *out, const struct part *part, const struct decision *decision,
                           enum permit_status status)
 {
@@ -260,7 +282,7 @@ static void write_refusal(struct buf *out, const struct part *part, const struct
     struct buf sentence;
     buf_init(&sentence, SENTENCE_MAX);
     if (!detail && status == PERMIT_NO_CAPACITY && decision->blocking_count) {
-        no_capacity_sentence(&decision->blocking[0], &sentence);
+        no_capacity_sentence(&part->operation, decision, &sentence);
         detail = buf_text(&sentence);
     }
     problem_begin(out, status, detail);
@@ -268,7 +290,7 @@ static void write_refusal(struct buf *out, const struct part *part, const struct
     if (status == PERMIT_ENDED)
         write_ended(out, decision);
     if (status == PERMIT_NO_CAPACITY)
-        write_blocking(out, decision->blocking, decision->blocking_count, decision->now);
+        write_blocking(out, decision->blocking, decision->blocking_count, decision->clock, decision->now);
     if (status == PERMIT_OUTCOME_UNKNOWN && part->operation.external_id.data)
         write_member_text(out, "external_id", part->operation.external_id);
     if (status == PERMIT_INTERNAL)
@@ -361,7 +383,7 @@ static void first_decided(struct op *op, const struct decision *decision)
     operation_answer(&answer->body, part, decision, &status, &code);
     if (status != PERMIT_OK)
         problem_head(answer, status, decision->retry_after_ms);
-    else if (part->operation.kind == OP_SEMAPHORE_PUT)
+    else if (part->operation.kind == OP_SEMAPHORE_PUT || part->operation.kind == OP_SEMAPHORE_LABELS)
         snprintf(answer->etag, sizeof answer->etag, "\"%llu\"",
                  (unsigned long long)decision->outcome->semaphore->config_version);
     answer->http_status = code;

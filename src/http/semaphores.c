@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/duration.h"
+#include "http/labels.h"
 #include "http/look.h"
 #include "http/operations.h"
 #include "http/owners.h"
@@ -21,6 +22,7 @@ struct put_form {
     struct ttl max_ttl;
     int64_t kind;
     int64_t queue;
+    struct json_object *labels;
     struct semaphore_change change; /* not first: a given_offset of 0 means that nobody asks */
 };
 
@@ -50,6 +52,7 @@ static const struct wire_member put_members[] = {
     {"queue", WIRE_CHOICE, false, offsetof(struct put_form, queue), CHANGE(has_queue), 0, 0, queue_words,
      "\"backfill\" or \"fifo\""},
     {"note", WIRE_TEXT, false, CHANGE(note), CHANGE(has_note), 0, NOTE_MAX, NULL, "a text of at most 1000 bytes"},
+    {"labels", WIRE_LIST, false, offsetof(struct put_form, labels), 0, 0, SLOTS_MAX_CAPACITY, NULL, LABELS_EXPECTED},
 };
 static const struct wire_table put_table = {put_members, ARRAY_LENGTH(put_members)};
 
@@ -68,7 +71,7 @@ static bool parse_etag(struct bytes text, uint64_t *ret_version)
     return text.length > 0 && text.length <= 18;
 }
 
-static bool take_preconditions(struct exchange *exchange, struct semaphore_change *change)
+bool take_preconditions(struct exchange *exchange, struct semaphore_change *change)
 {
     unsigned times;
     struct bytes match = bytes_of(exchange_header(exchange, "If-Match", &times));
@@ -92,6 +95,8 @@ static enum permit_status read_put(struct exchange *exchange, struct put_form *f
     if (status != PERMIT_OK)
         return status;
     status = wire_read(object, &put_table, "", form, &exchange->arena, &service->message);
+    if (status == PERMIT_OK && form->labels)
+        status = labels_read(exchange, form->labels, 1, &form->change);
     wire_drop(object);
     struct semaphore_change *change = &form->change;
     change->kind = kinds[form->kind];

@@ -58,6 +58,7 @@ static enum permit_status write_waiting_for(struct exchange *exchange, struct se
     buf_append_text(out, "{\"semaphore\":");
     write_text(out, want->semaphore);
     write_member_i64(out, "requested", want->count);
+    write_choice(out, want);
     enum permit_status status = write_semaphore_state(exchange, session, want->semaphore);
     if (status != PERMIT_OK)
         return status;

@@ -292,6 +292,28 @@ static bool read_text(struct json_object *value, const struct wire_member *membe
     return copy_text(value, place, arena);
 }
 
+/* "1 to 255 bytes of UTF-8 without control characters" */
+static bool read_label(struct json_object *value, struct arena *arena, struct bytes *ret_label)
+{
+    struct bytes text = text_of(value);
+    return text.length >= 1 && text.length <= LABEL_MAX_BYTES && !has_control(text) &&
+           copy_text(value, ret_label, arena);
+}
+
+/* "A number is a slot's number, a text always its label." */
+static bool read_slot(struct json_object *value, const struct wire_member *member, struct arena *arena,
+                      struct slot_name *ret_slot)
+{
+    struct slot_name slot = {0};
+    int64_t number = 0;
+    if (json_object_is_type(value, json_type_string) ? !read_label(value, arena, &slot.label)
+                                                     : !read_integer(value, member, &number))
+        return false;
+    slot.number = (uint32_t)number;
+    *ret_slot = slot;
+    return true;
+}
+
 static bool read_list(struct json_object *value, const struct wire_member *member, struct json_object **ret_list)
 {
     if (!json_object_is_type(value, json_type_array))
@@ -317,6 +339,8 @@ static bool read_value(struct json_object *value, const struct wire_member *memb
     case WIRE_BOOLEAN: return read_boolean(value, place);
     case WIRE_CHOICE: return read_choice(value, member, place);
     case WIRE_LIST: return read_list(value, member, place);
+    case WIRE_SLOT: return read_slot(value, member, arena, place);
+    case WIRE_LABEL: return json_object_is_type(value, json_type_string) && read_label(value, arena, place);
     }
     return false;
 }
@@ -377,6 +401,20 @@ enum permit_status wire_read(struct json_object *object, const struct wire_table
         }
     }
     return status;
+}
+
+enum permit_status wire_read_at(const struct json_object *list, size_t index, const struct wire_member *element,
+                                const char *where, void *place, struct arena *arena, struct buf *message)
+{
+    struct json_object *value = json_object_array_get_idx(list, index);
+    if (!value && element->type == WIRE_LABEL) {
+        *(struct bytes *)place = (struct bytes){0};
+        return PERMIT_OK;
+    }
+    if (value && read_value(value, element, place, arena))
+        return PERMIT_OK;
+    buf_printf(message, "%s[%zu] must be %s", where, index, element->expected);
+    return PERMIT_INVALID;
 }
 
 size_t wire_list_length(const struct json_object *list)

@@ -32,6 +32,8 @@ enum wire_type {
     WIRE_HOLD,      /* as WIRE_TTL, or "owner" */
     WIRE_CHOICE,    /* int64_t: the index of the word in `choices` */
     WIRE_LIST,      /* struct json_object *: an array of min to max elements; valid until wire_drop */
+    WIRE_SLOT,      /* struct slot_name: a slot's number, min to max, or its label (a copy in the arena) */
+    WIRE_LABEL,     /* struct bytes: a label (a copy in the arena), or null: data NULL */
 };
 
 struct wire_member {
@@ -65,6 +67,12 @@ void wire_drop(struct json_object *object);
  */
 enum permit_status wire_read(struct json_object *object, const struct wire_table *table, const char *where, void *form,
                              struct arena *arena, struct buf *message) MUST_CHECK;
+/*
+ * An element of a list as a value of `element`, whose name is of no account, into *place. `where` is the list's name in
+ * sentences: "permits[1].slots".
+ */
+enum permit_status wire_read_at(const struct json_object *list, size_t index, const struct wire_member *element,
+                                const char *where, void *place, struct arena *arena, struct buf *message) MUST_CHECK;
 size_t wire_list_length(const struct json_object *list);
 struct json_object *wire_list_at(const struct json_object *list, size_t index);
 /* The text of one member, without its table; data NULL if it is absent or no text. Valid until wire_drop. */

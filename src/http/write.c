@@ -103,6 +103,22 @@ static void write_slots(struct buf *out, const struct slots *slots)
     buf_append_char(out, ']');
 }
 
+/* One per slot, as they were when it was granted. */
+static void write_labels(struct buf *out, const struct bytes *labels, uint32_t count)
+{
+    write_name(out, "labels");
+    buf_append_char(out, '[');
+    for (uint32_t i = 0; i < count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        if (labels[i].length)
+            write_text(out, labels[i]);
+        else
+            buf_append_text(out, "null");
+    }
+    buf_append_char(out, ']');
+}
+
 /* A counted permit has no slots. */
 static void write_share(struct buf *out, const struct permit *permit)
 {
@@ -110,6 +126,8 @@ static void write_share(struct buf *out, const struct permit *permit)
     write_member_u64(out, "token", permit->token);
     if (permit->slots.count)
         write_slots(out, &permit->slots);
+    if (permit->slots.count && permit->labels)
+        write_labels(out, permit->labels, permit->slots.count);
 }
 
 static void write_permits(struct buf *out, const struct request *request, const struct bytes *names,
@@ -130,20 +148,24 @@ static void write_permits(struct buf *out, const struct request *request, const 
 
 /*
  * What is left is served time, which is all that counts: the database's clock may have been stepped since the last
- * tick.
+ * tick. NEVER: nothing is written.
  */
-static void write_deadline(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now)
+static void write_expiry(struct buf *out, utc_us expires_at, const struct served_clock *clock, utc_us now)
 {
-    utc_us expires_at = request_expires_at(request);
-    if (request->confirmed_at != NEVER) {
-        write_name(out, "expires_at");
-        buf_append_text(out, "null");
-    }
     if (expires_at == NEVER)
         return;
     utc_us left = expires_at - served_time(clock, now);
     write_member_time(out, "expires_at", now + left);
     write_member_i64(out, "expires_in_ms", max_i64(0, left / US_PER_MS));
+}
+
+static void write_deadline(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now)
+{
+    if (request->confirmed_at != NEVER) {
+        write_name(out, "expires_at");
+        buf_append_text(out, "null");
+    }
+    write_expiry(out, request_expires_at(request), clock, now);
 }
 
 static void write_end(struct buf *out, const struct request *request, const struct served_clock *clock)
@@ -279,6 +301,29 @@ void write_wait(struct buf *out, const struct waiter_row *waiter, utc_us now)
     write_member_i64(out, "deadline_in_ms", max_i64(0, (waiter->deadline - now) / US_PER_MS));
 }
 
+static void write_named(struct buf *out, const char *name, const struct want *want)
+{
+    write_name(out, name);
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < want->named_count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        if (want->named[i].number)
+            buf_append_u64(out, want->named[i].number);
+        else
+            write_text(out, want->named[i].label);
+    }
+    buf_append_char(out, ']');
+}
+
+void write_choice(struct buf *out, const struct want *want)
+{
+    if (want->choice != CHOOSE_LOWEST)
+        write_named(out, want->choice == CHOOSE_NAMED ? "slots" : "any_of", want);
+    if (want->adjacent)
+        write_member_bool(out, "adjacent", true);
+}
+
 static void write_wants(struct buf *out, const struct want *wants, size_t count)
 {
     write_name(out, "permits");
@@ -287,6 +332,7 @@ static void write_wants(struct buf *out, const struct want *wants, size_t count)
         buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
         write_text(out, wants[i].semaphore);
         write_member_i64(out, "count", wants[i].count);
+        write_choice(out, &wants[i]);
         buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
@@ -331,7 +377,27 @@ void write_longest_holders(struct buf *out, const struct blocking_holder *holder
     buf_append_char(out, ']');
 }
 
-static void write_one_blocking(struct buf *out, const struct blocking *blocking, utc_us now)
+/* Those that were asked for by name and are held. */
+static void write_taken(struct buf *out, const struct taken_slot *taken, size_t count, const struct served_clock *clock,
+                        utc_us now)
+{
+    write_name(out, "taken");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(out, i ? ",{\"slot\":" : "{\"slot\":");
+        buf_append_u64(out, taken[i].number);
+        if (taken[i].label.length)
+            write_member_text(out, "label", taken[i].label);
+        write_member_u64(out, "token", taken[i].token);
+        write_member_text(out, "external_id", taken[i].holder);
+        write_expiry(out, taken[i].expires_at, clock, now);
+        buf_append_char(out, '}');
+    }
+    buf_append_char(out, ']');
+}
+
+static void write_one_blocking(struct buf *out, const struct blocking *blocking, const struct served_clock *clock,
+                               utc_us now)
 {
     buf_append_text(out, "{\"semaphore\":");
     write_text(out, blocking->semaphore);
@@ -342,18 +408,21 @@ static void write_one_blocking(struct buf *out, const struct blocking *blocking,
         write_member_i64(out, "waiting_ahead", (int64_t)blocking->ahead);
         write_keys(out, "ahead", blocking->ahead_keys, blocking->ahead_key_count);
     }
+    if (blocking->taken_count)
+        write_taken(out, blocking->taken, blocking->taken_count, clock, now);
     write_longest_holders(out, blocking->holders, blocking->holder_count, now);
     buf_append_char(out, '}');
 }
 
-void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, utc_us now)
+void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, const struct served_clock *clock,
+                    utc_us now)
 {
     write_name(out, "blocking");
     buf_append_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         if (i)
             buf_append_char(out, ',');
-        write_one_blocking(out, &blocking[i], now);
+        write_one_blocking(out, &blocking[i], clock, now);
     }
     buf_append_char(out, ']');
 }

@@ -42,6 +42,9 @@ void write_keys(struct buf *out, const char *name, const struct bytes *keys, siz
 void write_member_i64(struct buf *out, const char *name, int64_t number);
 /* ,"holders":[...] ; now: the database's clock. */
 void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now);
-/* ,"blocking":[...] ; now: the database's clock. */
-void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, utc_us now);
+/* ,"slots":[...] or ,"any_of":[...] and ,"adjacent":true: what it asked for beside a count. */
+void write_choice(struct buf *out, const struct want *want);
+/* ,"blocking":[...] ; now: the database's clock; clock: for those that have `taken`. */
+void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, const struct served_clock *clock,
+                    utc_us now);
 #endif

@@ -217,6 +217,38 @@ static void a_grant_is_read_whole(void)
     check(script_end(&script), "sent with the credential");
 }
 
+/* "#12" is a number, "##12" the label #12, and the rest labels. */
+static void certain_slots_are_asked_for_and_read(void)
+{
+    static const char *const these[] = {"A1", "#12", "##12", "#a", "##", "#99999999999999999999"};
+    static const char *const two[] = {"B1", "#2"};
+    static const char grant[] =
+        "{\"external_id\":\"k\",\"state\":\"ACQUIRED\",\"permits\":[{\"semaphore\":\"s\",\"count\":2,"
+        "\"token\":57,\"slots\":[3,4],\"labels\":[\"A3\",null]},{\"semaphore\":\"t\",\"count\":1,"
+        "\"token\":9,\"slots\":[1],\"labels\":[7,\"x\",\"y\"]},{\"semaphore\":\"u\",\"count\":1,"
+        "\"token\":9,\"labels\":[\"x\"]}]}";
+    SCRIPT(script, {ANSWER, 201, grant,
+                    "[{\"semaphore\":\"s\",\"slots\":[\"A1\",12,\"#12\",\"#a\",\"#\",9223372036854775807]},{"
+                    "\"semaphore\":\"t\",\"count\":1,"
+                    "\"any_of\":[\"B1\",2],\"adjacent\":true},{\"semaphore\":\"u\",\"count\":3,\"slots\":[]}]"});
+    const struct permit_want wants[] = {
+        {.semaphore = "s", .slots = these, .slot_count = 6, .choice = PERMIT_THESE},
+        {.semaphore = "t", .slots = two, .slot_count = 2, .choice = PERMIT_ANY_OF, .adjacent = true},
+        {.semaphore = "u", .count = 3, .choice = PERMIT_THESE}};
+    const struct permit_acquire_options options = {.permits = wants, .permit_count = 3};
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(permit_acquire(client, &options, &request) == PERMIT_OK, "certain slots");
+    check(request && request->permits[0].labels && strcmp(request->permits[0].labels[0], "A3") == 0 &&
+              !request->permits[0].labels[1],
+          "labels, and none");
+    check(request && request->permits[1].labels && !request->permits[1].labels[0] && !request->permits[2].labels,
+          "labels of nonsense are none");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "sent as numbers and labels");
+}
+
 static void a_lost_answer_is_asked_for_again(void)
 {
     SCRIPT(script, {CUT, 0, NULL, "\"ttl\":\"" TTL "ms\""}, {ANSWER, 500, PROBLEM("internal", ""), NULL},
@@ -726,6 +758,7 @@ int main(void)
 {
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     a_grant_is_read_whole();
+    certain_slots_are_asked_for_and_read();
     a_lost_answer_is_asked_for_again();
     a_replay_without_a_lost_answer_is_not_ours();
     refusals_have_status_and_message();

@@ -47,7 +47,7 @@ make_semaphores() {
 run_suite() {
     [ "$1" = usage ] || [ -n "${PERMITD_URL-}" ] || start_permitd
     case $1 in
-    command | signals | terminal | waiting | lost) make_semaphores ;;
+    command | signals | terminal | waiting | lost | slots) make_semaphores ;;
     esac
     # shellcheck source=/dev/null
     . "$here/$1.sh"

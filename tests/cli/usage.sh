@@ -29,6 +29,29 @@ for wrong in 10minutes soon -1s 1m30 ""; do
 done
 call "$permitctl" acquire -s a --wait-piece 0
 check "a piece of no length is a usage error" test "$code" = 64
+call "$permitctl" acquire --slot A1 -s a
+check "--slot stands behind its -s" contains "$code $err" "64 permitctl: --slot belongs to the -s NAME before it"
+call "$permitctl" acquire --adjacent
+check "so does --adjacent" test "$code" = 64
+call "$permitctl" acquire -s a:2 --slot A1 --slot A2
+check "--slot says how many by itself" contains "$code $err" "64 permitctl: a: --slot says which and how many"
+call "$permitctl" acquire -s a --slot A1 --adjacent
+check "and is not --adjacent" test "$code" = 64
+call "$permitctl" acquire -s a --slot A1 -s b --any-of B1 --slot B2
+check "--slot and --any-of exclude each other" contains "$code $err" "64 permitctl: --slot B2"
+call "$permitctl" acquire -s a --adjacent=yes
+check "--adjacent takes no value" test "$code" = 64
+call "$permitctl" acquire -s a --label A1
+check "labels are of semaphore put" contains "$code $err" "64 permitctl: acquire does not take --label"
+call "$permitctl" semaphore put a --label A1 --labels "$dir/none"
+check "--label and --labels exclude each other" test "$code" = 64
+call "$permitctl" semaphore put a --labels "$dir/none"
+check "a file of labels that is not there" contains "$code $err" "64 permitctl: $dir/none"
+printf 'A1\0\n' >"$dir/zero"
+call "$permitctl" semaphore put a --labels "$dir/zero"
+check "a file of labels with a zero byte" contains "$code $err" "64 permitctl: $dir/zero: a zero byte"
+call "$permitctl" slots a --state open
+check "slots are free or held" contains "$code $err" "64 permitctl: --state open: expected free|held"
 call "$permitctl" release a --wait 1s
 check "release does not wait" contains "$code $err" "64 permitctl: release does not take --wait"
 call "$permitctl" why
@@ -58,7 +81,7 @@ call "$permitctl" --help
 check "--help lists the verbs" contains "$out" "semaphore put"
 check "--help lists the exit statuses" contains "$out" "76"
 for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders \
-    "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" \
+    slots "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" \
     waiters why top doctor; do
     # shellcheck disable=SC2086
     call "$permitctl" $verb --help
@@ -66,6 +89,8 @@ for verb in run acquire release renew show "semaphore put" "semaphore get" "sema
 done
 call "$permitctl" run --help
 check "run --help names the variables" contains "$out" PERMIT_TOKEN_
+call "$permitctl" $'\e[31mdance'
+check "a complaint does not play with the terminal" contains "$err" '"?[31mdance"'
 
 call "$permitctl" --url http://127.0.0.1:1 semaphore list
 check "no server: 69" test "$code" = 69

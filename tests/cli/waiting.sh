@@ -143,7 +143,7 @@ check "paused until the wait is over: 75" contains "$code $err" "75 permitctl: p
 asks patient -s backups --wait 3m
 soon waiting backups 1
 call "$permitctl" why patient
-check "why says that it is paused" contains "$out" "paused: disk is full"
+check "why says that it is paused" grep -Eq '^ +paused: +disk is full$' "$dir/out"
 "$permitctl" --json semaphore resume backups >/dev/null
 finish "$pid"
 check "a resume wakes who waits" test "$code" = 0

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Bad input: every row gets its refusal, and afterwards nothing has changed. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,11 +17,13 @@ struct row {
 };
 
 /* The semaphore `victim` has capacity 5; the request `held` holds one unit of it. */
-#define REQUESTS "/v1/requests"
-#define VICTIM   "/v1/semaphores/victim"
-#define RENEW    "/v1/requests/held/renew"
-#define OF_IT    "\"permits\":[{\"semaphore\":\"victim\"}]"
-#define DEEP     "[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]"
+#define REQUESTS         "/v1/requests"
+#define VICTIM           "/v1/semaphores/victim"
+#define RENEW            "/v1/requests/held/renew"
+#define OF_IT            "\"permits\":[{\"semaphore\":\"victim\"}]"
+/* An acquire whose entry of permits has these members as well. */
+#define CERTAIN(members) "{\"permits\":[{\"semaphore\":\"victim\"," members "}]}"
+#define DEEP             "[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]"
 
 static const struct row rows[] = {
     /* not JSON, or not one object */
@@ -81,7 +84,54 @@ static const struct row rows[] = {
     {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"Owner\":\"a\"}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"\":1}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"op\":\"acquire\"}"},
-    {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\",\"slots\":[1]}]}"},
+    /* acquire: certain slots */
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":{}")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":1")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":\"A1\"")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":null")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[null]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[[1]]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[{}]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[true]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[0]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[-1]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1.0]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1e0]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[2147483648]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[4294967297]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[18446744073709551617]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[99999999999999999999999999]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"a\\u0000b\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"a\\nb\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"a\\u007f\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"\\u0085\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1,1]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"A1\",2,\"A1\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"A1\",\"\\u00411\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1],\"count\":1")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1],\"any_of\":[2]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1],\"adjacent\":true")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[1,1]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[0]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[1,null]")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":\"A1\"")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[1],\"count\":0")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"adjacent\":1")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"adjacent\":\"true\"")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"adjacent\":null")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"Adjacent\":true")},
+    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slot\":[1]")},
+    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"\xff\"]")},
+    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"\xc3\"]")},
+    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"a\tb\"]")},
+    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[01]")},
+    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1,]")},
+    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1],\"slots\":[2]")},
+    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[+1]")},
+    /* acquire: more members */
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\"},{\"semaphore\":\"victim\"}]}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"\"}]}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":7}]}"},
@@ -160,7 +210,16 @@ static const struct row rows[] = {
     {422, "invalid", "PUT", VICTIM, NULL, "{\"kind\":\"Slotted\"}"},
     {422, "invalid", "PUT", VICTIM, NULL, "{\"kind\":1}"},
     {422, "invalid", "PUT", VICTIM, NULL, "{\"queue\":\"lifo\"}"},
-    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":\"A1\"}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":null}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":{}}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":[1]}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":[true]}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":[[\"A1\"]]}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":[\"\"]}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":[\"a\\u001f\"]}"},
+    {422, "invalid", "PUT", VICTIM, NULL, "{\"labels\":[\"A1\",\"a\\u0000\"]}"},
+    {400, "malformed", "PUT", VICTIM, NULL, "{\"labels\":[\"\xff\"]}"},
     {422, "invalid", "PUT", VICTIM, NULL, "{\"name\":\"victim\"}"},
     {422, "invalid", "PUT", VICTIM, NULL, "{\"default_ttl\":0}"},
     {422, "invalid", "PUT", VICTIM, NULL, "{\"default_ttl\":\"none\"}"},
@@ -181,6 +240,26 @@ static const struct row rows[] = {
     {400, "malformed", "PUT", "/v1/semaphores/fresh%", NULL, "{\"capacity\":1}"},
     {400, "malformed", "PUT", "/v1/semaphores/fresh%4", NULL, "{\"capacity\":1}"},
     {422, "invalid", "PUT", "/v1/semaphores/fresh?force=1", NULL, "{\"capacity\":1}"},
+    {422, "invalid", "PUT", VICTIM "/slots", NULL, "{}"},
+    {422, "invalid", "PUT", VICTIM "/slots", NULL, "{\"labels\":[]}"},
+    {422, "invalid", "PUT", VICTIM "/slots", NULL, "{\"labels\":null}"},
+    {422, "invalid", "PUT", VICTIM "/slots", NULL, "{\"labels\":[1]}"},
+    {422, "invalid", "PUT", VICTIM "/slots", NULL, "{\"labels\":[\"A1\"],\"from\":1}"},
+    {422, "invalid", "PUT", VICTIM "/slots?from=0", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM "/slots?from=65537", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM "/slots?from=", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM "/slots?from=1x", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM "/slots?from=-1", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM "/slots?from=99999999999999999999", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM "/slots?from=1&from=1", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM "/slots?after=1", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", VICTIM "/slots", "If-Match: x\r\n", "{\"labels\":[\"A1\"]}"},
+    {400, "malformed", "PUT", VICTIM "/slots", NULL, ""},
+    {400, "malformed", "PUT", VICTIM "/slots", NULL, "[\"A1\"]"},
+    {400, "malformed", "PUT", VICTIM "/slots", NULL, "{\"labels\":[\"\xc0\xaf\"]}"},
+    {400, "malformed", "PUT", VICTIM "/slots", NULL, "{\"labels\":[\"A1\"],\"labels\":[\"A2\"]}"},
+    {415, "not_json", "PUT", VICTIM "/slots", "Content-Type: text/csv\r\n", "A1,A2"},
+    {405, "method_not_allowed", "POST", VICTIM "/slots", NULL, "{\"labels\":[\"A1\"]}"},
     {409, "in_use", "DELETE", VICTIM, NULL, NULL},
     {422, "invalid", "DELETE", VICTIM "?force", NULL, NULL},
     {422, "invalid", "DELETE", VICTIM, NULL, "{\"reason\":\"because\"}"},
@@ -261,6 +340,8 @@ static const struct row rows[] = {
     {200, NULL, "POST", "/v1/batch", NULL, "{\"operations\":[null]}"},
     {200, NULL, "POST", "/v1/batch", NULL, "{\"operations\":[{\"op\":\"acquire\",\"wait\":0," OF_IT "}]}"},
     {200, NULL, "POST", "/v1/batch", NULL,
+     "{\"operations\":[{\"op\":\"acquire\",\"permits\":[{\"semaphore\":\"victim\",\"slots\":[]}]}]}"},
+    {200, NULL, "POST", "/v1/batch", NULL,
      "{\"operations\":[{\"op\":\"renew\",\"external_id\":\"held\",\"ttl\":null}]}"},
 };
 
@@ -337,6 +418,46 @@ Test(malformed, names_may_have_255_bytes_and_no_more)
     name[256] = '\0';
     refused(&talk, 422, "invalid", "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":1}");
     refused(&talk, 422, "invalid", "DELETE", text("/v1/requests/%s", name), NULL);
+    talk_end(&talk);
+}
+
+/* The list `before` "1,2,..." of so many numbers, and what stands behind it. */
+static const char *long_list(const char *before, int count, const char *behind)
+{
+    char *list = kept(malloc(16 + (size_t)count * 8 + strlen(before) + strlen(behind)));
+    char *at = list + sprintf(list, "%s[", before);
+    for (int i = 1; i <= count; i++)
+        at += sprintf(at, i > 1 ? ",%d" : "%d", i);
+    sprintf(at, "]%s", behind);
+    return list;
+}
+
+Test(malformed, lists_of_slots_and_labels_have_their_limits)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *slots = text("{\"permits\":[{\"semaphore\":\"%s\",\"slots\":", name);
+    const char *any_of = text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":", name);
+    refused(&talk, 422, "invalid", "POST", REQUESTS, long_list(slots, 1001, "}]}"));
+    refused(&talk, 422, "invalid", "POST", REQUESTS, long_list(any_of, 1001, "}]}"));
+    char label[300];
+    memset(label, 'L', sizeof label);
+    label[256] = '\0';
+    refused(&talk, 422, "invalid", "PUT", text("/v1/semaphores/%s", name), text("{\"labels\":[\"%s\"]}", label));
+    refused(&talk, 422, "invalid", "POST", REQUESTS, text("%s[\"%s\"]}]}", slots, label));
+    const char *path = text("/v1/semaphores/%s/slots", name);
+    char *body = kept(malloc(1024 * 1024 + 2));
+    memset(body, ' ', 1024 * 1024 + 1);
+    body[1024 * 1024 + 1] = '\0';
+    refused(&talk, 413, "too_large", "PUT", path, body);
+    body[1024 * 1024] = '\0';
+    refused(&talk, 400, "malformed", "PUT", path, body); /* it was read: it is empty */
+    char *many = kept(malloc(65537 * 5 + 32));
+    char *at = many + sprintf(many, "{\"labels\":[null");
+    for (int i = 0; i < 65536; i++)
+        at += sprintf(at, ",null");
+    sprintf(at, "]}");
+    refused(&talk, 422, "invalid", "PUT", path, many);
     talk_end(&talk);
 }
 

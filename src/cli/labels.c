@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/labels.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cli/json.h"
+#include "cli/lists.h"
+
+/* A body of PUT semaphore has 256 KiB, and a byte of a label at most two in JSON (six where it is refused anyway). */
+enum { PAGE_LABELS = 1000, PAGE_BYTES = 100000, FILE_MAX = 32 << 20 };
+
+/* The whole file, zero-terminated. False: a complaint has been written. */
+static bool read_file(const char *path, char **ret_text, size_t *ret_length)
+{
+    bool is_input = strcmp(path, "-") == 0;
+    FILE *file = is_input ? stdin : fopen(path, "re");
+    if (!file) {
+        (void)cli_complain(CLI_USAGE, "%s: %s", path, strerror(errno));
+        return false;
+    }
+    struct buf text;
+    char piece[4096];
+    size_t length;
+    buf_init(&text, FILE_MAX);
+    while ((length = fread(piece, 1, sizeof(piece), file)) > 0)
+        buf_append(&text, piece, length);
+    bool whole = !ferror(file) && !text.broken;
+    if (!is_input)
+        (void)fclose(file);
+    *ret_length = text.length;
+    buf_append_char(&text, '\0');
+    *ret_text = buf_steal(&text);
+    buf_release(&text);
+    if (!whole || !*ret_text)
+        (void)cli_complain(CLI_USAGE, "%s cannot be read, or is longer than any list of labels", path);
+    return whole && *ret_text;
+}
+
+/* Each line is ended by a zero in place of its line feed (and of a carriage return before it). */
+static void cut_lines(struct labels *labels, size_t length)
+{
+    char *at = labels->file;
+    const char *end = labels->file + length;
+    while (at < end) {
+        size_t line = strcspn(at, "\n");
+        labels->texts[labels->count++] = at;
+        at[line] = '\0';
+        if (line && at[line - 1] == '\r')
+            at[line - 1] = '\0';
+        at += line + 1;
+    }
+}
+
+static int read_lines(const char *path, struct labels *labels)
+{
+    size_t length;
+    if (!read_file(path, &labels->file, &length))
+        return CLI_USAGE;
+    if (memchr(labels->file, '\0', length))
+        return cli_complain(CLI_USAGE, "%s: a zero byte stands in it", path);
+    size_t lines = 1;
+    for (size_t i = 0; i < length; i++)
+        lines += labels->file[i] == '\n';
+    labels->texts = calloc(lines, sizeof(*labels->texts));
+    if (!labels->texts)
+        return cli_complain(CLI_NO_START, "no memory");
+    cut_lines(labels, length);
+    return CLI_OK;
+}
+
+int labels_read(const struct cli_options *given, struct labels *ret_labels)
+{
+    *ret_labels = (struct labels){0};
+    if (given->labels && given->name_count)
+        return cli_complain(CLI_USAGE, "--label and --labels exclude each other");
+    if (given->labels)
+        return read_lines(given->labels, ret_labels);
+    ret_labels->texts = calloc(given->name_count + 1, sizeof(*ret_labels->texts));
+    if (!ret_labels->texts)
+        return cli_complain(CLI_NO_START, "no memory");
+    for (size_t i = 0; i < given->name_count; i++)
+        ret_labels->texts[ret_labels->count++] = given->names[i];
+    return CLI_OK;
+}
+
+size_t labels_page(const struct labels *labels, size_t from)
+{
+    size_t bytes = 0;
+    size_t count = 0;
+    while (from + count < labels->count && count < PAGE_LABELS && (count == 0 || bytes < PAGE_BYTES))
+        bytes += strlen(labels->texts[from + count++]);
+    return count;
+}
+
+enum permit_status labels_put(struct cli *cli, const char *path, const struct labels *labels, size_t from, size_t count)
+{
+    char page[CLI_PATH_MAX + 32];
+    struct json_writer *writer = json_writer_new();
+    (void)snprintf(page, sizeof(page), "%s/slots?from=%zu", path, from + 1);
+    json_add_texts(writer, "labels", labels->texts + from, count);
+    const char *body = json_text(writer);
+    enum permit_status status = body ? permit_call(cli->client, "PUT", page, body) : PERMIT_NO_MEMORY;
+    json_writer_free(writer);
+    return status;
+}
+
+void labels_release(struct labels *labels)
+{
+    free(labels->texts);
+    free(labels->file);
+}

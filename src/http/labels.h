@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* Labels of slots as PUT semaphore and PUT slots give them; and what both have besides: If-Match. */
+#ifndef HTTP_LABELS_H
+#define HTTP_LABELS_H
+
+#include "http/exchange.h"
+
+struct json_object;
+
+#define LABELS_EXPECTED "an array of at most 65536 labels, null for none"
+
+/* The list as the labels of the slots from `from` on; the service's message says what is wrong. */
+enum permit_status labels_read(struct exchange *exchange, const struct json_object *list, uint32_t from,
+                               struct semaphore_change *change) MUST_CHECK;
+/* If-Match and If-None-Match (semaphores.c). False: the answer says what is wrong. */
+bool take_preconditions(struct exchange *exchange, struct semaphore_change *change);
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+#include "http/wants.h"
+
+#include <stdio.h>
+
+#include "http/service.h"
+#include "http/wire.h"
+
+#define SLOTS_EXPECTED "an array of 1 to 1000 slots, each a number from 1, or a label"
+
+struct want_form {
+    struct bytes semaphore;
+    int64_t count;
+    struct json_object *slots;
+    struct json_object *any_of;
+    bool adjacent;
+    bool has_count;
+};
+
+static const struct wire_member want_members[] = {
+    /* name, type, required, value, given, min, max, choices, expected */
+    {"semaphore", WIRE_SEMAPHORE, true, offsetof(struct want_form, semaphore), 0, 0, 0, NULL,
+     "a name of 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -"},
+    {"count", WIRE_INTEGER, false, offsetof(struct want_form, count), offsetof(struct want_form, has_count), 1,
+     COUNTED_MAX_CAPACITY, NULL, "a whole number from 1 to 9007199254740991"},
+    {"slots", WIRE_LIST, false, offsetof(struct want_form, slots), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},
+    {"any_of", WIRE_LIST, false, offsetof(struct want_form, any_of), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},
+    {"adjacent", WIRE_BOOLEAN, false, offsetof(struct want_form, adjacent), 0, 0, 0, NULL, "true or false"},
+};
+static const struct wire_table want_table = {want_members, ARRAY_LENGTH(want_members)};
+
+/* Whether there is such a slot is told by its row: a number over the capacity is never_satisfiable, not invalid. */
+static const struct wire_member slot_member = {
+    .type = WIRE_SLOT,
+    .min = 1,
+    .max = INT32_MAX,
+    .expected = "a slot's number from 1 to 2147483647, or its label, 1 to 255 bytes without control characters",
+};
+
+/* `where` is the want's, "permits[1]."; `member` is slots or any_of. */
+static enum permit_status read_named(struct exchange *exchange, const struct json_object *list, const char *where,
+                                     const char *member, struct want *want)
+{
+    struct buf *message = &exchange->service->message;
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", where, member);
+    want->named_count = wire_list_length(list);
+    want->named = arena_array(&exchange->arena, want->named_count, sizeof *want->named);
+    if (!want->named)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < want->named_count; i++) {
+        enum permit_status status =
+            wire_read_at(list, i, &slot_member, name, &want->named[i], &exchange->arena, message);
+        if (status != PERMIT_OK)
+            return status;
+    }
+    enum permit_status status = want_sort_named(want);
+    if (status != PERMIT_OK)
+        buf_printf(message, "%s names the same slot twice", name);
+    return status;
+}
+
+/* "How many they are is the permit's count: count, any_of and adjacent cannot stand beside it." */
+static enum permit_status read_choice(struct exchange *exchange, const struct want_form *form, const char *where,
+                                      struct want *want)
+{
+    want->adjacent = form->adjacent;
+    if (form->slots && (form->has_count || form->any_of || form->adjacent)) {
+        buf_printf(&exchange->service->message,
+                   "%sslots says by itself which and how many; it takes no count, any_of or adjacent beside it", where);
+        return PERMIT_INVALID;
+    }
+    if (!form->slots && !form->any_of)
+        return PERMIT_OK;
+    want->choice = form->slots ? CHOOSE_NAMED : CHOOSE_ANY_OF;
+    enum permit_status status = form->slots ? read_named(exchange, form->slots, where, "slots", want)
+                                            : read_named(exchange, form->any_of, where, "any_of", want);
+    if (form->slots)
+        want->count = (int64_t)want->named_count;
+    return status;
+}
+
+static enum permit_status read_want(struct exchange *exchange, struct json_object *object, size_t index,
+                                    struct want *want)
+{
+    struct want_form form = {.count = 1};
+    char where[32];
+    snprintf(where, sizeof where, "permits[%zu].", index);
+    enum permit_status status =
+        wire_read(object, &want_table, where, &form, &exchange->arena, &exchange->service->message);
+    if (status != PERMIT_OK)
+        return status;
+    want->semaphore = form.semaphore;
+    want->count = form.count;
+    return read_choice(exchange, &form, where, want);
+}
+
+enum permit_status wants_read(struct exchange *exchange, struct json_object *list, struct operation *operation)
+{
+    size_t count = wire_list_length(list);
+    struct want *wants = arena_array(&exchange->arena, count, sizeof *wants);
+    if (!wants)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        enum permit_status status = read_want(exchange, wire_list_at(list, i), i, &wants[i]);
+        if (status != PERMIT_OK)
+            return status;
+    }
+    operation->wants = wants;
+    operation->want_count = count;
+    enum permit_status status = wants_sort(wants, count);
+    if (status != PERMIT_OK)
+        buf_append_text(&exchange->service->message, "permits name the same semaphore twice; use count");
+    return status;
+}
