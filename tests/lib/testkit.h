@@ -196,4 +196,9 @@ char *kit_json_text(const char *body, const char *path);
 bool kit_json_text_is(const char *body, const char *path, const char *expected);
 /* Elements of an array (members of an object); -1 if it is absent or neither. path "": the whole. */
 long kit_json_length(const char *body, const char *path);
+/* The value as a text of JSON; NULL if it is absent. The caller frees it with free(). */
+char *kit_json_part(const char *body, const char *path);
+/* Calls visit with each element of an array, as a text of JSON, in order; the number of elements, -1 as above. */
+long kit_json_each(const char *body, const char *path, void (*visit)(void *context, size_t at, const char *element),
+                   void *context);
 #endif

@@ -10,10 +10,11 @@
 struct key_facts {
     int64_t first_asked;     /* an acquire was sent */
     int64_t first_known;     /* an answer said that it is held */
-    int64_t release_sent;    /* the first one */
+    int64_t release_sent;    /* the first one that may have done it */
+    int64_t confirm_sent;    /* the first one */
     int64_t end_known;       /* the first answer that said so */
     int64_t lease_end;       /* it does not expire before */
-    bool leased;             /* lease_end counts */
+    int64_t lease_us;        /* 0: until released */
     const struct call *held; /* the answer of first_known */
 };
 
@@ -22,25 +23,33 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* A replayed grant prolongs nothing, and how old it is nobody knows here. */
+/* A replayed grant prolongs nothing, and how old it is nobody knows here, but that it is no older than the question. */
 static void key_learn_lease(struct key_facts *key, const struct call *call)
 {
     bool prolongs = call->kind == CALL_RENEW || (call->kind == CALL_ACQUIRE && call->status == 201);
-    key->leased = key->leased || call->lease_us;
+    if (call->kind == CALL_CONFIRM) /* for good */
+        key->lease_end = INT64_MAX;
     if (prolongs && call->lease_us && call->sent_us + call->lease_us > key->lease_end)
         key->lease_end = call->sent_us + call->lease_us;
 }
 
 static int64_t key_held_until(const struct key_facts *key)
 {
-    return key->leased ? earlier(key->lease_end, key->release_sent) : key->release_sent;
+    if (!key->lease_us || key->first_asked == INT64_MAX)
+        return key->release_sent;
+    int64_t from_first = key->first_asked + key->lease_us;
+    return earlier(from_first > key->lease_end ? from_first : key->lease_end, key->release_sent);
 }
 
 static void key_learn(struct key_facts *key, const struct call *call)
 {
+    if (call->lease_us)
+        key->lease_us = call->lease_us;
     if (call->kind == CALL_ACQUIRE)
         key->first_asked = earlier(key->first_asked, call->sent_us);
-    if (call->kind == CALL_RELEASE)
+    if (call->kind == CALL_CONFIRM)
+        key->confirm_sent = earlier(key->confirm_sent, call->sent_us);
+    if (call->kind == CALL_RELEASE && call->status != 409) /* 409: it is confirmed, and nothing was done */
         key->release_sent = earlier(key->release_sent, call->sent_us);
     if (call->says == SAYS_ENDED)
         key->end_known = earlier(key->end_known, call->answered_us);
@@ -60,7 +69,12 @@ static struct key_facts *keys_of(const struct history *history, size_t *ret_coun
     if (!keys)
         abort();
     for (size_t i = 0; i < count; i++)
-        keys[i] = (struct key_facts){INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MIN, false, NULL};
+        keys[i] = (struct key_facts){.first_asked = INT64_MAX,
+                                     .first_known = INT64_MAX,
+                                     .release_sent = INT64_MAX,
+                                     .confirm_sent = INT64_MAX,
+                                     .end_known = INT64_MAX,
+                                     .lease_end = INT64_MIN};
     for (size_t i = 0; i < history->count; i++)
         key_learn(&keys[history->calls[i].key], &history->calls[i]);
     *ret_count = count;
@@ -301,6 +315,8 @@ static const char *contradiction(const struct call *call, const struct key_facts
         return "got \"no capacity\" while it was held";
     if (call->says == SAYS_UNKNOWN && (after_known || call->sent_us > key->end_known))
         return "is unknown though it was granted or released";
+    if (call->kind == CALL_RELEASE && call->status == 409 && call->answered_us < key->confirm_sent)
+        return "is said to be confirmed though nobody had asked for that";
     return NULL;
 }
 
@@ -324,9 +340,10 @@ bool check_ends(const struct history *history, const struct facts *facts, char m
 /* The answers that a call may have in good weather; ends with 0. */
 static const int allowed[][8] = {
     [CALL_ACQUIRE] = {200, 201, 410, 423, 0},
-    [CALL_RELEASE] = {200, 0},
+    [CALL_RELEASE] = {200, 409, 0},
     [CALL_LOOK] = {200, 404, 0},
     [CALL_RENEW] = {200, 410, 0},
+    [CALL_CONFIRM] = {200, 410, 0},
 };
 
 static bool status_allowed(const struct call *call, bool faults)
@@ -339,7 +356,7 @@ static bool status_allowed(const struct call *call, bool faults)
 
 bool check_statuses(const struct history *history, bool faults, char message[MESSAGE_SIZE])
 {
-    static const char *const words[] = {"acquire", "release", "look", "renew"};
+    static const char *const words[] = {"acquire", "release", "look", "renew", "confirm"};
     for (size_t i = 0; i < history->count; i++) {
         const struct call *call = &history->calls[i];
         if (status_allowed(call, faults))

@@ -54,8 +54,11 @@ size_t history_key_end(const struct history *history)
     return end;
 }
 
-static const char *const kind_words[] = {
-    [CALL_ACQUIRE] = "acquire", [CALL_RELEASE] = "release", [CALL_LOOK] = "look", [CALL_RENEW] = "renew"};
+static const char *const kind_words[] = {[CALL_ACQUIRE] = "acquire",
+                                         [CALL_RELEASE] = "release",
+                                         [CALL_LOOK] = "look",
+                                         [CALL_RENEW] = "renew",
+                                         [CALL_CONFIRM] = "confirm"};
 static const char *const says_words[] = {[SAYS_NOTHING] = "nothing",
                                          [SAYS_HELD] = "held",
                                          [SAYS_ENDED] = "ended",

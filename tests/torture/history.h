@@ -18,6 +18,7 @@ enum call_kind {
     CALL_RELEASE,
     CALL_LOOK, /* GET, or a row read by SQL */
     CALL_RENEW,
+    CALL_CONFIRM,
 };
 
 /* What an answer asserts about its key. */

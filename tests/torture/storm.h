@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* What the faults of the storm need to know of it. */
+/* What the clients and the faults of the storm need to know of it. */
 #ifndef STORM_H
 #define STORM_H
 
+#include <pthread.h>
+
 #include "proxy.h"
 #include "rows.h"
+
+enum { LEASE_MAX_MS = 4000 };
 
 struct storm {
     struct world world;
@@ -15,6 +19,7 @@ struct storm {
     struct kit_sql *admin;            /* while a fault needs it: there may be no further connection to be had */
     unsigned victim;                  /* the permitd that the fault of the moment is about */
     atomic_uint granted[PERMITD_MAX]; /* answers 201, by permitd: the sign that it works */
+    atomic_ullong answered;           /* operations whose answer says something */
     atomic_bool stopping;
 };
 
@@ -29,6 +34,15 @@ struct fault {
 
 extern const struct fault faults[];
 extern const unsigned fault_count;
+
+struct client {
+    pthread_t thread;
+    struct storm *storm;
+    struct caller caller;
+};
+
+/* The life of a client, until the storm is stopping; its history stays. context: a struct client. */
+void *client_run(void *context);
 
 void storm_start_permitd(struct storm *storm, unsigned at);
 #endif
