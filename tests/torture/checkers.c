@@ -15,6 +15,7 @@ struct key_facts {
     int64_t end_known;       /* the first answer that said so */
     int64_t lease_end;       /* it does not expire before */
     int64_t lease_us;        /* 0: until released */
+    int64_t held_until;      /* surely held from first_known to here */
     const struct call *held; /* the answer of first_known */
 };
 
@@ -23,25 +24,49 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+void facts_add_step(struct facts *facts, int64_t at_us)
+{
+    if (facts->step_count == STEPS_MAX)
+        abort();
+    facts->steps_us[facts->step_count++] = at_us;
+}
+
+/* The earliest moment at which a lease that was asked for at `sent_us` may be over. */
+static int64_t lease_end(const struct facts *facts, int64_t sent_us, int64_t lease_us)
+{
+    int64_t end = sent_us + lease_us;
+    for (size_t i = 0; i < facts->step_count; i++) {
+        int64_t step = facts->steps_us[i];
+        if (step >= sent_us && step <= end)
+            end = end - STEP_TAKES_US > step ? end - STEP_TAKES_US : step;
+    }
+    return end;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* A replayed grant prolongs nothing, and how old it is nobody knows here, but that it is no older than the question. */
-static void key_learn_lease(struct key_facts *key, const struct call *call)
+static void key_learn_lease(struct key_facts *key, const struct call *call, const struct facts *facts)
 {
     bool prolongs = call->kind == CALL_RENEW || (call->kind == CALL_ACQUIRE && call->status == 201);
     if (call->kind == CALL_CONFIRM) /* for good */
         key->lease_end = INT64_MAX;
-    if (prolongs && call->lease_us && call->sent_us + call->lease_us > key->lease_end)
-        key->lease_end = call->sent_us + call->lease_us;
+    if (prolongs && call->lease_us)
+        key->lease_end = later(key->lease_end, lease_end(facts, call->sent_us, call->lease_us));
 }
 
-static int64_t key_held_until(const struct key_facts *key)
+/* When all calls are known. */
+static int64_t key_held_until(const struct key_facts *key, const struct facts *facts)
 {
     if (!key->lease_us || key->first_asked == INT64_MAX)
         return key->release_sent;
-    int64_t from_first = key->first_asked + key->lease_us;
-    return earlier(from_first > key->lease_end ? from_first : key->lease_end, key->release_sent);
+    return earlier(later(lease_end(facts, key->first_asked, key->lease_us), key->lease_end), key->release_sent);
 }
 
-static void key_learn(struct key_facts *key, const struct call *call)
+static void key_learn(struct key_facts *key, const struct call *call, const struct facts *facts)
 {
     if (call->lease_us)
         key->lease_us = call->lease_us;
@@ -54,7 +79,7 @@ static void key_learn(struct key_facts *key, const struct call *call)
     if (call->says == SAYS_ENDED)
         key->end_known = earlier(key->end_known, call->answered_us);
     if (call->says == SAYS_HELD)
-        key_learn_lease(key, call);
+        key_learn_lease(key, call, facts);
     if (call->says == SAYS_HELD && call->answered_us < key->first_known) {
         key->first_known = call->answered_us;
         key->held = call;
@@ -62,7 +87,7 @@ static void key_learn(struct key_facts *key, const struct call *call)
 }
 
 /* One per key; the caller frees them. */
-static struct key_facts *keys_of(const struct history *history, size_t *ret_count)
+static struct key_facts *keys_of(const struct history *history, const struct facts *facts, size_t *ret_count)
 {
     size_t count = history_key_end(history);
     struct key_facts *keys = calloc(count + 1, sizeof(*keys));
@@ -76,7 +101,9 @@ static struct key_facts *keys_of(const struct history *history, size_t *ret_coun
                                      .end_known = INT64_MAX,
                                      .lease_end = INT64_MIN};
     for (size_t i = 0; i < history->count; i++)
-        key_learn(&keys[history->calls[i].key], &history->calls[i]);
+        key_learn(&keys[history->calls[i].key], &history->calls[i], facts);
+    for (size_t i = 0; i < count; i++)
+        keys[i].held_until = key_held_until(&keys[i], facts);
     *ret_count = count;
     return keys;
 }
@@ -115,7 +142,7 @@ static void edges_add(struct edges *edges, const struct key_facts *key, unsigned
 {
     int units = slot ? 1 : (int)share->count;
     edges->list[edges->count++] = (struct edge){key->first_known, share->semaphore, slot, units, number};
-    edges->list[edges->count++] = (struct edge){key_held_until(key), share->semaphore, slot, -units, number};
+    edges->list[edges->count++] = (struct edge){key->held_until, share->semaphore, slot, -units, number};
 }
 
 static void edges_add_key(struct edges *edges, const struct key_facts *key, unsigned number)
@@ -134,7 +161,7 @@ static struct edges edges_of(const struct key_facts *keys, size_t count)
     if (!edges.list)
         abort();
     for (size_t i = 0; i < count; i++)
-        if (keys[i].held && keys[i].first_known < key_held_until(&keys[i]))
+        if (keys[i].held && keys[i].first_known < keys[i].held_until)
             edges_add_key(&edges, &keys[i], (unsigned)i);
     qsort(edges.list, edges.count, sizeof(edges.list[0]), compare_edges);
     return edges;
@@ -162,7 +189,7 @@ static bool overlap_fits(const struct edges *edges, const struct facts *facts, c
 bool check_capacity(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
 {
     size_t count;
-    struct key_facts *keys = keys_of(history, &count);
+    struct key_facts *keys = keys_of(history, facts, &count);
     struct edges edges = edges_of(keys, count);
     bool fits = overlap_fits(&edges, facts, message);
     free(edges.list);
@@ -187,9 +214,8 @@ static bool shares_equal(const struct call *a, const struct call *b)
 
 bool check_keys(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
 {
-    (void)facts;
     size_t count;
-    struct key_facts *keys = keys_of(history, &count);
+    struct key_facts *keys = keys_of(history, facts, &count);
     bool same = true;
     for (size_t i = 0; i < history->count && same; i++) {
         const struct call *call = &history->calls[i];
@@ -280,7 +306,7 @@ static size_t grants_of(const struct key_facts *keys, size_t key_count, unsigned
 bool check_tokens(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
 {
     size_t key_count;
-    struct key_facts *keys = keys_of(history, &key_count);
+    struct key_facts *keys = keys_of(history, facts, &key_count);
     struct grant *grants = calloc(key_count * SHARES_MAX + 1, sizeof(*grants));
     struct grant **order = calloc(key_count * SHARES_MAX + 1, sizeof(struct grant *));
     if (!grants || !order)
@@ -306,7 +332,7 @@ bool check_tokens(const struct history *history, const struct facts *facts, char
 static const char *contradiction(const struct call *call, const struct key_facts *key)
 {
     bool after_known = call->sent_us > key->first_known;
-    bool before_end = call->answered_us < key_held_until(key);
+    bool before_end = call->answered_us < key->held_until;
     if (call->says == SAYS_HELD && call->sent_us > key->end_known)
         return "is held again after its end was acknowledged";
     if (call->says == SAYS_ENDED && before_end)
@@ -322,9 +348,8 @@ static const char *contradiction(const struct call *call, const struct key_facts
 
 bool check_ends(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
 {
-    (void)facts;
     size_t count;
-    struct key_facts *keys = keys_of(history, &count);
+    struct key_facts *keys = keys_of(history, facts, &count);
     const char *why = NULL;
     for (size_t i = 0; i < history->count && !why; i++) {
         const struct call *call = &history->calls[i];

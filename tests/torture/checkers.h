@@ -12,10 +12,19 @@
 
 enum { MESSAGE_SIZE = 256 };
 
+enum { STEPS_MAX = 256 };
+
 struct facts {
     const struct semaphore_facts *semaphores;
     size_t count;
+    int64_t steps_us[STEPS_MAX]; /* when the database's clock jumped: each may take STEP_TAKES_US from what was held */
+    size_t step_count;
 };
+
+#define STEP_TAKES_US 5000000 /* P8 */
+
+/* One thread only. Ends the process if there are too many. */
+void facts_add_step(struct facts *facts, int64_t at_us);
 
 /* P1: the units surely held at one moment never exceed the capacity, and no slot is held twice. */
 bool check_capacity(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 
 static const struct semaphore_facts semaphores[] = {{"one", 1, true}, {"two", 2, false}, {"seven", 7, true}};
-static const struct facts facts = {semaphores, 3};
+static const struct facts facts = {.semaphores = semaphores, .count = 3};
 
 enum { ONE, TWO, SEVEN };
 
@@ -277,6 +277,25 @@ Test(ends, a_grant_nobody_heard_of_may_be_over_when_the_answer_comes)
     late.calls[0].lease_us = early.calls[0].lease_us = 10;
     cr_assert(run(check_ends, &late));
     cr_assert_not(run(check_ends, &early));
+}
+
+static bool ends_after_a_step(const struct history *history, const struct facts *ignored, char message[MESSAGE_SIZE])
+{
+    struct facts stepped = *ignored;
+    facts_add_step(&stepped, 3000000);
+    facts_add_step(&stepped, 9000000);
+    return check_ends(history, &stepped, message);
+}
+
+Test(ends, a_jump_of_the_clock_takes_five_seconds_and_no_more)
+{
+    struct story story = {{HELD(0, 1000000, 2000000, {ONE, 1, 5}), CALL(CALL_LOOK, SAYS_ENDED, 200, 0, 1, 16500000)}};
+    struct story early = story;
+    story.calls[0].lease_us = early.calls[0].lease_us = 25000000;
+    early.calls[1].answered_us = 15500000;
+    cr_assert(run(ends_after_a_step, &story));
+    cr_assert_not(run(ends_after_a_step, &early));
+    cr_assert_not(run(check_ends, &story));
 }
 
 Test(ends, a_replay_is_no_older_than_the_first_question)

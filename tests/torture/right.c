@@ -262,8 +262,9 @@ static void run_all(struct run *run, struct kit_database *database)
 
 int main(int argc, char **argv)
 {
-    static struct run run = {
-        .world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3}, .operations = 30000, .clients = 64};
+    static struct run run = {.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}, .permitd_count = 3},
+                             .operations = 30000,
+                             .clients = 64};
     run.world.seed = (uint64_t)time(NULL);
     for (int i = 1; i + 1 < argc; i += 2) {
         unsigned long long value = strtoull(argv[i + 1], NULL, 10);

@@ -216,6 +216,7 @@ static void print_counts(const struct run *run, const struct history *history, d
     for (unsigned i = 0; i < run->storm.world.permitd_count; i++)
         for (int fault = 0; fault < PROXY_FAULT_COUNT; fault++)
             strikes += proxy_strikes(run->storm.proxies[i], (enum proxy_fault)fault);
+    printf("  mariadbd ended by itself: %u\n", run->storm.database_deaths);
     printf("  packets struck on their way: %u\n", strikes);
     printf("storm: all served again within %.1f s at most (%s); %d were asked\n", (double)run->slowest_us / 1e6,
            run->slowest, AGAIN_MS / 1000);
@@ -228,7 +229,7 @@ static void run_all(struct run *run)
     static struct client clients[CLIENTS_MAX];
     struct storm *storm = &run->storm;
     struct history history = {NULL, 0, 0};
-    storm->database = kit_database_start(NULL);
+    storm->database = kit_database_start_shimmed(NULL);
     for (unsigned i = 0; i < storm->world.permitd_count; i++) {
         storm->proxies[i] = proxy_start(storm->database->socket, storm->world.seed + i);
         storm_start_permitd(storm, i);
@@ -269,11 +270,12 @@ static _Noreturn void usage(void)
 
 int main(int argc, char **argv)
 {
-    static struct run run = {.storm.world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3, .faults = true},
-                             .clients = 16,
-                             .fault_max = 18};
+    static struct run run = {
+        .storm.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}, .permitd_count = 3, .faults = true},
+        .clients = 16};
     struct world *world = &run.storm.world;
     world->seed = (uint64_t)time(NULL);
+    run.fault_max = fault_count;
     for (int i = 1; i < argc; i += 2) {
         const char *text = i + 1 < argc ? argv[i + 1] : NULL;
         unsigned long long value = text ? strtoull(text, NULL, 10) : 0;

@@ -21,6 +21,7 @@ struct storm {
     atomic_uint granted[PERMITD_MAX]; /* answers 201, by permitd: the sign that it works */
     atomic_ullong answered;           /* operations whose answer says something */
     atomic_bool stopping;
+    unsigned database_deaths; /* how often mariadbd ended by itself */
 };
 
 /* A fault begins, lasts for a time between these, and ends; after that everything is to be served again. */
