@@ -147,6 +147,7 @@ static bool read_share(const struct facts *facts, const char *body, size_t permi
 /* A grant that cannot be read keeps no shares, and check_keys objects to it. */
 static void read_shares(const struct facts *facts, const char *body, struct call *call)
 {
+    call->share_count = 0;
     long count = kit_json_length(body, "permits");
     if (count < 1 || count > SHARES_MAX)
         return;
@@ -169,6 +170,14 @@ static enum call_says says(enum call_kind kind, int status, const char *body)
     if (status == 404 && kind == CALL_LOOK)
         return SAYS_UNKNOWN;
     return SAYS_NOTHING;
+}
+
+/* What an acquire asked for, whatever came of it. */
+static void note_wants(const struct job *job, struct call *call)
+{
+    call->share_count = job->want_count;
+    for (size_t i = 0; i < job->want_count; i++)
+        call->shares[i] = (struct share){.semaphore = job->wants[i].semaphore, .count = job->wants[i].count};
 }
 
 /* ---- calls ---- */
@@ -259,6 +268,8 @@ static enum call_says finish_call(struct caller *caller, unsigned at, const stru
     (void)kit_http_receive(&caller->http[at], request->method, &reply);
     call->answered_us = kit_now_us();
     call->status = reply.status;
+    if (reply.status && reply.body_length < 2) /* a whole answer or none */
+        kit_fail("%s %s: answered %d without a body", request->method, request->path, reply.status);
     call->says = says(call->kind, reply.status, reply.body);
     show_fault(caller->world, request, call, &reply);
     if (call->says == SAYS_HELD)
@@ -270,8 +281,11 @@ static enum call_says finish_call(struct caller *caller, unsigned at, const stru
 
 static struct call new_call(enum call_kind kind, const struct job *job)
 {
-    return (struct call){
+    struct call call = {
         .kind = kind, .key = job->key, .lease_us = (int64_t)job->ttl_ms * 1000, .sent_us = kit_now_us()};
+    if (kind == CALL_ACQUIRE)
+        note_wants(job, &call);
+    return call;
 }
 
 static enum call_says call_one(struct caller *caller, unsigned at, enum call_kind kind, const struct job *job)

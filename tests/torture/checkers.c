@@ -24,21 +24,21 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-void facts_add_step(struct facts *facts, int64_t at_us)
+void facts_add_leap(struct facts *facts, int64_t at_us, int64_t served_us)
 {
-    if (facts->step_count == STEPS_MAX)
+    if (facts->leap_count == LEAPS_MAX)
         abort();
-    facts->steps_us[facts->step_count++] = at_us;
+    facts->leaps[facts->leap_count++] = (struct leap){at_us, served_us};
 }
 
 /* The earliest moment at which a lease that was asked for at `sent_us` may be over. */
 static int64_t lease_end(const struct facts *facts, int64_t sent_us, int64_t lease_us)
 {
     int64_t end = sent_us + lease_us;
-    for (size_t i = 0; i < facts->step_count; i++) {
-        int64_t step = facts->steps_us[i];
-        if (step >= sent_us && step <= end)
-            end = end - STEP_TAKES_US > step ? end - STEP_TAKES_US : step;
+    for (size_t i = 0; i < facts->leap_count; i++) {
+        int64_t leap = facts->leaps[i].at_us;
+        if (leap >= sent_us && leap <= end)
+            end = end - LEAP_TAKES_US > leap ? end - LEAP_TAKES_US : leap;
     }
     return end;
 }
@@ -362,6 +362,82 @@ bool check_ends(const struct history *history, const struct facts *facts, char m
     return !why;
 }
 
+/* ---- the fenced store ---- */
+
+/* One write to one slot. */
+struct write {
+    unsigned semaphore;
+    unsigned slot;
+    uint64_t token;
+    const struct call *call;
+};
+
+static int compare_writes(const void *a, const void *b)
+{
+    const struct write *x = a, *y = b;
+    if (x->semaphore != y->semaphore)
+        return x->semaphore < y->semaphore ? -1 : 1;
+    if (x->slot != y->slot)
+        return x->slot < y->slot ? -1 : 1;
+    return (x->call->sent_us > y->call->sent_us) - (x->call->sent_us < y->call->sent_us);
+}
+
+/* What the store took, by slot and time; the caller frees the list. */
+static struct write *writes_of(const struct history *history, size_t *ret_count)
+{
+    struct write *writes = calloc(history->count * SHARES_MAX * SLOTS_MAX + 1, sizeof(*writes));
+    size_t count = 0;
+    if (!writes)
+        abort();
+    for (size_t i = 0; i < history->count; i++) {
+        const struct call *call = &history->calls[i];
+        for (size_t j = 0; call->says == SAYS_ACCEPTED && j < call->share_count; j++)
+            for (size_t k = 0; k < SLOTS_MAX && call->shares[j].slots[k]; k++)
+                writes[count++] =
+                    (struct write){call->shares[j].semaphore, call->shares[j].slots[k], call->shares[j].token, call};
+    }
+    qsort(writes, count, sizeof(writes[0]), compare_writes);
+    *ret_count = count;
+    return writes;
+}
+
+/* Along each slot: what was sent after something newer was answered is not taken. */
+static bool writes_rise(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    size_t count;
+    struct write *writes = writes_of(history, &count);
+    bool rise = true;
+    for (size_t i = 0; i < count && rise; i++)
+        for (size_t j = i; j-- > 0 && rise;) {
+            const struct write *before = &writes[j], *write = &writes[i];
+            if (before->semaphore != write->semaphore || before->slot != write->slot || i - j > 64)
+                break;
+            rise = before->call->answered_us >= write->call->sent_us || before->token <= write->token;
+            if (!rise)
+                snprintf(message, MESSAGE_SIZE, "%s, slot %u: the store took token %llu after %llu",
+                         facts->semaphores[write->semaphore].name, write->slot, (unsigned long long)write->token,
+                         (unsigned long long)before->token);
+        }
+    free(writes);
+    return rise;
+}
+
+bool check_fence(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    size_t count;
+    struct key_facts *keys = keys_of(history, facts, &count);
+    bool good = true;
+    for (size_t i = 0; i < history->count && good; i++) {
+        const struct call *call = &history->calls[i];
+        const struct key_facts *key = &keys[call->key];
+        good = call->says != SAYS_REFUSED || call->sent_us < key->first_known || call->answered_us > key->held_until;
+        if (!good)
+            snprintf(message, MESSAGE_SIZE, "the store refused key %u, which was held", call->key);
+    }
+    free(keys);
+    return good && writes_rise(history, facts, message);
+}
+
 /* The answers that a call may have in good weather; ends with 0. */
 static const int allowed[][8] = {
     [CALL_ACQUIRE] = {200, 201, 410, 423, 0},
@@ -369,6 +445,7 @@ static const int allowed[][8] = {
     [CALL_LOOK] = {200, 404, 0},
     [CALL_RENEW] = {200, 410, 0},
     [CALL_CONFIRM] = {200, 410, 0},
+    [CALL_WRITE] = {200, 0},
 };
 
 static bool status_allowed(const struct call *call, bool faults)
@@ -381,7 +458,7 @@ static bool status_allowed(const struct call *call, bool faults)
 
 bool check_statuses(const struct history *history, bool faults, char message[MESSAGE_SIZE])
 {
-    static const char *const words[] = {"acquire", "release", "look", "renew", "confirm"};
+    static const char *const words[] = {"acquire", "release", "look", "renew", "confirm", "write"};
     for (size_t i = 0; i < history->count; i++) {
         const struct call *call = &history->calls[i];
         if (status_allowed(call, faults))

@@ -282,8 +282,8 @@ Test(ends, a_grant_nobody_heard_of_may_be_over_when_the_answer_comes)
 static bool ends_after_a_step(const struct history *history, const struct facts *ignored, char message[MESSAGE_SIZE])
 {
     struct facts stepped = *ignored;
-    facts_add_step(&stepped, 3000000);
-    facts_add_step(&stepped, 9000000);
+    facts_add_leap(&stepped, 3000000, 0);
+    facts_add_leap(&stepped, 9000000, 0);
     return check_ends(history, &stepped, message);
 }
 

@@ -25,6 +25,7 @@ enum {
     AGAIN_MS = 15000, /* P13 */
     NEVER_MS = 60000, /* what has not come by then does not come; a slow machine is no fault */
     CALM_MS = 600000, /* for the operations of one fault */
+    LATE_MS = 60000,  /* so late something may expire while faults go on; a slow machine is no fault */
 };
 
 static const struct semaphore_facts semaphores[] = {
@@ -43,6 +44,7 @@ struct run {
     const char *history_path;
     unsigned counts[64]; /* faults done, by kind */
     unsigned done;       /* faults in all */
+    int64_t latest_us;   /* that something was held beyond its lease, in served time */
     int64_t slowest_us;  /* until all served again */
     const char *slowest;
 };
@@ -119,21 +121,26 @@ static bool is_chosen(const struct run *run, unsigned number)
     return !run->only || strstr(faults[number].name, run->only);
 }
 
+/* Of those that came least often so far, one by chance. */
+static unsigned rarest_fault(struct run *run)
+{
+    unsigned from = caller_random(&run->storm.dice, fault_count), rarest = fault_count;
+    for (unsigned i = 0; i < fault_count; i++) {
+        unsigned number = (from + i) % fault_count;
+        if (is_chosen(run, number) && (rarest == fault_count || run->counts[number] < run->counts[rarest]))
+            rarest = number;
+    }
+    if (rarest == fault_count)
+        kit_fail("storm: no fault has \"%s\" in its name", run->only);
+    return rarest;
+}
+
 /* Each kind once in an order of its own, then again, until there were enough or the time is over. */
 static void strike_often(struct run *run)
 {
     int64_t end = kit_now_us() + (int64_t)run->minutes * 60 * 1000000;
     while (run->minutes ? kit_now_us() < end : run->done < run->fault_max) {
-        unsigned number = caller_random(&run->storm.dice, fault_count);
-        unsigned fewest = run->counts[number];
-        for (unsigned i = 0; i < fault_count; i++) /* the rarest so far, from a random one on */
-            if (is_chosen(run, (number + i) % fault_count) &&
-                (!is_chosen(run, number) || run->counts[(number + i) % fault_count] < fewest)) {
-                number = (number + i) % fault_count;
-                fewest = run->counts[number];
-            }
-        if (!is_chosen(run, number))
-            kit_fail("storm: no fault has \"%s\" in its name", run->only);
+        unsigned number = rarest_fault(run);
         strike(run, number);
     }
 }
@@ -177,14 +184,21 @@ static void acquire_everything(struct run *run, struct history *history)
     history_join(history, &caller.history);
 }
 
-static void judge(struct run *run, const struct history *history)
+/* When everything that was not confirmed had run out: quiet_us is when the last fault had ended. */
+static void judge(struct run *run, const struct history *history, int64_t quiet_us)
 {
     char message[MESSAGE_SIZE] = "";
     const struct facts *facts = &run->storm.world.facts;
     struct kit_sql *sql = kit_sql_open(run->storm.database->socket, "permitd");
+    int64_t read_us = kit_now_us();
+    struct ledger ledger = rows_read(sql, &run->storm.world);
     bool good = check_statuses(history, true, message) && check_capacity(history, facts, message) &&
                 check_keys(history, facts, message) && check_tokens(history, facts, message) &&
-                check_ends(history, facts, message) && rows_check(sql, message) && rows_check_past(sql, message);
+                check_ends(history, facts, message) && check_fence(history, facts, message) &&
+                check_replay(&ledger, facts, message) && check_kept(&ledger, history, facts, message) &&
+                check_quiet(&ledger, history, facts, quiet_us, read_us, message) &&
+                check_expiry(&ledger, LATE_MS * 1000LL, &run->latest_us, message) && rows_check(sql, message);
+    ledger_release(&ledger);
     kit_sql_close(sql);
     if (!good)
         kit_fail("storm: %s", message);
@@ -192,7 +206,7 @@ static void judge(struct run *run, const struct history *history)
 
 static void print_counts(const struct run *run, const struct history *history, double seconds)
 {
-    size_t grants = 0, releases = 0, silent = 0, refused = 0, prolonged = 0;
+    size_t grants = 0, releases = 0, silent = 0, refused = 0, prolonged = 0, writes = 0, stale = 0;
     int64_t longest = 0;
     for (size_t i = 0; i < history->count; i++) {
         const struct call *call = &history->calls[i];
@@ -201,14 +215,16 @@ static void print_counts(const struct run *run, const struct history *history, d
         prolonged += (call->kind == CALL_RENEW || call->kind == CALL_CONFIRM) && call->says == SAYS_HELD;
         refused += call->says == SAYS_NO_CAPACITY;
         silent += call->says == SAYS_NOTHING;
+        writes += call->kind == CALL_WRITE;
+        stale += call->says == SAYS_REFUSED;
         if (call->answered_us - call->sent_us > longest)
             longest = call->answered_us - call->sent_us;
     }
     printf(
         "storm: %zu operations of %u clients through %zu permitd in %.0f s: %zu grants, %zu releases, %zu renewed or "
         "confirmed, %zu without room; %zu more were unanswered or 503; the longest call took %.1f s\n",
-        history->count - silent, run->clients, run->storm.world.permitd_count, seconds, grants, releases, prolonged,
-        refused, silent, (double)longest / 1e6);
+        history->count - silent - writes, run->clients, run->storm.world.permitd_count, seconds, grants, releases,
+        prolonged, refused, silent, (double)longest / 1e6);
     for (unsigned i = 0; i < fault_count; i++)
         if (run->counts[i])
             printf("  %s: %u\n", faults[i].name, run->counts[i]);
@@ -216,12 +232,15 @@ static void print_counts(const struct run *run, const struct history *history, d
     for (unsigned i = 0; i < run->storm.world.permitd_count; i++)
         for (int fault = 0; fault < PROXY_FAULT_COUNT; fault++)
             strikes += proxy_strikes(run->storm.proxies[i], (enum proxy_fault)fault);
+    printf(
+        "  %zu writes to a fenced store, of which it refused %zu; nothing was held more than %.1f s beyond its lease\n",
+        writes, stale, (double)run->latest_us / 1e6);
     printf("  mariadbd ended by itself: %u\n", run->storm.database_deaths);
     printf("  packets struck on their way: %u\n", strikes);
     printf("storm: all served again within %.1f s at most (%s); %d were asked\n", (double)run->slowest_us / 1e6,
            run->slowest, AGAIN_MS / 1000);
-    /* Each fault after which all was served; statuses, capacity, keys, tokens, ends, rows, past, all to be had. */
-    printf("storm: %u passed, 0 failed: ok\n", run->done + 8);
+    /* Each fault after which all was served; the checkers of judge, and all to be had. */
+    printf("storm: %u passed, 0 failed: ok\n", run->done + 12);
 }
 
 static void run_all(struct run *run)
@@ -248,11 +267,12 @@ static void run_all(struct run *run)
         pthread_join(clients[i].thread, NULL);
         history_join(&history, &clients[i].caller.history);
     }
-    double seconds = (double)(kit_now_us() - start) / 1e6;
+    int64_t quiet_us = kit_now_us();
+    double seconds = (double)(quiet_us - start) / 1e6;
     acquire_everything(run, &history);
     if (run->history_path)
         history_write(&history, semaphores, run->history_path);
-    judge(run, &history);
+    judge(run, &history, quiet_us);
     print_counts(run, &history, seconds);
     history_release(&history);
     for (unsigned i = 0; i < storm->world.permitd_count; i++) {
@@ -273,6 +293,7 @@ int main(int argc, char **argv)
     static struct run run = {
         .storm.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}, .permitd_count = 3, .faults = true},
         .clients = 16};
+    KIT_CHECK(!pthread_mutex_init(&run.storm.fenced.mutex, NULL));
     struct world *world = &run.storm.world;
     world->seed = (uint64_t)time(NULL);
     run.fault_max = fault_count;

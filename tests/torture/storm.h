@@ -8,7 +8,14 @@
 #include "proxy.h"
 #include "rows.h"
 
-enum { LEASE_MAX_MS = 4000 };
+enum { LEASE_MAX_MS = 4000, OLD_GRANTS = 16 };
+
+/* A store that looks at tokens: on each slot it takes nothing older than the newest it has seen. */
+enum { FENCED_SEMAPHORES = 16, FENCED_SLOTS = 64 };
+struct fenced {
+    pthread_mutex_t mutex;
+    uint64_t newest[FENCED_SEMAPHORES][FENCED_SLOTS + 1];
+};
 
 struct storm {
     struct world world;
@@ -21,6 +28,7 @@ struct storm {
     atomic_uint granted[PERMITD_MAX]; /* answers 201, by permitd: the sign that it works */
     atomic_ullong answered;           /* operations whose answer says something */
     atomic_bool stopping;
+    struct fenced fenced;
     unsigned database_deaths; /* how often mariadbd ended by itself */
 };
 
@@ -40,6 +48,7 @@ struct client {
     pthread_t thread;
     struct storm *storm;
     struct caller caller;
+    struct call old_grants[OLD_GRANTS]; /* to write with when they are long over */
 };
 
 /* The life of a client, until the storm is stopping; its history stays. context: a struct client. */

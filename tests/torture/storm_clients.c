@@ -51,10 +51,63 @@ static enum call_says insist(struct client *client, const struct job *job,
     return says;
 }
 
+/* ---- the fenced store ---- */
+
+static bool fenced_takes(struct fenced *fenced, const struct call *grant, bool raise)
+{
+    for (size_t i = 0; i < grant->share_count; i++)
+        for (size_t j = 0; j < SLOTS_MAX && grant->shares[i].slots[j]; j++) {
+            uint64_t *newest = &fenced->newest[grant->shares[i].semaphore][grant->shares[i].slots[j]];
+            if (*newest > grant->shares[i].token)
+                return false;
+            if (raise)
+                *newest = grant->shares[i].token;
+        }
+    return true;
+}
+
+/* With the tokens of this grant, whether they still count or not. */
+static void write_fenced(struct client *client, const struct call *grant)
+{
+    struct fenced *fenced = &client->storm->fenced;
+    struct call call = *grant;
+    call.kind = CALL_WRITE;
+    call.status = 200;
+    call.sent_us = kit_now_us();
+    pthread_mutex_lock(&fenced->mutex);
+    bool takes = fenced_takes(fenced, grant, false) && fenced_takes(fenced, grant, true);
+    pthread_mutex_unlock(&fenced->mutex);
+    call.says = takes ? SAYS_ACCEPTED : SAYS_REFUSED;
+    call.answered_us = kit_now_us();
+    history_add(&client->caller.history, &call);
+}
+
+/* Sometimes, the latest answers of this client being these many. Some grants are kept for a write that comes too late.
+ */
+static void write_some(struct client *client, size_t latest)
+{
+    struct history *history = &client->caller.history;
+    size_t end = history->count;
+    for (size_t i = end - latest; i < end; i++) {
+        struct call grant = history->calls[i];
+        if (grant.says != SAYS_HELD || !chance(&client->caller, 40))
+            continue;
+        write_fenced(client, &grant);
+        if (chance(&client->caller, 10))
+            client->old_grants[caller_random(&client->caller, OLD_GRANTS)] = grant;
+    }
+    struct call *old = &client->old_grants[caller_random(&client->caller, OLD_GRANTS)];
+    if (old->says == SAYS_HELD && chance(&client->caller, 10))
+        write_fenced(client, old);
+}
+
+/* ---- one key at a time ---- */
+
 /* Holds for a while, renewing now and then; mostly lets go, sometimes lets the lease run out. */
 static void hold(struct client *client, const struct job *job)
 {
     struct caller *caller = &client->caller;
+    write_some(client, 1);
     kit_sleep_ms((int)caller_random(caller, 4));
     if (chance(caller, 20))
         insist(client, job, caller_renew);
@@ -62,6 +115,7 @@ static void hold(struct client *client, const struct job *job)
         kit_sleep_ms((int)job->ttl_ms - 20 + (int)caller_random(caller, 40));
     if (chance(caller, 5))
         insist(client, job, caller_renew);
+    write_some(client, 1);
     if (chance(caller, 98))
         insist(client, job, caller_release);
 }
@@ -160,6 +214,7 @@ static bool crew_call(struct client *client, struct errand *errands, size_t coun
         atomic_fetch_add(&client->storm->granted[at], operations[i].status == 201);
     }
     atomic_fetch_add(&client->storm->answered, told);
+    write_some(client, length);
     for (size_t i = 0; i < count; i++)
         errand_go_on(caller, &errands[i], operations[last[i]].says);
     return told > 0;
