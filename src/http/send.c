@@ -91,15 +91,27 @@ static void output_write(struct bufferevent *bev)
         bufferevent_trigger(bev, EV_WRITE, 0);
 }
 
-/* Hands the answer to evhttp, which frees the request. The connection may be gone afterwards. */
+/* All of it, and a line feed for those who read it in a terminal; false: no memory. */
+static bool body_add(struct evhttp_request *request, const struct buf *body)
+{
+    struct evbuffer *out = evhttp_request_get_output_buffer(request);
+    return evbuffer_add(out, body->data, body->length) == 0 && evbuffer_add(out, "\n", 1) == 0;
+}
+
+/*
+ * Hands the answer to evhttp, which frees the request. The connection may be gone afterwards. An answer is sent whole
+ * or not at all: without memory for it the connection is closed, and whoever asked asks again.
+ */
 void answer_send(struct server *server, struct evhttp_request *request, struct connection *connection, const char *id,
                  const struct answer *answer)
 {
-    add_headers(server, request, id, answer);
-    evbuffer_add(evhttp_request_get_output_buffer(request), answer->body.data, answer->body.length);
-    evbuffer_add(evhttp_request_get_output_buffer(request), "\n", 1); /* for those who read it in a terminal */
-    server->counts.answers[answer->http_status / 100]++;
     connection->exchange = NULL;
+    if (!body_add(request, &answer->body)) {
+        evhttp_connection_free(evhttp_request_get_connection(request));
+        return;
+    }
+    add_headers(server, request, id, answer);
+    server->counts.answers[answer->http_status / 100]++;
     connection->answering = true;
     connection->since = clock_mono(); /* from now on the client has idle_timeout to read it */
     list_remove(&connection->node);

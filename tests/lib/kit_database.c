@@ -73,8 +73,11 @@ static void database_spawn(struct kit_database *database)
     char *socket = kit_text("--socket=%s", database->socket);
     char *pid_file = kit_text("--pid-file=%s/mariadb.pid", database->directory);
     char *temporary = kit_text("--tmpdir=%s", database->directory);
+    char *disk = kit_text("PERMIT_DISK_FILE=%s", database->disk_path ? database->disk_path : "");
     /* env becomes mariadbd: the process stays the same. */
     const char *const shifted[] = {"env", "LD_PRELOAD=" PERMIT_CLOCK_SHIM, clock, NULL};
+    const char *const shimmed[] = {"env", "LD_PRELOAD=" PERMIT_CLOCK_SHIM ":" PERMIT_DISK_SHIM, clock, disk, NULL};
+    const char *const plain_writes[] = {"--innodb-use-native-aio=0", NULL}; /* or the shim does not see them */
     const char *const own[] = {"mariadbd",
                                "--no-defaults",
                                data,
@@ -90,12 +93,14 @@ static void database_spawn(struct kit_database *database)
                                geteuid() == 0 ? "--user=root" : "--skip-symbolic-links",
                                NULL};
     struct arguments arguments = {.count = 0};
-    arguments_add(&arguments, database->clock_path ? shifted : NULL);
+    arguments_add(&arguments, database->disk_path ? shimmed : database->clock_path ? shifted : NULL);
     arguments_add(&arguments, own);
+    arguments_add(&arguments, database->disk_path ? plain_writes : NULL);
     arguments_add(&arguments, database->flags);
     widen_path();
     database->pid = kit_spawn(arguments.list, -1, database->log_path);
     free(clock);
+    free(disk);
     free(data);
     free(socket);
     free(pid_file);
@@ -122,6 +127,18 @@ static bool database_answers(void *context)
     if (mysql)
         mysql_close(mysql);
     return mysql != NULL;
+}
+
+static bool database_answers_or_ended(void *context)
+{
+    struct kit_database *database = context;
+    int status;
+    if (waitpid(database->pid, &status, WNOHANG) == database->pid)
+        database->pid = 0;
+    MYSQL *mysql = database->pid ? try_connect(database->socket, NULL) : NULL;
+    if (mysql)
+        mysql_close(mysql);
+    return !database->pid || mysql;
 }
 
 static struct kit_database *database_new(const char *const *flags)
@@ -152,17 +169,48 @@ struct kit_database *kit_database_start(const char *const *flags)
     return database_make(database_new(flags));
 }
 
-struct kit_database *kit_database_start_shifted(const char *const *flags)
+/* A file of one number that a shim in the server looks at. */
+static _Atomic int64_t *map_number(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    KIT_CHECK(fd >= 0 && !ftruncate(fd, sizeof(int64_t)));
+    void *map = mmap(NULL, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    KIT_CHECK(map != MAP_FAILED);
+    close(fd);
+    return map;
+}
+
+static void unmap_number(_Atomic int64_t *number)
+{
+    if (number)
+        munmap((void *)(uintptr_t)number, sizeof(*number));
+}
+
+static struct kit_database *database_new_shifted(const char *const *flags)
 {
     struct kit_database *database = database_new(flags);
     database->clock_path = kit_text("%s/clock", database->directory);
-    int fd = open(database->clock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    KIT_CHECK(fd >= 0 && !ftruncate(fd, sizeof(*database->clock_shift_us)));
-    void *map = mmap(NULL, sizeof(*database->clock_shift_us), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    KIT_CHECK(map != MAP_FAILED);
-    close(fd);
-    database->clock_shift_us = map;
+    database->clock_shift_us = map_number(database->clock_path);
+    return database;
+}
+
+struct kit_database *kit_database_start_shifted(const char *const *flags)
+{
+    return database_make(database_new_shifted(flags));
+}
+
+struct kit_database *kit_database_start_shimmed(const char *const *flags)
+{
+    struct kit_database *database = database_new_shifted(flags);
+    database->disk_path = kit_text("%s/disk", database->directory);
+    database->disk = map_number(database->disk_path);
     return database_make(database);
+}
+
+void kit_database_set_disk(struct kit_database *database, enum kit_disk disk)
+{
+    KIT_CHECK(database->disk);
+    atomic_store(database->disk, disk);
 }
 
 void kit_database_step_clock(struct kit_database *database, int64_t us)
@@ -204,6 +252,16 @@ void kit_database_restart(struct kit_database *database)
         kit_fail("mariadbd does not answer");
 }
 
+bool kit_database_revive(struct kit_database *database)
+{
+    if (!kit_wait_until(database_answers_or_ended, database, READY_MS))
+        kit_fail("mariadbd neither answers nor ends");
+    bool ended = !database->pid;
+    if (ended)
+        kit_database_restart(database);
+    return ended;
+}
+
 void kit_database_stop(struct kit_database *database)
 {
     if (!database)
@@ -213,9 +271,10 @@ void kit_database_stop(struct kit_database *database)
         if (kit_wait_pid(database->pid, STOP_MS) == -1)
             kit_fail("mariadbd does not stop");
     }
-    if (database->clock_shift_us)
-        munmap((void *)(uintptr_t)database->clock_shift_us, sizeof(*database->clock_shift_us));
+    unmap_number(database->clock_shift_us);
+    unmap_number(database->disk);
     free(database->clock_path);
+    free(database->disk_path);
     free(database->directory);
     free(database->log_path);
     free(database->socket);

@@ -109,3 +109,25 @@ long kit_json_length(const char *body, const char *path)
     json_object_put(root);
     return length;
 }
+
+char *kit_json_part(const char *body, const char *path)
+{
+    struct json_object *root = parse(body);
+    struct json_object *at = descend(root, path);
+    char *text = at ? strdup(json_object_to_json_string_ext(at, JSON_C_TO_STRING_PLAIN)) : NULL;
+    json_object_put(root);
+    return text;
+}
+
+long kit_json_each(const char *body, const char *path, void (*visit)(void *context, size_t at, const char *element),
+                   void *context)
+{
+    struct json_object *root = parse(body);
+    struct json_object *list = descend(root, path);
+    long count = json_object_is_type(list, json_type_array) ? (long)json_object_array_length(list) : -1;
+    for (long i = 0; i < count; i++)
+        visit(context, (size_t)i,
+              json_object_to_json_string_ext(json_object_array_get_idx(list, (size_t)i), JSON_C_TO_STRING_PLAIN));
+    json_object_put(root);
+    return count;
+}

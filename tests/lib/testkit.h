@@ -106,8 +106,18 @@ struct kit_database {
     char *url; /* for --database: its database is called `permitd` and exists, empty */
     char *log_path;
     const char *const *flags;
-    char *clock_path;                /* of a shifted one, else NULL: the file that both sides have mapped */
+    /* Of one with shims, else NULL: the files that both sides have mapped, and what stands in them. */
+    char *clock_path;
     _Atomic int64_t *clock_shift_us; /* how far its clock is off */
+    char *disk_path;
+    _Atomic int64_t *disk; /* enum kit_disk */
+};
+
+/* What befalls the disk of a server with shims. */
+enum kit_disk {
+    KIT_DISK_FINE,
+    KIT_DISK_FULL, /* no file becomes longer: ENOSPC */
+    KIT_DISK_DEAD, /* no write to a file succeeds */
 };
 
 /* Makes and starts it, waits until it answers. flags: NULL-terminated, for mariadbd; may be NULL; must stay valid. */
@@ -116,12 +126,17 @@ struct kit_database *kit_database_start(const char *const *flags);
 struct kit_database *kit_database_start_shifted(const char *const *flags);
 /* Its clock jumps by so much at once, forward or back, for as long as it and its restarts run. */
 void kit_database_step_clock(struct kit_database *database, int64_t us);
+/* The same, with a disk too that kit_database_set_disk fills; at first it is fine. */
+struct kit_database *kit_database_start_shimmed(const char *const *flags);
+void kit_database_set_disk(struct kit_database *database, enum kit_disk disk);
 /* SIGSTOP and SIGCONT. */
 void kit_database_freeze(struct kit_database *database);
 void kit_database_thaw(struct kit_database *database);
 /* SIGKILL and gone; kit_database_restart starts it again on the same files and waits until it answers. */
 void kit_database_kill(struct kit_database *database);
 void kit_database_restart(struct kit_database *database);
+/* Waits until it answers, or has ended by itself: then it is started again. True: it had to be. */
+bool kit_database_revive(struct kit_database *database);
 /* It was told to end in some other way: waits until it has; kit_database_restart as above. */
 void kit_database_await_end(struct kit_database *database);
 /* SIGTERM, waits, frees. */
@@ -196,4 +211,9 @@ char *kit_json_text(const char *body, const char *path);
 bool kit_json_text_is(const char *body, const char *path, const char *expected);
 /* Elements of an array (members of an object); -1 if it is absent or neither. path "": the whole. */
 long kit_json_length(const char *body, const char *path);
+/* The value as a text of JSON; NULL if it is absent. The caller frees it with free(). */
+char *kit_json_part(const char *body, const char *path);
+/* Calls visit with each element of an array, as a text of JSON, in order; the number of elements, -1 as above. */
+long kit_json_each(const char *body, const char *path, void (*visit)(void *context, size_t at, const char *element),
+                   void *context);
 #endif

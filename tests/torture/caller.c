@@ -9,6 +9,9 @@
 
 enum { PATH_SIZE = 128, BODY_SIZE = 512, COMPLAINTS_MAX = 5 };
 
+static const char *const words[] = {
+    [CALL_ACQUIRE] = "acquire", [CALL_RELEASE] = "release", [CALL_RENEW] = "renew", [CALL_CONFIRM] = "confirm"};
+
 void caller_init(struct caller *caller, struct world *world, unsigned number)
 {
     *caller =
@@ -144,6 +147,7 @@ static bool read_share(const struct facts *facts, const char *body, size_t permi
 /* A grant that cannot be read keeps no shares, and check_keys objects to it. */
 static void read_shares(const struct facts *facts, const char *body, struct call *call)
 {
+    call->share_count = 0;
     long count = kit_json_length(body, "permits");
     if (count < 1 || count > SHARES_MAX)
         return;
@@ -153,19 +157,27 @@ static void read_shares(const struct facts *facts, const char *body, struct call
     call->share_count = (size_t)count;
 }
 
-static enum call_says says(enum call_kind kind, const struct reply *reply)
+static enum call_says says(enum call_kind kind, int status, const char *body)
 {
-    if (reply->status == 200 || reply->status == 201)
-        return kit_json_text_is(reply->body, "state", "RELEASED") ? SAYS_ENDED
-               : kind == CALL_RELEASE                             ? SAYS_NOTHING
-                                                                  : SAYS_HELD;
-    if (reply->status == 410)
+    if (status == 200 || status == 201)
+        return kit_json_text_is(body, "state", "RELEASED") ? SAYS_ENDED
+               : kind == CALL_RELEASE                      ? SAYS_NOTHING
+                                                           : SAYS_HELD;
+    if (status == 410)
         return SAYS_ENDED;
-    if (reply->status == 423)
+    if (status == 423)
         return SAYS_NO_CAPACITY;
-    if (reply->status == 404 && kind == CALL_LOOK)
+    if (status == 404 && kind == CALL_LOOK)
         return SAYS_UNKNOWN;
     return SAYS_NOTHING;
+}
+
+/* What an acquire asked for, whatever came of it. */
+static void note_wants(const struct job *job, struct call *call)
+{
+    call->share_count = job->want_count;
+    for (size_t i = 0; i < job->want_count; i++)
+        call->shares[i] = (struct share){.semaphore = job->wants[i].semaphore, .count = job->wants[i].count};
 }
 
 /* ---- calls ---- */
@@ -176,15 +188,23 @@ struct request {
     char body[BODY_SIZE];
 };
 
+/* Everything of an acquire but its key: after that, up to the closing brace. */
+static int acquire_members(const struct world *world, const struct job *job, char *text, size_t size)
+{
+    int length = snprintf(text, size, ",\"owner\":\"torture\",\"permits\":[");
+    for (size_t i = 0; i < job->want_count; i++)
+        length += snprintf(text + length, size - (size_t)length, "%s{\"semaphore\":\"%s\",\"count\":%u}", i ? "," : "",
+                           world->facts.semaphores[job->wants[i].semaphore].name, job->wants[i].count);
+    length += snprintf(text + length, size - (size_t)length, "]");
+    if (job->ttl_ms)
+        length += snprintf(text + length, size - (size_t)length, ",\"ttl\":\"%ums\"", job->ttl_ms);
+    return length;
+}
+
 static void acquire_body(const struct world *world, const struct job *job, const char *key, char body[BODY_SIZE])
 {
-    int length = snprintf(body, BODY_SIZE, "{\"external_id\":\"%s\",\"owner\":\"torture\",\"permits\":[", key);
-    for (size_t i = 0; i < job->want_count; i++)
-        length += snprintf(body + length, BODY_SIZE - (size_t)length, "%s{\"semaphore\":\"%s\",\"count\":%u}",
-                           i ? "," : "", world->facts.semaphores[job->wants[i].semaphore].name, job->wants[i].count);
-    length += snprintf(body + length, BODY_SIZE - (size_t)length, "]");
-    if (job->ttl_ms)
-        length += snprintf(body + length, BODY_SIZE - (size_t)length, ",\"ttl\":\"%ums\"", job->ttl_ms);
+    int length = snprintf(body, BODY_SIZE, "{\"external_id\":\"%s\"", key);
+    length += acquire_members(world, job, body + length, BODY_SIZE - (size_t)length);
     if (job->wait_ms)
         length += snprintf(body + length, BODY_SIZE - (size_t)length, ",\"wait\":\"%ums\"", job->wait_ms);
     snprintf(body + length, BODY_SIZE - (size_t)length, "}");
@@ -192,15 +212,24 @@ static void acquire_body(const struct world *world, const struct job *job, const
 
 static struct request request_for(const struct world *world, enum call_kind kind, const struct job *job)
 {
-    static const char *const methods[] = {
-        [CALL_ACQUIRE] = "POST", [CALL_RELEASE] = "DELETE", [CALL_LOOK] = "GET", [CALL_RENEW] = "POST"};
-    struct request request = {.method = methods[kind]};
+    static const struct {
+        const char *method;
+        const char *suffix;
+    } routes[] = {[CALL_ACQUIRE] = {"POST", ""},
+                  [CALL_RELEASE] = {"DELETE", ""},
+                  [CALL_LOOK] = {"GET", ""},
+                  [CALL_RENEW] = {"POST", "/renew"},
+                  [CALL_CONFIRM] = {"POST", "/confirm"}};
+    struct request request = {.method = routes[kind].method};
     char key[64];
     key_name(world, job->key, key);
-    if (kind == CALL_ACQUIRE)
+    if (kind == CALL_ACQUIRE) {
         acquire_body(world, job, key, request.body);
-    snprintf(request.path, sizeof(request.path), "/v1/requests%s%s%s", kind == CALL_ACQUIRE ? "" : "/",
-             kind == CALL_ACQUIRE ? "" : key, kind == CALL_RENEW ? "/renew" : "");
+        snprintf(request.path, sizeof(request.path), "/v1/requests");
+    } else {
+        snprintf(request.path, sizeof(request.path), "/v1/requests/%s%s%s", key, routes[kind].suffix,
+                 kind == CALL_RELEASE && job->confirmed ? "?confirmed=true" : "");
+    }
     return request;
 }
 
@@ -239,7 +268,9 @@ static enum call_says finish_call(struct caller *caller, unsigned at, const stru
     (void)kit_http_receive(&caller->http[at], request->method, &reply);
     call->answered_us = kit_now_us();
     call->status = reply.status;
-    call->says = says(call->kind, &reply);
+    if (reply.status && reply.body_length < 2) /* a whole answer or none */
+        kit_fail("%s %s: answered %d without a body", request->method, request->path, reply.status);
+    call->says = says(call->kind, reply.status, reply.body);
     show_fault(caller->world, request, call, &reply);
     if (call->says == SAYS_HELD)
         read_shares(&caller->world->facts, reply.body, call);
@@ -250,8 +281,11 @@ static enum call_says finish_call(struct caller *caller, unsigned at, const stru
 
 static struct call new_call(enum call_kind kind, const struct job *job)
 {
-    return (struct call){
+    struct call call = {
         .kind = kind, .key = job->key, .lease_us = (int64_t)job->ttl_ms * 1000, .sent_us = kit_now_us()};
+    if (kind == CALL_ACQUIRE)
+        note_wants(job, &call);
+    return call;
 }
 
 static enum call_says call_one(struct caller *caller, unsigned at, enum call_kind kind, const struct job *job)
@@ -296,6 +330,11 @@ enum call_says caller_renew(struct caller *caller, unsigned at, const struct job
     return call_one(caller, at, CALL_RENEW, job);
 }
 
+enum call_says caller_confirm(struct caller *caller, unsigned at, const struct job *job)
+{
+    return call_one(caller, at, CALL_CONFIRM, job);
+}
+
 enum call_says caller_acquire_everywhere(struct caller *caller, const struct job *job)
 {
     return call_all(caller, CALL_ACQUIRE, job);
@@ -304,4 +343,78 @@ enum call_says caller_acquire_everywhere(struct caller *caller, const struct job
 enum call_says caller_release_everywhere(struct caller *caller, const struct job *job)
 {
     return call_all(caller, CALL_RELEASE, job);
+}
+
+/* ---- batches ---- */
+
+static int operation_text(const struct world *world, const struct operation *operation, char *text, size_t size)
+{
+    const struct job *job = operation->job;
+    char key[64];
+    key_name(world, job->key, key);
+    int length = snprintf(text, size, "{\"op\":\"%s\",\"external_id\":\"%s\"", words[operation->kind], key);
+    if (operation->kind == CALL_ACQUIRE)
+        length += acquire_members(world, job, text + length, size - (size_t)length);
+    length += snprintf(text + length, size - (size_t)length, "%s}",
+                       operation->kind == CALL_RELEASE && job->confirmed ? ",\"confirmed\":true" : "");
+    return length;
+}
+
+/* The answer to a batch, while it is read. */
+struct batch_reply {
+    struct caller *caller;
+    struct operation *operations;
+    size_t count;
+    int64_t sent_us;
+    int64_t answered_us;
+};
+
+static void record(struct batch_reply *batch, size_t at, int status, const char *body)
+{
+    struct operation *operation = &batch->operations[at];
+    struct call call = new_call(operation->kind, operation->job);
+    call.sent_us = batch->sent_us;
+    call.answered_us = batch->answered_us;
+    call.status = operation->status = status;
+    call.says = operation->says = says(call.kind, status, body);
+    if (call.says == SAYS_HELD)
+        read_shares(&batch->caller->world->facts, body, &call);
+    show_fault(batch->caller->world, &(struct request){.method = "batch", .path = "/v1/batch"}, &call,
+               &(struct reply){.status = status, .body = (char *)(uintptr_t)body});
+    history_add(&batch->caller->history, &call);
+}
+
+static void take_result(void *context, size_t at, const char *element)
+{
+    struct batch_reply *batch = context;
+    char *body = kit_json_part(element, "body");
+    if (at >= batch->count || !body)
+        kit_fail("a batch of %zu operations got the result %zu: %s", batch->count, at, element);
+    record(batch, at, (int)kit_json_int(element, "status"), body);
+    free(body);
+}
+
+void caller_batch(struct caller *caller, unsigned at, struct operation *operations, size_t count)
+{
+    static const char head[] = "{\"operations\":[";
+    size_t size = sizeof(head) + count * BODY_SIZE + 4;
+    char *text = malloc(size);
+    KIT_CHECK(text && count >= 1 && count <= OPERATIONS_MAX);
+    size_t length = (size_t)snprintf(text, size, "%s", head);
+    for (size_t i = 0; i < count; i++) {
+        length += (size_t)snprintf(text + length, size - length, "%s", i ? "," : "");
+        length += (size_t)operation_text(caller->world, &operations[i], text + length, size - length);
+    }
+    snprintf(text + length, size - length, "]}");
+    struct batch_reply batch = {.caller = caller, .operations = operations, .count = count, .sent_us = kit_now_us()};
+    struct reply reply;
+    (void)kit_http_post(connection_to(caller, at), "/v1/batch", text, &reply);
+    batch.answered_us = kit_now_us();
+    if (reply.status != 200)
+        for (size_t i = 0; i < count; i++)
+            record(&batch, i, reply.status, reply.body ? reply.body : "");
+    else if (kit_json_each(reply.body, "results", take_result, &batch) != (long)count)
+        kit_fail("a batch of %zu operations got another number of results: %.300s", count, reply.body);
+    reply_release(&reply);
+    free(text);
 }

@@ -20,6 +20,7 @@ struct job {
     unsigned key;
     unsigned ttl_ms;  /* 0: the semaphores' default, which no run outlives */
     unsigned wait_ms; /* how long an acquire may wait for room; not part of what the key stands for */
+    bool confirmed;   /* it was to be confirmed: released all the same */
     size_t want_count;
     struct want wants[SHARES_MAX];
 };
@@ -65,9 +66,22 @@ enum call_says caller_acquire(struct caller *caller, unsigned at, const struct j
 enum call_says caller_release(struct caller *caller, unsigned at, const struct job *job);
 enum call_says caller_look(struct caller *caller, unsigned at, const struct job *job);
 enum call_says caller_renew(struct caller *caller, unsigned at, const struct job *job);
+enum call_says caller_confirm(struct caller *caller, unsigned at, const struct job *job);
 /* The same request to all permitd at once; what the last answer says. */
 enum call_says caller_acquire_everywhere(struct caller *caller, const struct job *job);
 enum call_says caller_release_everywhere(struct caller *caller, const struct job *job);
+
+/* One of several operations of a POST /v1/batch, and what its answer says. No looks, and no acquire waits. */
+struct operation {
+    enum call_kind kind;
+    const struct job *job;
+    enum call_says says;
+    int status;
+};
+enum { OPERATIONS_MAX = 64 };
+
+/* Each operation is recorded as a call of its own; without an answer to the batch all say nothing. */
+void caller_batch(struct caller *caller, unsigned at, struct operation *operations, size_t count);
 
 /* "t<seed>-<number>"; text has room for 64 bytes. */
 void key_name(const struct world *world, unsigned key, char *text);

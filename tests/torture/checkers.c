@@ -10,10 +10,12 @@
 struct key_facts {
     int64_t first_asked;     /* an acquire was sent */
     int64_t first_known;     /* an answer said that it is held */
-    int64_t release_sent;    /* the first one */
+    int64_t release_sent;    /* the first one that may have done it */
+    int64_t confirm_sent;    /* the first one */
     int64_t end_known;       /* the first answer that said so */
     int64_t lease_end;       /* it does not expire before */
-    bool leased;             /* lease_end counts */
+    int64_t lease_us;        /* 0: until released */
+    int64_t held_until;      /* surely held from first_known to here */
     const struct call *held; /* the answer of first_known */
 };
 
@@ -22,30 +24,62 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* A replayed grant prolongs nothing, and how old it is nobody knows here. */
-static void key_learn_lease(struct key_facts *key, const struct call *call)
+void facts_add_leap(struct facts *facts, int64_t at_us, int64_t served_us)
+{
+    if (facts->leap_count == LEAPS_MAX)
+        abort();
+    facts->leaps[facts->leap_count++] = (struct leap){at_us, served_us};
+}
+
+/* The earliest moment at which a lease that was asked for at `sent_us` may be over. */
+static int64_t lease_end(const struct facts *facts, int64_t sent_us, int64_t lease_us)
+{
+    int64_t end = sent_us + lease_us;
+    for (size_t i = 0; i < facts->leap_count; i++) {
+        int64_t leap = facts->leaps[i].at_us;
+        if (leap >= sent_us && leap <= end)
+            end = end - LEAP_TAKES_US > leap ? end - LEAP_TAKES_US : leap;
+    }
+    return end;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A replayed grant prolongs nothing, and how old it is nobody knows here, but that it is no older than the question. */
+static void key_learn_lease(struct key_facts *key, const struct call *call, const struct facts *facts)
 {
     bool prolongs = call->kind == CALL_RENEW || (call->kind == CALL_ACQUIRE && call->status == 201);
-    key->leased = key->leased || call->lease_us;
-    if (prolongs && call->lease_us && call->sent_us + call->lease_us > key->lease_end)
-        key->lease_end = call->sent_us + call->lease_us;
+    if (call->kind == CALL_CONFIRM) /* for good */
+        key->lease_end = INT64_MAX;
+    if (prolongs && call->lease_us)
+        key->lease_end = later(key->lease_end, lease_end(facts, call->sent_us, call->lease_us));
 }
 
-static int64_t key_held_until(const struct key_facts *key)
+/* When all calls are known. */
+static int64_t key_held_until(const struct key_facts *key, const struct facts *facts)
 {
-    return key->leased ? earlier(key->lease_end, key->release_sent) : key->release_sent;
+    if (!key->lease_us || key->first_asked == INT64_MAX)
+        return key->release_sent;
+    return earlier(later(lease_end(facts, key->first_asked, key->lease_us), key->lease_end), key->release_sent);
 }
 
-static void key_learn(struct key_facts *key, const struct call *call)
+static void key_learn(struct key_facts *key, const struct call *call, const struct facts *facts)
 {
+    if (call->lease_us)
+        key->lease_us = call->lease_us;
     if (call->kind == CALL_ACQUIRE)
         key->first_asked = earlier(key->first_asked, call->sent_us);
-    if (call->kind == CALL_RELEASE)
+    if (call->kind == CALL_CONFIRM)
+        key->confirm_sent = earlier(key->confirm_sent, call->sent_us);
+    if (call->kind == CALL_RELEASE && call->status != 409) /* 409: it is confirmed, and nothing was done */
         key->release_sent = earlier(key->release_sent, call->sent_us);
     if (call->says == SAYS_ENDED)
         key->end_known = earlier(key->end_known, call->answered_us);
     if (call->says == SAYS_HELD)
-        key_learn_lease(key, call);
+        key_learn_lease(key, call, facts);
     if (call->says == SAYS_HELD && call->answered_us < key->first_known) {
         key->first_known = call->answered_us;
         key->held = call;
@@ -53,16 +87,23 @@ static void key_learn(struct key_facts *key, const struct call *call)
 }
 
 /* One per key; the caller frees them. */
-static struct key_facts *keys_of(const struct history *history, size_t *ret_count)
+static struct key_facts *keys_of(const struct history *history, const struct facts *facts, size_t *ret_count)
 {
     size_t count = history_key_end(history);
     struct key_facts *keys = calloc(count + 1, sizeof(*keys));
     if (!keys)
         abort();
     for (size_t i = 0; i < count; i++)
-        keys[i] = (struct key_facts){INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MIN, false, NULL};
+        keys[i] = (struct key_facts){.first_asked = INT64_MAX,
+                                     .first_known = INT64_MAX,
+                                     .release_sent = INT64_MAX,
+                                     .confirm_sent = INT64_MAX,
+                                     .end_known = INT64_MAX,
+                                     .lease_end = INT64_MIN};
     for (size_t i = 0; i < history->count; i++)
-        key_learn(&keys[history->calls[i].key], &history->calls[i]);
+        key_learn(&keys[history->calls[i].key], &history->calls[i], facts);
+    for (size_t i = 0; i < count; i++)
+        keys[i].held_until = key_held_until(&keys[i], facts);
     *ret_count = count;
     return keys;
 }
@@ -101,7 +142,7 @@ static void edges_add(struct edges *edges, const struct key_facts *key, unsigned
 {
     int units = slot ? 1 : (int)share->count;
     edges->list[edges->count++] = (struct edge){key->first_known, share->semaphore, slot, units, number};
-    edges->list[edges->count++] = (struct edge){key_held_until(key), share->semaphore, slot, -units, number};
+    edges->list[edges->count++] = (struct edge){key->held_until, share->semaphore, slot, -units, number};
 }
 
 static void edges_add_key(struct edges *edges, const struct key_facts *key, unsigned number)
@@ -120,7 +161,7 @@ static struct edges edges_of(const struct key_facts *keys, size_t count)
     if (!edges.list)
         abort();
     for (size_t i = 0; i < count; i++)
-        if (keys[i].held && keys[i].first_known < key_held_until(&keys[i]))
+        if (keys[i].held && keys[i].first_known < keys[i].held_until)
             edges_add_key(&edges, &keys[i], (unsigned)i);
     qsort(edges.list, edges.count, sizeof(edges.list[0]), compare_edges);
     return edges;
@@ -148,7 +189,7 @@ static bool overlap_fits(const struct edges *edges, const struct facts *facts, c
 bool check_capacity(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
 {
     size_t count;
-    struct key_facts *keys = keys_of(history, &count);
+    struct key_facts *keys = keys_of(history, facts, &count);
     struct edges edges = edges_of(keys, count);
     bool fits = overlap_fits(&edges, facts, message);
     free(edges.list);
@@ -173,9 +214,8 @@ static bool shares_equal(const struct call *a, const struct call *b)
 
 bool check_keys(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
 {
-    (void)facts;
     size_t count;
-    struct key_facts *keys = keys_of(history, &count);
+    struct key_facts *keys = keys_of(history, facts, &count);
     bool same = true;
     for (size_t i = 0; i < history->count && same; i++) {
         const struct call *call = &history->calls[i];
@@ -266,7 +306,7 @@ static size_t grants_of(const struct key_facts *keys, size_t key_count, unsigned
 bool check_tokens(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
 {
     size_t key_count;
-    struct key_facts *keys = keys_of(history, &key_count);
+    struct key_facts *keys = keys_of(history, facts, &key_count);
     struct grant *grants = calloc(key_count * SHARES_MAX + 1, sizeof(*grants));
     struct grant **order = calloc(key_count * SHARES_MAX + 1, sizeof(struct grant *));
     if (!grants || !order)
@@ -292,7 +332,7 @@ bool check_tokens(const struct history *history, const struct facts *facts, char
 static const char *contradiction(const struct call *call, const struct key_facts *key)
 {
     bool after_known = call->sent_us > key->first_known;
-    bool before_end = call->answered_us < key_held_until(key);
+    bool before_end = call->answered_us < key->held_until;
     if (call->says == SAYS_HELD && call->sent_us > key->end_known)
         return "is held again after its end was acknowledged";
     if (call->says == SAYS_ENDED && before_end)
@@ -301,14 +341,15 @@ static const char *contradiction(const struct call *call, const struct key_facts
         return "got \"no capacity\" while it was held";
     if (call->says == SAYS_UNKNOWN && (after_known || call->sent_us > key->end_known))
         return "is unknown though it was granted or released";
+    if (call->kind == CALL_RELEASE && call->status == 409 && call->answered_us < key->confirm_sent)
+        return "is said to be confirmed though nobody had asked for that";
     return NULL;
 }
 
 bool check_ends(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
 {
-    (void)facts;
     size_t count;
-    struct key_facts *keys = keys_of(history, &count);
+    struct key_facts *keys = keys_of(history, facts, &count);
     const char *why = NULL;
     for (size_t i = 0; i < history->count && !why; i++) {
         const struct call *call = &history->calls[i];
@@ -321,12 +362,90 @@ bool check_ends(const struct history *history, const struct facts *facts, char m
     return !why;
 }
 
+/* ---- the fenced store ---- */
+
+/* One write to one slot. */
+struct write {
+    unsigned semaphore;
+    unsigned slot;
+    uint64_t token;
+    const struct call *call;
+};
+
+static int compare_writes(const void *a, const void *b)
+{
+    const struct write *x = a, *y = b;
+    if (x->semaphore != y->semaphore)
+        return x->semaphore < y->semaphore ? -1 : 1;
+    if (x->slot != y->slot)
+        return x->slot < y->slot ? -1 : 1;
+    return (x->call->sent_us > y->call->sent_us) - (x->call->sent_us < y->call->sent_us);
+}
+
+/* What the store took, by slot and time; the caller frees the list. */
+static struct write *writes_of(const struct history *history, size_t *ret_count)
+{
+    struct write *writes = calloc(history->count * SHARES_MAX * SLOTS_MAX + 1, sizeof(*writes));
+    size_t count = 0;
+    if (!writes)
+        abort();
+    for (size_t i = 0; i < history->count; i++) {
+        const struct call *call = &history->calls[i];
+        for (size_t j = 0; call->says == SAYS_ACCEPTED && j < call->share_count; j++)
+            for (size_t k = 0; k < SLOTS_MAX && call->shares[j].slots[k]; k++)
+                writes[count++] =
+                    (struct write){call->shares[j].semaphore, call->shares[j].slots[k], call->shares[j].token, call};
+    }
+    qsort(writes, count, sizeof(writes[0]), compare_writes);
+    *ret_count = count;
+    return writes;
+}
+
+/* Along each slot: what was sent after something newer was answered is not taken. */
+static bool writes_rise(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    size_t count;
+    struct write *writes = writes_of(history, &count);
+    bool rise = true;
+    for (size_t i = 0; i < count && rise; i++)
+        for (size_t j = i; j-- > 0 && rise;) {
+            const struct write *before = &writes[j], *write = &writes[i];
+            if (before->semaphore != write->semaphore || before->slot != write->slot || i - j > 64)
+                break;
+            rise = before->call->answered_us >= write->call->sent_us || before->token <= write->token;
+            if (!rise)
+                snprintf(message, MESSAGE_SIZE, "%s, slot %u: the store took token %llu after %llu",
+                         facts->semaphores[write->semaphore].name, write->slot, (unsigned long long)write->token,
+                         (unsigned long long)before->token);
+        }
+    free(writes);
+    return rise;
+}
+
+bool check_fence(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE])
+{
+    size_t count;
+    struct key_facts *keys = keys_of(history, facts, &count);
+    bool good = true;
+    for (size_t i = 0; i < history->count && good; i++) {
+        const struct call *call = &history->calls[i];
+        const struct key_facts *key = &keys[call->key];
+        good = call->says != SAYS_REFUSED || call->sent_us < key->first_known || call->answered_us > key->held_until;
+        if (!good)
+            snprintf(message, MESSAGE_SIZE, "the store refused key %u, which was held", call->key);
+    }
+    free(keys);
+    return good && writes_rise(history, facts, message);
+}
+
 /* The answers that a call may have in good weather; ends with 0. */
 static const int allowed[][8] = {
     [CALL_ACQUIRE] = {200, 201, 410, 423, 0},
-    [CALL_RELEASE] = {200, 0},
+    [CALL_RELEASE] = {200, 409, 0},
     [CALL_LOOK] = {200, 404, 0},
     [CALL_RENEW] = {200, 410, 0},
+    [CALL_CONFIRM] = {200, 410, 0},
+    [CALL_WRITE] = {200, 0},
 };
 
 static bool status_allowed(const struct call *call, bool faults)
@@ -339,7 +458,7 @@ static bool status_allowed(const struct call *call, bool faults)
 
 bool check_statuses(const struct history *history, bool faults, char message[MESSAGE_SIZE])
 {
-    static const char *const words[] = {"acquire", "release", "look", "renew"};
+    static const char *const words[] = {"acquire", "release", "look", "renew", "confirm", "write"};
     for (size_t i = 0; i < history->count; i++) {
         const struct call *call = &history->calls[i];
         if (status_allowed(call, faults))

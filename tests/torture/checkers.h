@@ -12,10 +12,25 @@
 
 enum { MESSAGE_SIZE = 256 };
 
+enum { LEAPS_MAX = 256 };
+
+/* A jump of the database's clock: it may take LEAP_TAKES_US from what was held then. */
+struct leap {
+    int64_t at_us;     /* by the clients' clock */
+    int64_t served_us; /* served time just before */
+};
+
 struct facts {
     const struct semaphore_facts *semaphores;
     size_t count;
+    struct leap leaps[LEAPS_MAX];
+    size_t leap_count;
 };
+
+#define LEAP_TAKES_US 5000000 /* P8 */
+
+/* One thread only. Ends the process if there are too many. */
+void facts_add_leap(struct facts *facts, int64_t at_us, int64_t served_us);
 
 /* P1: the units surely held at one moment never exceed the capacity, and no slot is held twice. */
 bool check_capacity(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);
@@ -29,6 +44,11 @@ bool check_tokens(const struct history *history, const struct facts *facts, char
  * sent or its lease was over; a key whose end was acknowledged is never held again.
  */
 bool check_ends(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);
+/*
+ * C7 (P10): a store that keeps the largest token it has seen on each slot refused nobody who surely held, and took
+ * nothing older after something newer. Writes are the calls of kind CALL_WRITE.
+ */
+bool check_fence(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);
 /* Every answer has a status that its call may have; with `faults` also 503, 429 and no answer at all. */
 bool check_statuses(const struct history *history, bool faults, char message[MESSAGE_SIZE]);
 #endif

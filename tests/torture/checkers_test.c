@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 
 static const struct semaphore_facts semaphores[] = {{"one", 1, true}, {"two", 2, false}, {"seven", 7, true}};
-static const struct facts facts = {semaphores, 3};
+static const struct facts facts = {.semaphores = semaphores, .count = 3};
 
 enum { ONE, TWO, SEVEN };
 
@@ -266,6 +266,66 @@ Test(ends, a_renewal_after_the_end_was_known_is_caught)
     story.calls[0].lease_us = story.calls[2].lease_us = 10;
     story.calls[2].kind = CALL_RENEW;
     story.calls[2].status = 200;
+    cr_assert_not(run(check_ends, &story));
+}
+
+/* Granted, not answered, and over when the same call was done again: it says what the rows say. */
+Test(ends, a_grant_nobody_heard_of_may_be_over_when_the_answer_comes)
+{
+    struct story late = {{CALL(CALL_ACQUIRE, SAYS_ENDED, 410, 0, 1, 12)}};
+    struct story early = {{CALL(CALL_ACQUIRE, SAYS_ENDED, 410, 0, 1, 10)}};
+    late.calls[0].lease_us = early.calls[0].lease_us = 10;
+    cr_assert(run(check_ends, &late));
+    cr_assert_not(run(check_ends, &early));
+}
+
+static bool ends_after_a_step(const struct history *history, const struct facts *ignored, char message[MESSAGE_SIZE])
+{
+    struct facts stepped = *ignored;
+    facts_add_leap(&stepped, 3000000, 0);
+    facts_add_leap(&stepped, 9000000, 0);
+    return check_ends(history, &stepped, message);
+}
+
+Test(ends, a_jump_of_the_clock_takes_five_seconds_and_no_more)
+{
+    struct story story = {{HELD(0, 1000000, 2000000, {ONE, 1, 5}), CALL(CALL_LOOK, SAYS_ENDED, 200, 0, 1, 16500000)}};
+    struct story early = story;
+    story.calls[0].lease_us = early.calls[0].lease_us = 25000000;
+    early.calls[1].answered_us = 15500000;
+    cr_assert(run(ends_after_a_step, &story));
+    cr_assert_not(run(ends_after_a_step, &early));
+    cr_assert_not(run(check_ends, &story));
+}
+
+Test(ends, a_replay_is_no_older_than_the_first_question)
+{
+    struct story early = {{CALL(CALL_ACQUIRE, SAYS_NOTHING, 503, 0, 1, 2), HELD(0, 3, 4, {ONE, 1, 5}),
+                           CALL(CALL_RENEW, SAYS_ENDED, 410, 0, 9, 10)}};
+    for (int i = 0; i < 3; i++)
+        early.calls[i].lease_us = 10;
+    early.calls[1].status = 200;
+    cr_assert_not(run(check_ends, &early));
+}
+
+Test(ends, what_is_confirmed_is_held_until_somebody_releases_it)
+{
+    struct story story = {{HELD(0, 1, 2, {ONE, 1, 5}), HELD(0, 3, 4, {ONE, 1, 5}),
+                           CALL(CALL_RELEASE, SAYS_NOTHING, 409, 0, 5, 6),
+                           CALL(CALL_LOOK, SAYS_ENDED, 200, 0, 50, 51)}};
+    struct story released = story;
+    for (int i = 0; i < 4; i++)
+        story.calls[i].lease_us = released.calls[i].lease_us = 10;
+    story.calls[1].kind = released.calls[1].kind = CALL_CONFIRM;
+    story.calls[1].status = released.calls[1].status = 200;
+    released.calls[2] = (struct call)RELEASED(0, 5, 6);
+    cr_assert_not(run(check_ends, &story));
+    cr_assert(run(check_ends, &released));
+}
+
+Test(ends, a_release_refused_as_confirmed_without_a_confirm_is_caught)
+{
+    struct story story = {{HELD(0, 1, 2, {ONE, 1, 5}), CALL(CALL_RELEASE, SAYS_NOTHING, 409, 0, 5, 6)}};
     cr_assert_not(run(check_ends, &story));
 }
 

@@ -308,7 +308,9 @@ static void run_all(struct run *run)
 
 int main(int argc, char **argv)
 {
-    static struct run run = {.world = {.facts = {semaphores, SEMAPHORES}, .faults = true}, .clients = 32, .kills = 20};
+    static struct run run = {.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}, .faults = true},
+                             .clients = 32,
+                             .kills = 20};
     run.world.seed = (uint64_t)time(NULL);
     for (int i = 1; i + 1 < argc; i += 2) {
         unsigned long long value = strtoull(argv[i + 1], NULL, 10);

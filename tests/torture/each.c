@@ -53,6 +53,8 @@ static int call(struct stage *stage, const char *method, const char *key, const 
     snprintf(path, sizeof(path), "/v1/requests%s%s%s", key ? "/" : "", key ? key : "", suffix);
     (void)kit_http_call(&stage->http, method, path, NULL, body, &reply);
     int status = reply.status;
+    if (status && !kit_json_valid(reply.body)) /* a whole answer or none */
+        kit_fail("each: %s: answered %d with \"%s\"", stage->what, status, reply.body);
     reply_release(&reply);
     return status;
 }

@@ -137,7 +137,7 @@ struct load {
 
 static void load_start(struct load *load, struct site *site, uint64_t seed)
 {
-    load->world.facts = (struct facts){hot, 2};
+    load->world.facts = (struct facts){.semaphores = hot, .count = 2};
     load->world.seed = seed;
     site_world(site, &load->world);
     make_semaphores(&load->world.facts, site->permitd[0]->port);

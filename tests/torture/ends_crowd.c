@@ -186,7 +186,7 @@ static int64_t granted_keys(const struct history *history)
 
 void ends_crowd(const struct form *form)
 {
-    static struct crowd crowd = {.world = {.facts = {semaphores, SEMAPHORES}}};
+    static struct crowd crowd = {.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}}};
     struct site site = site_start(3, false);
     crowd.world.seed = form->seed;
     site_world(&site, &crowd.world);

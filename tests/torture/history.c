@@ -55,12 +55,12 @@ size_t history_key_end(const struct history *history)
 }
 
 static const char *const kind_words[] = {
-    [CALL_ACQUIRE] = "acquire", [CALL_RELEASE] = "release", [CALL_LOOK] = "look", [CALL_RENEW] = "renew"};
-static const char *const says_words[] = {[SAYS_NOTHING] = "nothing",
-                                         [SAYS_HELD] = "held",
-                                         [SAYS_ENDED] = "ended",
-                                         [SAYS_NO_CAPACITY] = "no_capacity",
-                                         [SAYS_UNKNOWN] = "unknown"};
+    [CALL_ACQUIRE] = "acquire", [CALL_RELEASE] = "release", [CALL_LOOK] = "look",
+    [CALL_RENEW] = "renew",     [CALL_CONFIRM] = "confirm", [CALL_WRITE] = "write"};
+static const char *const says_words[] = {
+    [SAYS_NOTHING] = "nothing",         [SAYS_HELD] = "held",       [SAYS_ENDED] = "ended",
+    [SAYS_NO_CAPACITY] = "no_capacity", [SAYS_UNKNOWN] = "unknown", [SAYS_ACCEPTED] = "accepted",
+    [SAYS_REFUSED] = "refused"};
 
 static void write_share(FILE *file, const struct share *share, const struct semaphore_facts *semaphores)
 {

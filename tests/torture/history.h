@@ -18,6 +18,8 @@ enum call_kind {
     CALL_RELEASE,
     CALL_LOOK, /* GET, or a row read by SQL */
     CALL_RENEW,
+    CALL_CONFIRM,
+    CALL_WRITE, /* to the test's own fenced store, with the tokens of a grant */
 };
 
 /* What an answer asserts about its key. */
@@ -27,6 +29,9 @@ enum call_says {
     SAYS_ENDED,       /* RELEASED, or 410 */
     SAYS_NO_CAPACITY, /* 423: it holds nothing */
     SAYS_UNKNOWN,     /* 404: there is no such key */
+    SAYS_ACCEPTED,    /* the fenced store took it */
+    SAYS_REFUSED,     /* or found the tokens too old */
+    SAYS_COUNT
 };
 
 /* One permit: a request's share of one semaphore. */
@@ -45,7 +50,7 @@ struct call {
     int64_t sent_us;     /* before the first byte was sent */
     int64_t answered_us; /* after the last byte came */
     int64_t lease_us;    /* a new grant or a renewal: held so long from when it was sent; 0: until released */
-    size_t share_count;  /* SAYS_HELD */
+    size_t share_count;  /* SAYS_HELD; of any other acquire what was asked for, without tokens */
     struct share shares[SHARES_MAX]; /* ascending by semaphore */
 };
 

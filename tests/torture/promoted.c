@@ -254,7 +254,8 @@ static void run_all(struct run *run)
 
 int main(int argc, char **argv)
 {
-    static struct run run = {.world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 2, .faults = true}};
+    static struct run run = {
+        .world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}, .permitd_count = 2, .faults = true}};
     run.world.seed = (uint64_t)time(NULL);
     if (argc == 3 && !strcmp(argv[1], "--seed"))
         run.world.seed = strtoull(argv[2], NULL, 10);

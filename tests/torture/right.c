@@ -175,7 +175,7 @@ static void judge_rows(struct kit_sql *sql)
         kit_fail("right: %s", message);
 }
 
-static void count_answers(const struct history *history, unsigned counts[5])
+static void count_answers(const struct history *history, unsigned counts[SAYS_COUNT])
 {
     for (size_t i = 0; i < history->count; i++)
         counts[history->calls[i].says] += history->calls[i].kind == CALL_ACQUIRE;
@@ -241,7 +241,7 @@ static void run_all(struct run *run, struct kit_database *database)
     judge_rows(sql);
     rows_look(sql, &run->world, 0, atomic_load(&run->world.next_key), &history);
     /* Keys that were never granted nor released have no row: nothing to object to. */
-    unsigned counts[5] = {0};
+    unsigned counts[SAYS_COUNT] = {0};
     count_answers(&history, counts);
     size_t calls = history.count;
     acquire_everything(run, &history);
@@ -262,8 +262,9 @@ static void run_all(struct run *run, struct kit_database *database)
 
 int main(int argc, char **argv)
 {
-    static struct run run = {
-        .world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3}, .operations = 30000, .clients = 64};
+    static struct run run = {.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}, .permitd_count = 3},
+                             .operations = 30000,
+                             .clients = 64};
     run.world.seed = (uint64_t)time(NULL);
     for (int i = 1; i + 1 < argc; i += 2) {
         unsigned long long value = strtoull(argv[i + 1], NULL, 10);

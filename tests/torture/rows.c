@@ -80,6 +80,96 @@ void rows_look(struct kit_sql *sql, const struct world *world, unsigned from, un
     free(looking.calls);
 }
 
+/* ---- the ledger ---- */
+
+struct reading {
+    struct looking keys; /* which keys are those of this run */
+    struct ledger ledger;
+    struct entry entry; /* the request whose rows come */
+    bool begun;
+};
+
+static int64_t number_or(const char *text, int64_t absent)
+{
+    return text ? strtoll(text, NULL, 10) : absent;
+}
+
+static void end_entry(struct reading *reading)
+{
+    if (reading->begun)
+        ledger_add(&reading->ledger, &reading->entry);
+    reading->begun = false;
+}
+
+static struct entry new_entry(unsigned key, char **columns)
+{
+    bool acquired = !strcmp(columns[1], "1");
+    return (struct entry){.key = key,
+                          .acquired = acquired,
+                          .end = (enum entry_end)strtoul(columns[2], NULL, 10),
+                          .confirmed = !strcmp(columns[3], "1"),
+                          .renewals = (unsigned)strtoul(columns[4], NULL, 10),
+                          .ttl_us = number_or(columns[5], 0) * 1000,
+                          .acquired_us = number_or(columns[6], ENTRY_NEVER),
+                          .ended_us = number_or(columns[7], ENTRY_NEVER)};
+}
+
+static void take_share(struct entry *entry, const struct facts *facts, char **columns)
+{
+    int semaphore = semaphore_number(facts, columns[8]);
+    entry->torn |= semaphore < 0 || entry->share_count == SHARES_MAX || strcmp(columns[1], columns[12]);
+    if (semaphore < 0 || entry->share_count == SHARES_MAX)
+        return;
+    struct share *share = &entry->shares[entry->share_count++];
+    *share = (struct share){.semaphore = (unsigned)semaphore,
+                            .token = strtoull(columns[9], NULL, 10),
+                            .count = (unsigned)strtoul(columns[10], NULL, 10)};
+    parse_slots(columns[11], share);
+}
+
+/* Columns as of rows_read; a request has as many rows as permits, one after the other, or one without. */
+static void take_entry_row(void *context, char **columns)
+{
+    struct reading *reading = context;
+    long key = key_number(&reading->keys, columns[0]);
+    if (!reading->begun || reading->entry.key != (unsigned)key)
+        end_entry(reading);
+    if (key < 0)
+        return;
+    if (!reading->begun)
+        reading->entry = new_entry((unsigned)key, columns);
+    reading->begun = true;
+    if (columns[8])
+        take_share(&reading->entry, &reading->keys.world->facts, columns);
+}
+
+#define MICROSECONDS(time) "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " time ")"
+
+struct ledger rows_read(struct kit_sql *sql, const struct world *world)
+{
+    struct reading reading = {.keys = {.world = world, .to = UINT32_MAX}};
+    kit_sql_each(sql,
+                 "SELECT r.external_id, r.state, r.end_reason, r.confirmed_at IS NOT NULL, r.renewals, "
+                 "r.ttl_ms, " MICROSECONDS("r.acquired_at") ", IF(r.ended_at < '9999-12-31', " MICROSECONDS(
+                     "r.ended_at") ", NULL), "
+                                   "s.name, p.id, p.count, p.slots, p.state FROM permit_request r "
+                                   "LEFT JOIN permit p ON p.permit_request_id = r.id LEFT JOIN semaphore s ON s.id = "
+                                   "p.semaphore_id "
+                                   "ORDER BY r.id, p.semaphore_id",
+                 take_entry_row, &reading);
+    end_entry(&reading);
+    return reading.ledger;
+}
+
+int64_t rows_served_time(struct kit_sql *sql)
+{
+    return kit_sql_number(sql, "SELECT " MICROSECONDS(
+                                   "LEAST(GREATEST(SYSDATE(6), tick_at), tick_at + INTERVAL 5 SECOND)") " - offset_us "
+                                                                                                        "FROM cluster");
+}
+
+/* ---- what the tables say of themselves ---- */
+
 struct rule {
     const char *what;
     const char *count; /* of rows that should not be */

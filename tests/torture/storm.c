@@ -6,7 +6,11 @@
  * is to be served again within 15 s (P13). At the end the history is judged by the checkers, the rows by SQL; then all
  * leases are let run out and the full capacity must be there (C6).
  *
- * storm [--seed N] [--minutes N] [--faults N] [--clients N] [--permitd N] [--only TEXT] [--history FILE]
+ * storm [--seed N] [--minutes N] [--faults N] [--operations N] [--clients N] [--permitd N] [--only TEXT]
+ *       [--history FILE]
+ *
+ * --operations: after each fault the clients go on until their share of so many operations was answered, which takes a
+ * history of about 250 bytes each.
  */
 #include "storm.h"
 
@@ -20,13 +24,13 @@ enum {
     CLIENTS_MAX = 64,
     AGAIN_MS = 15000, /* P13 */
     NEVER_MS = 60000, /* what has not come by then does not come; a slow machine is no fault */
-    LEASE_MAX_MS = 4000,
-    ANSWER_MS = 20000,
+    CALM_MS = 600000, /* for the operations of one fault */
+    LATE_MS = 60000,  /* so late something may expire while faults go on; a slow machine is no fault */
 };
 
 static const struct semaphore_facts semaphores[] = {
-    {"one-a", 1, true},   {"one-b", 1, false},  {"two-a", 2, true},
-    {"seven-a", 7, true}, {"nine-b", 9, false}, {"wide", 1000, false},
+    {"one-a", 1, true},   {"one-b", 1, false},   {"two-a", 2, true},    {"seven-a", 7, true},
+    {"nine-b", 9, false}, {"fifty-a", 50, true}, {"wide", 1000, false},
 };
 enum { SEMAPHORES = sizeof(semaphores) / sizeof(semaphores[0]) };
 
@@ -35,121 +39,15 @@ struct run {
     unsigned clients;
     unsigned fault_max;
     unsigned minutes;
+    unsigned operations; /* to be answered in all; 0: as it comes */
     const char *only;
     const char *history_path;
     unsigned counts[64]; /* faults done, by kind */
+    unsigned done;       /* faults in all */
+    int64_t latest_us;   /* that something was held beyond its lease, in served time */
     int64_t slowest_us;  /* until all served again */
     const char *slowest;
 };
-
-struct client {
-    pthread_t thread;
-    struct run *run;
-    struct caller caller;
-};
-
-/* ---- clients ---- */
-
-static bool chance(struct caller *caller, unsigned percent)
-{
-    return caller_random(caller, 100) < percent;
-}
-
-static struct job random_job(struct caller *caller)
-{
-    struct job job = caller_new_job(caller);
-    job_want_some(caller, &job);
-    job.ttl_ms = 500 + caller_random(caller, LEASE_MAX_MS - 500);
-    job.wait_ms = chance(caller, 30) ? 1 + caller_random(caller, chance(caller, 20) ? 1500 : 100) : 0;
-    return job;
-}
-
-/* A permitd that is there, as far as anybody knows. */
-static unsigned any_permitd(struct caller *caller)
-{
-    unsigned count = (unsigned)caller->world->permitd_count, at = caller_random(caller, count);
-    for (unsigned i = 0; i < count; i++)
-        if (atomic_load(&caller->world->ports[(at + i) % count]))
-            return (at + i) % count;
-    kit_sleep_ms(5);
-    return at;
-}
-
-/* The same call, a few times if its answer says nothing. */
-static enum call_says insist(struct client *client, const struct job *job,
-                             enum call_says (*call)(struct caller *, unsigned, const struct job *))
-{
-    struct caller *caller = &client->caller;
-    enum call_says says = SAYS_NOTHING;
-    for (int tries = 0; says == SAYS_NOTHING && tries < 4 && !atomic_load(&client->run->storm.stopping); tries++) {
-        if (tries)
-            kit_sleep_ms(5 + (int)caller_random(caller, 50));
-        unsigned at = any_permitd(caller);
-        says = call(caller, at, job);
-        const struct call *last = &caller->history.calls[caller->history.count - 1];
-        if (last->status == 201)
-            atomic_fetch_add(&client->run->storm.granted[at], 1);
-    }
-    return says;
-}
-
-/* Holds for a while, renewing now and then; mostly lets go, sometimes lets the lease run out. */
-static void hold(struct client *client, const struct job *job)
-{
-    struct caller *caller = &client->caller;
-    kit_sleep_ms((int)caller_random(caller, 4));
-    if (chance(caller, 20))
-        insist(client, job, caller_renew);
-    if (chance(caller, 1)) /* to the edge */
-        kit_sleep_ms((int)job->ttl_ms - 20 + (int)caller_random(caller, 40));
-    if (chance(caller, 5))
-        insist(client, job, caller_renew);
-    if (chance(caller, 98))
-        insist(client, job, caller_release);
-}
-
-static void live(struct client *client)
-{
-    struct caller *caller = &client->caller;
-    struct job job = random_job(caller);
-    world_remember(caller->world, &job);
-    if (chance(caller, 3)) /* the release overtakes the acquire */
-        insist(client, &job, caller_release);
-    enum call_says says = chance(caller, 10) ? caller_acquire_everywhere(caller, &job) : SAYS_NOTHING;
-    if (says != SAYS_HELD)
-        says = insist(client, &job, caller_acquire);
-    if (says == SAYS_HELD)
-        hold(client, &job);
-    else if (chance(caller, 60))
-        insist(client, &job, caller_release);
-    if (chance(caller, 10)) /* a late copy of the acquire */
-        insist(client, &job, caller_acquire);
-}
-
-static void meddle(struct client *client)
-{
-    struct caller *caller = &client->caller;
-    struct job job;
-    if (!world_recall(caller, &job))
-        return;
-    unsigned what = caller_random(caller, 10);
-    insist(client, &job, what < 6 ? caller_acquire : what < 9 ? caller_look : caller_release);
-}
-
-static void *client_run(void *context)
-{
-    struct client *client = context;
-    for (size_t i = 0; i < PERMITD_MAX; i++)
-        client->caller.http[i].timeout_ms = ANSWER_MS;
-    while (!atomic_load(&client->run->storm.stopping)) {
-        if (chance(&client->caller, 85))
-            live(client);
-        else
-            meddle(client);
-    }
-    caller_close(&client->caller);
-    return NULL;
-}
 
 /* ---- faults ---- */
 
@@ -187,6 +85,18 @@ static int64_t await_service(struct run *run, const char *after)
     return kit_now_us() - start;
 }
 
+static bool share_is_done(void *context)
+{
+    struct run *run = context;
+    return atomic_load(&run->storm.answered) >= (uint64_t)run->operations * run->done / run->fault_max;
+}
+
+static void await_operations(struct run *run)
+{
+    if (!run->minutes && !kit_wait_until(share_is_done, run, CALM_MS))
+        kit_fail("storm: only %llu operations were answered so far", (unsigned long long)run->storm.answered);
+}
+
 static void strike(struct run *run, unsigned number)
 {
     struct storm *storm = &run->storm;
@@ -198,6 +108,8 @@ static void strike(struct run *run, unsigned number)
     fault->end(storm);
     int64_t took = await_service(run, fault->name);
     run->counts[number]++;
+    run->done++;
+    await_operations(run);
     if (took > run->slowest_us) {
         run->slowest_us = took;
         run->slowest = fault->name;
@@ -209,35 +121,56 @@ static bool is_chosen(const struct run *run, unsigned number)
     return !run->only || strstr(faults[number].name, run->only);
 }
 
+/* Of those that came least often so far, one by chance. */
+static unsigned rarest_fault(struct run *run)
+{
+    unsigned from = caller_random(&run->storm.dice, fault_count), rarest = fault_count;
+    for (unsigned i = 0; i < fault_count; i++) {
+        unsigned number = (from + i) % fault_count;
+        if (is_chosen(run, number) && (rarest == fault_count || run->counts[number] < run->counts[rarest]))
+            rarest = number;
+    }
+    if (rarest == fault_count)
+        kit_fail("storm: no fault has \"%s\" in its name", run->only);
+    return rarest;
+}
+
 /* Each kind once in an order of its own, then again, until there were enough or the time is over. */
-static unsigned strike_often(struct run *run)
+static void strike_often(struct run *run)
 {
     int64_t end = kit_now_us() + (int64_t)run->minutes * 60 * 1000000;
-    unsigned done = 0;
-    while (run->minutes ? kit_now_us() < end : done < run->fault_max) {
-        unsigned number = caller_random(&run->storm.dice, fault_count);
-        unsigned fewest = run->counts[number];
-        for (unsigned i = 0; i < fault_count; i++) /* the rarest so far, from a random one on */
-            if (is_chosen(run, (number + i) % fault_count) &&
-                (!is_chosen(run, number) || run->counts[(number + i) % fault_count] < fewest)) {
-                number = (number + i) % fault_count;
-                fewest = run->counts[number];
-            }
-        if (!is_chosen(run, number))
-            kit_fail("storm: no fault has \"%s\" in its name", run->only);
+    while (run->minutes ? kit_now_us() < end : run->done < run->fault_max) {
+        unsigned number = rarest_fault(run);
         strike(run, number);
-        done++;
     }
-    return done;
 }
 
 /* ---- the verdict ---- */
+
+/* Whose confirmation was asked for is held for good; a lost client's is let go here. */
+static void release_confirmed(struct run *run, struct caller *caller, const struct history *history)
+{
+    size_t end = history_key_end(history);
+    bool *confirmed = calloc(end + 1, sizeof(*confirmed));
+    KIT_CHECK(confirmed);
+    for (size_t i = 0; i < history->count; i++)
+        confirmed[history->calls[i].key] |= history->calls[i].kind == CALL_CONFIRM;
+    for (size_t i = 0; i < history->count; i++)
+        if (history->calls[i].kind == CALL_RELEASE && history->calls[i].says == SAYS_ENDED)
+            confirmed[history->calls[i].key] = false;
+    for (unsigned key = 0; key < end; key++)
+        if (confirmed[key] && caller_release(caller, key % (unsigned)run->storm.world.permitd_count,
+                                             &(struct job){.key = key, .confirmed = true}) != SAYS_ENDED)
+            kit_fail("storm: key %u cannot be released when all is quiet", key);
+    free(confirmed);
+}
 
 /* C6: all leases are over, nothing is held, and everything can be had. */
 static void acquire_everything(struct run *run, struct history *history)
 {
     struct caller caller;
     caller_init(&caller, &run->storm.world, 9999);
+    release_confirmed(run, &caller, history);
     kit_sleep_ms(LEASE_MAX_MS);
     for (unsigned i = 0; i < SEMAPHORES; i++) {
         struct job job = caller_new_job(&caller);
@@ -251,36 +184,47 @@ static void acquire_everything(struct run *run, struct history *history)
     history_join(history, &caller.history);
 }
 
-static void judge(struct run *run, const struct history *history)
+/* When everything that was not confirmed had run out: quiet_us is when the last fault had ended. */
+static void judge(struct run *run, const struct history *history, int64_t quiet_us)
 {
     char message[MESSAGE_SIZE] = "";
     const struct facts *facts = &run->storm.world.facts;
     struct kit_sql *sql = kit_sql_open(run->storm.database->socket, "permitd");
+    int64_t read_us = kit_now_us();
+    struct ledger ledger = rows_read(sql, &run->storm.world);
     bool good = check_statuses(history, true, message) && check_capacity(history, facts, message) &&
                 check_keys(history, facts, message) && check_tokens(history, facts, message) &&
-                check_ends(history, facts, message) && rows_check(sql, message) && rows_check_past(sql, message);
+                check_ends(history, facts, message) && check_fence(history, facts, message) &&
+                check_replay(&ledger, facts, message) && check_kept(&ledger, history, facts, message) &&
+                check_quiet(&ledger, history, facts, quiet_us, read_us, message) &&
+                check_expiry(&ledger, LATE_MS * 1000LL, &run->latest_us, message) && rows_check(sql, message);
+    ledger_release(&ledger);
     kit_sql_close(sql);
     if (!good)
         kit_fail("storm: %s", message);
 }
 
-static void print_counts(const struct run *run, const struct history *history, unsigned done, double seconds)
+static void print_counts(const struct run *run, const struct history *history, double seconds)
 {
-    size_t grants = 0, releases = 0, silent = 0, refused = 0;
+    size_t grants = 0, releases = 0, silent = 0, refused = 0, prolonged = 0, writes = 0, stale = 0;
     int64_t longest = 0;
     for (size_t i = 0; i < history->count; i++) {
         const struct call *call = &history->calls[i];
         grants += call->kind == CALL_ACQUIRE && call->says == SAYS_HELD;
         releases += call->kind == CALL_RELEASE && call->says == SAYS_ENDED;
+        prolonged += (call->kind == CALL_RENEW || call->kind == CALL_CONFIRM) && call->says == SAYS_HELD;
         refused += call->says == SAYS_NO_CAPACITY;
         silent += call->says == SAYS_NOTHING;
+        writes += call->kind == CALL_WRITE;
+        stale += call->says == SAYS_REFUSED;
         if (call->answered_us - call->sent_us > longest)
             longest = call->answered_us - call->sent_us;
     }
-    printf("storm: %zu calls of %u clients through %zu permitd in %.0f s; %zu grants, %zu releases, %zu without room, "
-           "%zu unanswered or 503; the longest call took %.1f s\n",
-           history->count, run->clients, run->storm.world.permitd_count, seconds, grants, releases, refused, silent,
-           (double)longest / 1e6);
+    printf(
+        "storm: %zu operations of %u clients through %zu permitd in %.0f s: %zu grants, %zu releases, %zu renewed or "
+        "confirmed, %zu without room; %zu more were unanswered or 503; the longest call took %.1f s\n",
+        history->count - silent - writes, run->clients, run->storm.world.permitd_count, seconds, grants, releases,
+        prolonged, refused, silent, (double)longest / 1e6);
     for (unsigned i = 0; i < fault_count; i++)
         if (run->counts[i])
             printf("  %s: %u\n", faults[i].name, run->counts[i]);
@@ -288,11 +232,15 @@ static void print_counts(const struct run *run, const struct history *history, u
     for (unsigned i = 0; i < run->storm.world.permitd_count; i++)
         for (int fault = 0; fault < PROXY_FAULT_COUNT; fault++)
             strikes += proxy_strikes(run->storm.proxies[i], (enum proxy_fault)fault);
+    printf(
+        "  %zu writes to a fenced store, of which it refused %zu; nothing was held more than %.1f s beyond its lease\n",
+        writes, stale, (double)run->latest_us / 1e6);
+    printf("  mariadbd ended by itself: %u\n", run->storm.database_deaths);
     printf("  packets struck on their way: %u\n", strikes);
     printf("storm: all served again within %.1f s at most (%s); %d were asked\n", (double)run->slowest_us / 1e6,
            run->slowest, AGAIN_MS / 1000);
-    /* Each fault after which all was served; statuses, capacity, keys, tokens, ends, rows, past, all to be had. */
-    printf("storm: %u passed, 0 failed: ok\n", done + 8);
+    /* Each fault after which all was served; the checkers of judge, and all to be had. */
+    printf("storm: %u passed, 0 failed: ok\n", run->done + 12);
 }
 
 static void run_all(struct run *run)
@@ -300,7 +248,7 @@ static void run_all(struct run *run)
     static struct client clients[CLIENTS_MAX];
     struct storm *storm = &run->storm;
     struct history history = {NULL, 0, 0};
-    storm->database = kit_database_start(NULL);
+    storm->database = kit_database_start_shimmed(NULL);
     for (unsigned i = 0; i < storm->world.permitd_count; i++) {
         storm->proxies[i] = proxy_start(storm->database->socket, storm->world.seed + i);
         storm_start_permitd(storm, i);
@@ -308,23 +256,24 @@ static void run_all(struct run *run)
     make_semaphores(&storm->world.facts, storm->permitd[0]->port);
     int64_t start = kit_now_us();
     for (unsigned i = 0; i < run->clients; i++) {
-        clients[i] = (struct client){.run = run};
+        clients[i] = (struct client){.storm = storm};
         caller_init(&clients[i].caller, &storm->world, i);
         KIT_CHECK(!pthread_create(&clients[i].thread, NULL, client_run, &clients[i]));
     }
     await_service(run, "the start");
-    unsigned done = strike_often(run);
+    strike_often(run);
     atomic_store(&storm->stopping, true);
     for (unsigned i = 0; i < run->clients; i++) {
         pthread_join(clients[i].thread, NULL);
         history_join(&history, &clients[i].caller.history);
     }
-    double seconds = (double)(kit_now_us() - start) / 1e6;
+    int64_t quiet_us = kit_now_us();
+    double seconds = (double)(quiet_us - start) / 1e6;
     acquire_everything(run, &history);
     if (run->history_path)
         history_write(&history, semaphores, run->history_path);
-    judge(run, &history);
-    print_counts(run, &history, done, seconds);
+    judge(run, &history, quiet_us);
+    print_counts(run, &history, seconds);
     history_release(&history);
     for (unsigned i = 0; i < storm->world.permitd_count; i++) {
         kit_permitd_stop(storm->permitd[i]);
@@ -335,17 +284,19 @@ static void run_all(struct run *run)
 
 static _Noreturn void usage(void)
 {
-    kit_fail("usage: storm [--seed N] [--minutes N] [--faults N] [--clients N] [--permitd N] [--only TEXT] "
-             "[--history FILE]");
+    kit_fail("usage: storm [--seed N] [--minutes N] [--faults N] [--operations N] [--clients N] [--permitd N] "
+             "[--only TEXT] [--history FILE]");
 }
 
 int main(int argc, char **argv)
 {
-    static struct run run = {.storm.world = {.facts = {semaphores, SEMAPHORES}, .permitd_count = 3, .faults = true},
-                             .clients = 16,
-                             .fault_max = 18};
+    static struct run run = {
+        .storm.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}, .permitd_count = 3, .faults = true},
+        .clients = 16};
+    KIT_CHECK(!pthread_mutex_init(&run.storm.fenced.mutex, NULL));
     struct world *world = &run.storm.world;
     world->seed = (uint64_t)time(NULL);
+    run.fault_max = fault_count;
     for (int i = 1; i < argc; i += 2) {
         const char *text = i + 1 < argc ? argv[i + 1] : NULL;
         unsigned long long value = text ? strtoull(text, NULL, 10) : 0;
@@ -357,6 +308,8 @@ int main(int argc, char **argv)
             run.minutes = (unsigned)value;
         else if (!strcmp(argv[i], "--faults"))
             run.fault_max = (unsigned)value;
+        else if (!strcmp(argv[i], "--operations"))
+            run.operations = (unsigned)value;
         else if (!strcmp(argv[i], "--clients") && value >= 1 && value <= CLIENTS_MAX)
             run.clients = (unsigned)value;
         else if (!strcmp(argv[i], "--permitd") && value >= 1 && value <= PERMITD_MAX)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What can befall servers and links: N1 to N8, N11 to N13 and N16 of the promises, each begun and ended by itself. */
+/* What can befall servers and links: N1 to N13 and N16 of the promises, each begun and ended by itself. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,6 +55,47 @@ static void freeze_database(struct storm *storm)
 static void thaw_database(struct storm *storm)
 {
     kit_database_thaw(storm->database);
+}
+
+/* ---- clock and disk ---- */
+
+#define HOUR_US 3600000000LL
+
+/* The checkers must know when: each jump may take 5 s from a lease (P8). */
+static void step_clock(struct storm *storm, int64_t us)
+{
+    struct kit_sql *sql = kit_sql_open(storm->database->socket, "permitd");
+    kit_sql_run(sql, "SET time_zone = '+00:00'");
+    facts_add_leap(&storm->world.facts, kit_now_us(), rows_served_time(sql));
+    kit_database_step_clock(storm->database, us);
+    kit_sql_close(sql);
+}
+
+static void leap_forward(struct storm *storm)
+{
+    step_clock(storm, HOUR_US);
+}
+
+static void leap_back(struct storm *storm)
+{
+    step_clock(storm, -HOUR_US);
+}
+
+static void fill_disk(struct storm *storm)
+{
+    kit_database_set_disk(storm->database, KIT_DISK_FULL);
+}
+
+static void break_disk(struct storm *storm)
+{
+    kit_database_set_disk(storm->database, KIT_DISK_DEAD);
+}
+
+/* A server that has died of it is started again, as whoever runs one would. */
+static void mend_disk(struct storm *storm)
+{
+    kit_database_set_disk(storm->database, KIT_DISK_FINE);
+    storm->database_deaths += kit_database_revive(storm->database);
 }
 
 /* ---- links ---- */
@@ -241,6 +282,10 @@ const struct fault faults[] = {
     {"N7 delay", delay_all, calm_all, 500, 2000},
     {"N8 error before a packet", err_before, calm_all, 500, 2000},
     {"N8 error after COMMIT", err_after_commit, calm_all, 500, 2000},
+    {"N9 clock an hour forward and back", leap_forward, leap_back, 200, 3000},
+    {"N9 clock an hour back and forward", leap_back, leap_forward, 200, 3000},
+    {"N10 full disk", fill_disk, mend_disk, 500, 6000},
+    {"N10 disk that takes nothing", break_disk, mend_disk, 200, 2000},
     {"N11 no descriptors", take_descriptors, give_descriptors, 500, 2000},
     {"N11 no memory", take_memory, give_memory, 500, 2000},
     {"N12 too many connections", take_connections, give_connections, 500, 2000},
