@@ -45,6 +45,10 @@ clang-format              # the layout of the code is checked
 curl                      # the commands of README.md are tried
 jq                        # docs/openapi.json is checked
 procps                    # ps, in the suite of permitctl
+postgresql-15             # the guards of src/guards are tested on it
+redis-tools               # and on Redis: redis-check-rdb is the server, under another name; no daemon is installed
+libpq-dev
+libhiredis-dev
 '
 
 # One package a line, comments after #.
@@ -83,6 +87,12 @@ fi
 if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
     echo "packages.sh: neither root nor sudo; as root: apt-get install --no-install-recommends ${missing[*]}" >&2
     exit 1
+fi
+# A PostgreSQL for tests only: without this its package makes a cluster in /var and starts it. Nothing is changed where
+# PostgreSQL is used already.
+if [[ " ${missing[*]} " == *" postgresql-15 "* ]] && [ ! -e /etc/postgresql-common ]; then
+    as_root mkdir -p /etc/postgresql-common/createcluster.d
+    echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.d/permitd.conf >/dev/null
 fi
 echo "packages.sh: installing ${missing[*]}" >&2
 as_root apt-get -q update >&2

@@ -1,0 +1,118 @@
+-- SPDX-License-Identifier: MIT
+-- The fencing guard for PostgreSQL 13+ (docs/fencing.md): refuses writers whose permit has passed on to somebody else.
+-- Load it into the database that holds your tables, as the user who shall own it:
+--
+--     psql shop -f postgresql.sql
+--     GRANT USAGE ON SCHEMA permit TO app;         -- writers need no right to the table
+--
+-- A writer calls it in the transaction of its write, first of all, with what its grant says:
+--
+--     BEGIN;
+--     SELECT permit.fence('backups', '3', 57);     -- semaphore, slots as in PERMIT_SLOTS ('3' or '3,4'), token
+--     UPDATE ... ;
+--     COMMIT;
+--
+-- SQLSTATE PF001: the token is stale, somebody has written there with a newer one: write no more. DETAIL has semaphore,
+-- place, token and the newer one. SQLSTATE PF002: the arguments make no sense. Either way the transaction has failed.
+-- Any other error is no refusal; after 40001, 40P01 and 55P03 run the whole transaction again.
+--
+-- A call locks its rows, in ascending order, until the transaction ends: who has passed has also committed before
+-- anybody newer passes. Several calls in one transaction: in ascending order of names, so that nobody deadlocks.
+
+CREATE SCHEMA IF NOT EXISTS permit;
+
+-- Rows are small, few, and updated in place (HOT): half of each page is kept free for that.
+CREATE TABLE IF NOT EXISTS permit.fence (
+  semaphore text COLLATE "C" NOT NULL,
+  slot bigint NOT NULL DEFAULT 0,
+  resource text COLLATE "C" NOT NULL DEFAULT '',
+  token bigint NOT NULL,
+  PRIMARY KEY (semaphore, slot, resource)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE permit.fence IS 'the newest token of each place that is written under a permit';
+COMMENT ON COLUMN permit.fence.semaphore IS 'its name';
+COMMENT ON COLUMN permit.fence.slot IS 'from 1 up; 0: a resource, or the floor';
+COMMENT ON COLUMN permit.fence.resource IS 'empty: a slot, or the floor';
+COMMENT ON COLUMN permit.fence.token IS 'the largest that has passed here; it never falls';
+
+-- Raises PF001 from within the upserts below.
+CREATE OR REPLACE FUNCTION permit.fence_stale(semaphore text, place text, token bigint, newer bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'stale token %: % of % has seen %', token, place, semaphore, newer
+    USING ERRCODE = 'PF001',
+          DETAIL = format('semaphore %s, %s, token %s, newer %s', semaphore, place, token, newer),
+          HINT = 'The permit has ended and somebody else has written since. Stop writing.';
+END $$;
+
+CREATE OR REPLACE FUNCTION permit.fence_invalid(routine text, semaphore text, place text, token bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '%: semaphore %, place %, token % cannot be', routine, semaphore, place, token
+    USING ERRCODE = 'PF002';
+END $$;
+
+-- Passes if no larger token has passed on any of these slots, and raises all of them to this one; or else none.
+-- The upsert locks the rows in order of slots, also those that it need not write.
+CREATE OR REPLACE FUNCTION permit.fence(of_semaphore text, at_slots text, with_token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF (octet_length(of_semaphore) BETWEEN 1 AND 255 AND with_token BETWEEN 1 AND 9007199254740991
+      AND at_slots ~ '^[1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*$') IS NOT TRUE THEN
+    PERFORM permit.fence_invalid('permit.fence', of_semaphore, 'slots ' || at_slots, with_token);
+  END IF;
+  INSERT INTO permit.fence AS f (semaphore, slot, token)
+  SELECT DISTINCT of_semaphore, wanted.slot, with_token
+    FROM unnest(string_to_array(at_slots, ',')::bigint[]) AS wanted (slot)
+   ORDER BY wanted.slot
+  ON CONFLICT (semaphore, slot, resource) DO UPDATE SET token = excluded.token
+   WHERE CASE WHEN f.token > excluded.token
+              THEN permit.fence_stale(f.semaphore, 'slot ' || f.slot, excluded.token, f.token)
+              ELSE f.token < excluded.token END;
+END $$;
+
+-- For counted semaphores, whose permits have no slots. The maximum is that of the resource which is written: right only
+-- where one holder at a time writes it.
+CREATE OR REPLACE FUNCTION permit.fence_resource(of_semaphore text, of_resource text, with_token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF (octet_length(of_semaphore) BETWEEN 1 AND 255 AND octet_length(of_resource) BETWEEN 1 AND 255
+      AND with_token BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
+    PERFORM permit.fence_invalid('permit.fence_resource', of_semaphore, 'resource ' || of_resource, with_token);
+  END IF;
+  INSERT INTO permit.fence AS f (semaphore, resource, token) VALUES (of_semaphore, of_resource, with_token)
+  ON CONFLICT (semaphore, slot, resource) DO UPDATE SET token = excluded.token
+   WHERE CASE WHEN f.token > excluded.token
+              THEN permit.fence_stale(f.semaphore, 'resource ' || f.resource, excluded.token, f.token)
+              ELSE f.token < excluded.token END;
+END $$;
+
+-- For counted semaphores where several holders write the same: refuses what is below the highest floor that was told.
+-- Never refuses a live holder, and a stale one only when no older permit than his is live any more. Holders share the
+-- lock.
+CREATE OR REPLACE FUNCTION permit.fence_floor(of_semaphore text, with_token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  highest bigint;
+BEGIN
+  SELECT f.token INTO highest FROM permit.fence f
+   WHERE f.semaphore = of_semaphore AND f.slot = 0 AND f.resource = '' FOR SHARE;
+  IF (highest IS NOT NULL AND with_token BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
+    PERFORM permit.fence_invalid('permit.fence_floor', of_semaphore, 'floor ' || highest, with_token);
+  END IF;
+  IF with_token < highest THEN
+    PERFORM permit.fence_stale(of_semaphore, 'the floor', with_token, highest);
+  END IF;
+END $$;
+
+-- What a holder tells first: the floor that its grant names. In a transaction of its own. A floor never falls.
+CREATE OR REPLACE FUNCTION permit.raise_floor(of_semaphore text, to_floor bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF (octet_length(of_semaphore) BETWEEN 1 AND 255 AND to_floor BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
+    PERFORM permit.fence_invalid('permit.raise_floor', of_semaphore, 'the floor', to_floor);
+  END IF;
+  INSERT INTO permit.fence AS f (semaphore, token) VALUES (of_semaphore, to_floor)
+  ON CONFLICT (semaphore, slot, resource) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token;
+END $$;

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* MariaDB with src/guards/mariadb.sql, driven by libmariadb. */
+#include <mysql.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "store_sql.h"
+#include "testkit.h"
+
+static void quote(char *to, size_t size, const char *name)
+{
+    size_t at = (size_t)snprintf(to, size, "x'");
+    for (; *name && at + 4 < size; name++)
+        at += (size_t)snprintf(to + at, size - at, "%02x", (unsigned)(unsigned char)*name);
+    snprintf(to + at, size - at, "'");
+}
+
+static const struct sql_words words = {"CALL permit_fence", "CALL permit_fence_resource", "CALL permit_fence_floor",
+                                       "CALL permit_fence_raise_floor", quote};
+
+static enum verdict judge(struct session *session)
+{
+    MYSQL *mysql = session->link;
+    unsigned error = mysql_errno(mysql);
+    snprintf(session->message, sizeof(session->message), "%s", mysql_error(mysql));
+    if (!strcmp(mysql_sqlstate(mysql), "PF001"))
+        return STALE;
+    if (!strcmp(mysql_sqlstate(mysql), "PF002"))
+        return INVALID;
+    if (error == 1213 || error == 1205 || error == 1020)
+        return AGAIN;
+    if (error == 2006 || error == 2013 || error == 1927 || error == 4031)
+        return LOST;
+    kit_fail("mariadb: %u: %s", error, session->message);
+}
+
+static void finish(MYSQL *mysql)
+{
+    do {
+        MYSQL_RES *result = mysql_store_result(mysql);
+        mysql_free_result(result);
+    } while (!mysql_next_result(mysql));
+}
+
+static enum verdict run(struct session *session, const char *text)
+{
+    MYSQL *mysql = session->link;
+    if (mysql_real_query(mysql, text, strlen(text)))
+        return judge(session);
+    finish(mysql);
+    return mysql_errno(mysql) ? judge(session) : PASSED;
+}
+
+/* A transaction in one exchange. Nothing of it stays if it fails. */
+static enum verdict run_whole(struct session *session, const char *text)
+{
+    enum verdict verdict = run(session, text);
+    if (verdict != PASSED && verdict != LOST && mysql_query(session->link, "ROLLBACK"))
+        return LOST;
+    return verdict;
+}
+
+static int64_t number(struct session *session, const char *text)
+{
+    MYSQL *mysql = session->link;
+    if (mysql_query(mysql, text))
+        kit_fail("mariadb: %s: %s", text, mysql_error(mysql));
+    MYSQL_RES *result = mysql_store_result(mysql);
+    MYSQL_ROW row = mysql_fetch_row(result);
+    int64_t value = row && row[0] ? strtoll(row[0], NULL, 10) : 0;
+    mysql_free_result(result);
+    return value;
+}
+
+static void open_session(struct session *session)
+{
+    MYSQL *mysql = mysql_init(NULL);
+    KIT_CHECK(mysql);
+    if (!mysql_real_connect(mysql, NULL, "root", NULL, "permitd", 0, session->store->socket, CLIENT_MULTI_STATEMENTS))
+        kit_fail("mariadb: %s", mysql_error(mysql));
+    session->link = mysql;
+}
+
+static void close_session(struct session *session)
+{
+    mysql_close(session->link);
+}
+
+static enum verdict guard(struct session *session, const struct write *write)
+{
+    char text[SQL_TEXT];
+    sql_guard(&words, write, text, sizeof(text));
+    return run(session, text);
+}
+
+static enum verdict write_whole(struct session *session, const struct write *write)
+{
+    char text[SQL_TEXT];
+    sql_write(&words, write, text, sizeof(text));
+    return run_whole(session, text);
+}
+
+static enum verdict write_in_steps(struct session *session, const struct write *write)
+{
+    return sql_write_in_steps(&words, session, write, run);
+}
+
+static enum verdict update(struct session *session, const struct write *write, unsigned row)
+{
+    char text[SQL_TEXT];
+    sql_update(&words, write, row, text, sizeof(text));
+    return run_whole(session, text);
+}
+
+static uint64_t mark(struct session *session, const struct write *write)
+{
+    char where[SQL_TEXT], text[SQL_TEXT + 100];
+    sql_mark(&words, write, where, sizeof(where));
+    snprintf(text, sizeof(text), "SELECT token FROM permit_fence %s", where);
+    return (uint64_t)number(session, text);
+}
+
+static size_t history(struct session *session, const char *semaphore, unsigned slot, uint64_t **ret_tokens)
+{
+    char text[SQL_TEXT];
+    MYSQL *mysql = session->link;
+    snprintf(text, sizeof(text), "SELECT token FROM line WHERE semaphore = '%s' AND slot = %u ORDER BY number",
+             semaphore, slot);
+    KIT_CHECK(!mysql_query(mysql, text));
+    MYSQL_RES *result = mysql_store_result(mysql);
+    size_t count = mysql_num_rows(result);
+    uint64_t *tokens = calloc(count + 1, sizeof(*tokens));
+    KIT_CHECK(tokens);
+    for (size_t i = 0; i < count; i++)
+        tokens[i] = strtoull(mysql_fetch_row(result)[0], NULL, 10);
+    mysql_free_result(result);
+    *ret_tokens = tokens;
+    return count;
+}
+
+/* innodb_trx would show what it showed less than 100 ms ago. */
+static int64_t waiting(struct session *session)
+{
+    return number(session, "SELECT variable_value FROM information_schema.global_status "
+                           "WHERE variable_name = 'innodb_row_lock_current_waits'");
+}
+
+/* The script has DELIMITER, which the command line client understands. */
+static void load_guard(const struct store *store)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), "mariadb --no-defaults --user=root --socket='%s' permitd < '%s/src/guards/%s'",
+             store->socket, PERMIT_SOURCE_DIR, "mariadb.sql");
+    for (int i = 0; i < 2; i++) /* loading it again keeps what is there */
+        if (system(command))
+            kit_fail("mariadb: mariadb.sql cannot be loaded");
+}
+
+static struct store *start(bool durable)
+{
+    /* Who is stopped inside a transaction must not keep his locks. */
+    static const char *const common[] = {"--idle-transaction-timeout=1", "--innodb-buffer-pool-size=512M", NULL};
+    static const char *const transient[] = {"--innodb-print-all-deadlocks=1", "--idle-transaction-timeout=1",
+                                            "--innodb-buffer-pool-size=512M", "--innodb-flush-log-at-trx-commit=2",
+                                            NULL};
+    struct kit_database *database = kit_database_start(durable ? common : transient);
+    struct store *store = calloc(1, sizeof(*store));
+    struct session session;
+    KIT_CHECK(store);
+    store->kind = &store_mariadb;
+    store->server = database;
+    store->socket = database->socket;
+    load_guard(store);
+    session_open(&session, store);
+    session_run(&session, "%s", SQL_TABLES);
+    session_close(&session);
+    return store;
+}
+
+static void stop(struct store *store)
+{
+    kit_database_stop(store->server);
+    free(store);
+}
+
+const struct store_kind store_mariadb = {.name = "mariadb",
+                                         .transactions = true,
+                                         .start = start,
+                                         .stop = stop,
+                                         .open = open_session,
+                                         .close = close_session,
+                                         .guard = guard,
+                                         .write = write_whole,
+                                         .write_in_steps = write_in_steps,
+                                         .update = update,
+                                         .history = history,
+                                         .mark = mark,
+                                         .run = run,
+                                         .waiting = waiting,
+                                         .number = number};
