@@ -36,6 +36,7 @@ storm        lines      900  {bin}/torture/storm --faults 18
 each         lines      300  {bin}/torture/each
 promoted     lines      300  {bin}/torture/promoted
 fuzz         lines      600  tests/fuzz/run.sh --seconds 6
+examples     lines      600  tests/examples/run.sh
 quickstart   exit       600  examples/quickstart.sh
 '
 
