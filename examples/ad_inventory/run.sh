@@ -7,6 +7,7 @@
 #     examples/ad_inventory/run.sh --kills 100    100 kills, a second after it serves again
 #     examples/ad_inventory/run.sh --small        100 clients, 3 kills
 set -uo pipefail
+# shellcheck source=examples/lib/permitd.sh
 . "$(dirname "$0")/../lib/permitd.sh"
 
 clients=500 kills=3 pause=15
@@ -40,6 +41,12 @@ observe() {
     done >"$work/looks"
 }
 
+# Can be interrupted, as a sleep in the foreground cannot.
+rest() {
+    sleep "$pause" &
+    wait $!
+}
+
 needs permitd ad_inventory
 address=$(free_address)
 permitd_start "$address"
@@ -50,12 +57,12 @@ observe &
 observer=$!
 
 for ((killed = 0; killed < kills; killed++)); do
-    sleep "$pause"
+    rest
     kill -KILL "$permitd_pid"
     wait "$permitd_pid" 2>/dev/null
     permitd_start "$address"
 done
-sleep "$pause"
+rest
 kill -TERM "$crowd"
 wait "$crowd"
 status=$?

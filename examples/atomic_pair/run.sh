@@ -5,6 +5,7 @@
 #     examples/atomic_pair/run.sh            16 workers, 100 times each
 #     examples/atomic_pair/run.sh --small    6 workers, 20 times each
 set -uo pipefail
+# shellcheck source=examples/lib/permitd.sh
 . "$(dirname "$0")/../lib/permitd.sh"
 
 case "${1-}" in

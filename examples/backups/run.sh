@@ -7,6 +7,7 @@
 # Six backups at the same moment; a cron job that would rather skip a night than wait; a machine that loses its power in the
 # middle of a backup; an operator who ends one. The job itself is backup.sh and knows nothing of all this.
 set -uo pipefail
+# shellcheck source=examples/lib/permitd.sh
 . "$(dirname "$0")/../lib/permitd.sh"
 here=$(dirname "$0")
 export SCRATCH=$work

@@ -5,6 +5,7 @@
 #     examples/flash_sale/run.sh            10,000 buyers who stand in the queue for a second
 #     examples/flash_sale/run.sh --small    500 buyers
 set -uo pipefail
+# shellcheck source=examples/lib/permitd.sh
 . "$(dirname "$0")/../lib/permitd.sh"
 
 case "${1-}" in

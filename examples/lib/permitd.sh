@@ -12,6 +12,10 @@ permitd_pid=
 leave() {
     local status=$?
     trap '' INT TERM HUP
+    local pid
+    for pid in $(jobs -rp); do # what an interrupted example has left
+        [ "$pid" = "$permitd_pid" ] || kill -KILL "$pid" 2>/dev/null
+    done
     permitd_stop
     rm -rf "$work"
     exit "$status"
