@@ -37,6 +37,7 @@ each         lines      300  {bin}/torture/each
 promoted     lines      300  {bin}/torture/promoted
 guards       lines      600  {bin}/guards/guards
 fuzz         lines      600  tests/fuzz/run.sh --seconds 6
+examples     lines      600  tests/examples/run.sh
 quickstart   exit       600  examples/quickstart.sh
 '
 

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Measures permitd against the naive design, or how permits end, or waiting, and prints the figures as Markdown.
+# Measures permitd against the naive design, or how permits end, or waiting, or the examples, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
 #     tests/bench/run.sh waiting [--quick] [--write] [PART ...]
+#     tests/bench/run.sh examples [--quick] [--write] [NAME ...]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
 # clean    what the cleaner costs: 5,000,000 ended requests removed while the hot benchmark runs (some 40 minutes)
@@ -29,6 +30,11 @@ waiting)
     marks=waiting
     shift
     ;;
+examples)
+    program=examples
+    marks=examples
+    shift
+    ;;
 clean)
     program=clean_bench
     marks=clean
@@ -48,9 +54,14 @@ done
 [ -f "$build/CMakeCache.txt" ] || cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release >&2
 cmake --build "$build" -j "$(nproc)" --target permitd "$program" loadgen naive >&2
 
+kept=yes # examples: whether they did what they claim
 figures=$(mktemp)
 trap 'rm -f "$figures" "$figures.new"' EXIT
-"$build/tests/bench/$program" "$@" > "$figures"
+if [ "$program" = examples ]; then
+    PERMIT_BUILD=$(cd "$build" && pwd) tests/bench/examples.sh "$@" > "$figures" || kept=no
+else
+    "$build/tests/bench/$program" "$@" > "$figures"
+fi
 cat "$figures"
 
 if [ "$write" = yes ]; then
@@ -61,3 +72,4 @@ if [ "$write" = yes ]; then
     ' docs/performance.md > "$figures.new"
     cat "$figures.new" > docs/performance.md
 fi
+[ "$kept" = yes ]

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# 200 advertising slots, 500 clients who hold, buy and let go (ad_inventory.c), and a permitd that is killed with SIGKILL now
+# and then, its database with it. Meanwhile an observer looks at the rows: sold + held + free = 200, at every moment.
+#
+#     examples/ad_inventory/run.sh                a minute, permitd is killed every 15 s
+#     examples/ad_inventory/run.sh --kills 100    100 kills, a second after it serves again
+#     examples/ad_inventory/run.sh --small        100 clients, 3 kills
+set -uo pipefail
+# shellcheck source=examples/lib/permitd.sh
+. "$(dirname "$0")/../lib/permitd.sh"
+
+clients=500 kills=3 pause=15
+case "${1-}" in
+'') ;;
+--kills) kills=${2:?how many} pause=1 ;;
+--small) clients=100 pause=1 ;;
+*) fail "usage: run.sh [--kills N | --small]" ;;
+esac
+
+# A port that permitd can have again after each kill: below those that the system gives to clients, or one of the 500 that
+# try to reach a dead server would sooner or later be given that very port.
+free_address() {
+    local port
+    until port=$((10000 + RANDOM % 20000)) && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+    echo "127.0.0.1:$port"
+}
+
+# One statement sees one moment. Units are counted by the permits of those who hold, and free ones by the slots.
+look="SELECT s.capacity, s.in_use,
+             (SELECT COALESCE(SUM(p.count), 0) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id
+               WHERE p.semaphore_id = s.id AND p.state = 1 AND r.confirmed_at IS NOT NULL),
+             (SELECT COALESCE(SUM(p.count), 0) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id
+               WHERE p.semaphore_id = s.id AND p.state = 1 AND r.confirmed_at IS NULL),
+             (SELECT COUNT(*) FROM slot f WHERE f.semaphore_id = s.id AND f.permit_id = 0 AND f.retired = 0)
+        FROM semaphore s WHERE s.name = 'ads'"
+observe() {
+    while [ -e "$work/observing" ]; do
+        sql -e "$look" 2>/dev/null # fails while the database is dead
+        sleep 0.1
+    done >"$work/looks"
+}
+
+# Can be interrupted, as a sleep in the foreground cannot.
+rest() {
+    sleep "$pause" &
+    wait $!
+}
+
+needs permitd ad_inventory
+address=$(free_address)
+permitd_start "$address"
+"$build/examples/ad_inventory" "$PERMITD_URL" "$clients" &
+crowd=$!
+touch "$work/observing"
+observe &
+observer=$!
+
+for ((killed = 0; killed < kills; killed++)); do
+    rest
+    kill -KILL "$permitd_pid"
+    wait "$permitd_pid" 2>/dev/null
+    permitd_start "$address"
+done
+rest
+kill -TERM "$crowd"
+wait "$crowd"
+status=$?
+rm "$work/observing"
+wait "$observer"
+
+awk -v kills="$kills" -v figures="${PERMIT_FIGURES:-/dev/null}" '
+    $1 != 200 || $3 + $4 + $5 != $1 || $2 != $3 + $4 { wrong++; print "     capacity, in use, sold, held, free: " $0 }
+    { if ($3 > sold) sold = $3; if ($4 > held) held = $4 }
+    END {
+        kept = NR > 0 && sold > 0 && held > 0 && !wrong
+        print (kept ? "ok - " : "NOT SO - ") "sold + held + free = 200 at each of " NR " looks, over " kills \
+            " kills (at most " sold + 0 " sold, " held + 0 " held)"
+        print "| ad_inventory: sold + held + free, by the rows, over " kills " kills | 200 at every look | " NR - wrong " of " NR \
+            " looks (at most " sold + 0 " sold, " held + 0 " held) | " (kept ? "yes" : "**no**") " |" >>figures
+        exit !kept
+    }' "$work/looks" || status=1
+exit "$status"

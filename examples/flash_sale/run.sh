@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# A flash sale: 10,000 buyers at the same moment, 5 units, a payment between hold and sale (flash_sale.c).
+#
+#     examples/flash_sale/run.sh            10,000 buyers who stand in the queue for a second
+#     examples/flash_sale/run.sh --small    500 buyers
+set -uo pipefail
+# shellcheck source=examples/lib/permitd.sh
+. "$(dirname "$0")/../lib/permitd.sh"
+
+case "${1-}" in
+'') buyers=10000 wait=1s ;;
+--small) buyers=500 wait=2s ;; # longer, for machines that are slow
+*) fail "usage: run.sh [--small]" ;;
+esac
+
+needs permitd flash_sale
+permitd_start
+"$build/examples/flash_sale" "$PERMITD_URL" "$buyers" "$wait"
