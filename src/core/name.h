@@ -12,4 +12,6 @@ enum { NAME_MAX_BYTES = 255 };
 bool name_is_semaphore(struct bytes name);
 /* external_id, owner: 1 to 255 bytes of printable ASCII without space, not "." or "..". */
 bool name_is_key(struct bytes name);
+/* Of a slot: 1 to 255 bytes of UTF-8 without control characters (U+0000 to U+001F, U+007F to U+009F). */
+bool name_is_label(struct bytes name);
 #endif

@@ -28,7 +28,7 @@ static const struct kind {
     [OP_EXPIRE] = {"expire", RANK_EXPIRE, plan_expire, NULL},
     [OP_ACQUIRE] = {"acquire", RANK_NEWCOMER, plan_acquire, NULL},
     [OP_SEMAPHORE_PUT] = {"semaphore_put", RANK_ALONE, NULL, plan_put},
-    [OP_SEMAPHORE_LABELS] = {"semaphore_labels", RANK_ALONE, NULL, plan_put},
+    [OP_SEMAPHORE_LABELS] = {"semaphore_labels", RANK_ALONE, NULL, plan_labels},
     [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", RANK_ALONE, NULL, plan_pause},
     [OP_SEMAPHORE_RESUME] = {"semaphore_resume", RANK_ALONE, NULL, plan_resume},
     [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", RANK_ALONE, NULL, plan_retire},
@@ -79,6 +79,24 @@ static int64_t due_by_name(const struct view *view, uint64_t semaphore_id, utc_u
     return count;
 }
 
+/* Somebody wants neighbours: any due holder may have what stands between two runs. */
+static bool neighbours_wanted(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < operation_count; i++)
+        for (size_t j = 0; operations[i]->place != PLACE_BEHIND && j < operations[i]->want_count; j++)
+            if (operations[i]->wants[j].semaphore_id == semaphore_id && operations[i]->wants[j].adjacent)
+                return true;
+    return false;
+}
+
+static bool any_named_is_due(const struct named_slots *named, utc_us now)
+{
+    for (size_t i = 0; i < named->count; i++)
+        if (named->rows[i].permit_id && named->rows[i].due_at <= now)
+            return true;
+    return false;
+}
+
 size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
                        struct shortfall *ret_shortfalls)
 {
@@ -86,13 +104,17 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
     size_t count = 0;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
-        if (semaphore->next_due_at > now)
+        int64_t wanted = semaphore->next_due_at > now ? 0 : units_wanted(operations, operation_count, semaphore->id);
+        if (wanted == 0)
             continue;
-        int64_t wanted = units_wanted(operations, operation_count, semaphore->id);
-        int64_t missing = wanted - (semaphore->capacity - semaphore->in_use);
-        if (wanted > 0 && missing > 0)
-            ret_shortfalls[count++] =
-                (struct shortfall){.semaphore = i, .units = missing + due_by_name(view, semaphore->id, now)};
+        int64_t missing = max_i64(0, wanted - (semaphore->capacity - semaphore->in_use));
+        struct shortfall shortfall = {.semaphore = i, .named = any_named_is_due(&view->named_slots[i], now)};
+        if (missing > 0)
+            shortfall.units = missing + due_by_name(view, semaphore->id, now);
+        if (neighbours_wanted(operations, operation_count, semaphore->id))
+            shortfall.units = max_i64(shortfall.units, semaphore->in_use);
+        if (shortfall.units > 0 || shortfall.named)
+            ret_shortfalls[count++] = shortfall;
     }
     return count;
 }
@@ -117,9 +139,9 @@ static enum permit_status copy_semaphores(struct planner *planner)
     const struct view *view = planner->view;
     struct semaphore *copies = arena_array(planner->arena, view->semaphore_count, sizeof *copies);
     planner->images = arena_array(planner->arena, view->semaphore_count + 1, sizeof *planner->images);
-    planner->pools = arena_array(planner->arena, view->semaphore_count, sizeof *planner->pools);
+    planner->shelves = arena_array(planner->arena, view->semaphore_count, sizeof *planner->shelves);
     planner->kept = arena_array(planner->arena, view->semaphore_count, sizeof *planner->kept);
-    if (!copies || !planner->images || !planner->pools || !planner->kept)
+    if (!copies || !planner->images || !planner->shelves || !planner->kept)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         copies[i] = view->semaphores[i];
@@ -127,62 +149,6 @@ static enum permit_status copy_semaphores(struct planner *planner)
     }
     planner->image_count = view->semaphore_count;
     return PERMIT_OK;
-}
-
-/* How many slots of a semaphore the rows that were read hold: so many may come back to its pool. */
-static size_t held_slots(const struct view *view, uint64_t semaphore_id)
-{
-    size_t held = 0;
-    for (size_t i = 0; i < view->request_count; i++)
-        for (size_t j = 0; j < view->requests[i].permit_count; j++)
-            if (view->requests[i].permits[j].semaphore_id == semaphore_id)
-                held += view->requests[i].permits[j].slots.count;
-    return held;
-}
-
-static uint32_t unread_from(const struct semaphore *semaphore, const struct free_slots *read)
-{
-    if (read->complete)
-        return (uint32_t)semaphore->capacity + 1;
-    return read->count ? read->numbers[read->count - 1] + 1 : semaphore->first_free;
-}
-
-/* A request that is granted here may take its slots and, by a later operation of the batch, give them back. */
-static size_t moves_of_acquires(struct planner *planner)
-{
-    size_t moves = 0;
-    for (size_t i = 0; i < planner->operation_count; i++)
-        for (size_t j = 0; j < planner->operations[i]->want_count; j++) {
-            const struct want *want = &planner->operations[i]->wants[j];
-            const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-            if (image && image->semaphore->kind == KIND_SLOTTED)
-                moves += 2 * (size_t)min_i64(want->count, SLOTS_MAX_COUNT);
-        }
-    return moves;
-}
-
-static enum permit_status fill_pools(struct planner *planner)
-{
-    const struct view *view = planner->view;
-    size_t moves = 0;
-    for (size_t i = 0; i < view->semaphore_count; i++) {
-        if (view->semaphores[i].kind != KIND_SLOTTED)
-            continue;
-        const struct free_slots *read = &view->free_slots[i];
-        size_t held = held_slots(view, view->semaphores[i].id);
-        struct slot_pool *pool = &planner->pools[i];
-        pool->numbers = arena_array(planner->arena, read->count + held, sizeof *pool->numbers);
-        if (!pool->numbers)
-            return PERMIT_NO_MEMORY;
-        if (read->count)
-            memcpy(pool->numbers, read->numbers, read->count * sizeof *pool->numbers);
-        pool->count = read->count; /* ascending is a heap already */
-        pool->unread = unread_from(&view->semaphores[i], read);
-        pool->whole = read->complete && view->semaphores[i].first_free <= 1;
-        moves += held;
-    }
-    planner->slots = arena_array(planner->arena, moves + moves_of_acquires(planner), sizeof *planner->slots);
-    return planner->slots ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
 struct sorted_operation {
@@ -438,6 +404,8 @@ static enum permit_status collect_changes(struct planner *planner, struct change
     settle_next_due(planner);
     *changes = (struct changes){.semaphores = planner->images,
                                 .semaphore_count = planner->image_count,
+                                .labels = planner->labels,
+                                .label_count = planner->label_count,
                                 .events = planner->events,
                                 .event_count = planner->event_count,
                                 .wall_now = planner->view->now};
@@ -467,7 +435,7 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
     planner.outcomes = plan.outcomes;
     enum permit_status status = plan.outcomes ? copy_semaphores(&planner) : PERMIT_NO_MEMORY;
     if (status == PERMIT_OK)
-        status = fill_pools(&planner);
+        status = planner_fill_shelves(&planner);
     if (status == PERMIT_OK)
         status = collect_keys(&planner);
     if (status == PERMIT_OK)

@@ -84,7 +84,10 @@ enum {
     BATCH_MAX_OPERATIONS = 500,
 };
 
-/* The free slots of one locked semaphore, ascending, from first_free on. */
+/*
+ * The free slots of one locked semaphore, ascending, from first_free on: as many as the acquires of the batch ask for
+ * in all, those that name certain slots as well (they may take what is lowest); all, if one asks for neighbours.
+ */
 struct free_slots {
     uint32_t *numbers;
     struct bytes *labels; /* one per number, data NULL: none; NULL: none at all */
@@ -101,6 +104,7 @@ struct slot_row {
     struct bytes holder; /* held: external_id of its request, when that is due (NEVER: not by itself), its grace */
     utc_us due_at;
     int64_t grace_ms;
+    bool without_ttl; /* due_at is when it will be stale, of which its client was not told */
 };
 
 /* The rows of a locked semaphore's slots that the batch names: ascending by number, each once. */
@@ -257,7 +261,7 @@ struct plan {
 /* A locked semaphore that is short of units while some holder may be due. */
 struct shortfall {
     size_t semaphore; /* index into the view's */
-    int64_t units;    /* that may be missing: as many due holders are enough */
+    int64_t units;    /* that may be missing: as many due holders are enough; 0 if only `named` */
     bool named;       /* also those due that hold a slot of the view's named_slots */
 };
 
@@ -276,10 +280,12 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
  * Who may pass: on a semaphore with queue `fifo` nobody gets a unit once somebody who waits (waits) was refused one
  * for want of room; with `backfill` only once a PLACE_AGED was. Whoever is put back, and waits, keeps its semaphores
  * from those behind it in any case. A waiter that is refused because a semaphore is paused or closed (capacity 0) holds
- * nobody up.
+ * nobody up; nor does one that waits for certain slots (want_is_certain of any of its wants): it keeps nobody else from
+ * what is free, but stands behind those who do.
  *
- * An acquire that finds no room ends due holders, the longest due
- * first, as many as it needs. An operation that would touch a request of which some semaphore is not locked is
+ * An acquire that finds no room ends due holders, the longest due first, as many as it needs: of certain slots those
+ * who hold them, of neighbours those who hold one of the lowest run that is free or due. If it does not fit all the
+ * same nobody is ended. An operation that would touch a request of which some semaphore is not locked is
  * put back. `ids` must hold at least operation_count ids. Only PERMIT_OK and PERMIT_NO_MEMORY come back; on the latter
  * *ret_plan is untouched. The rows of `view` are not modified.
  */

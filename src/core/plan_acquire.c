@@ -76,9 +76,10 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
 }
 
 /* A reason why this can never be granted as it is asked, whatever is free. */
-static enum permit_status want_refusal(struct planner *planner, const struct want *want,
-                                       const struct semaphore_image *image, const char **ret_detail)
+static enum permit_status want_refusal(struct planner *planner, const struct want *want, size_t index,
+                                       const char **ret_detail)
 {
+    const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     *ret_detail = NULL;
     if (!image || !bytes_equal(image->semaphore->name, want->semaphore) || image->semaphore->retired_at != NEVER)
         return PERMIT_UNKNOWN_SEMAPHORE;
@@ -95,7 +96,7 @@ static enum permit_status want_refusal(struct planner *planner, const struct wan
                                        want->semaphore.data, (long long)want->count, (long long)semaphore->capacity);
         return PERMIT_NEVER_SATISFIABLE;
     }
-    return PERMIT_OK;
+    return want_is_certain(want) ? planner_resolve_want(planner, want, index, ret_detail) : PERMIT_OK;
 }
 
 static bool owner_is_alive(const struct planner *planner, struct bytes owner)
@@ -113,13 +114,13 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
     const struct semaphore *paused = NULL;
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
-        const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-        enum permit_status status = want_refusal(planner, want, image, ret_detail);
+        enum permit_status status = want_refusal(planner, want, i, ret_detail);
         if (status != PERMIT_OK)
             return status;
-        limits_add(limits, image->semaphore);
-        if (!paused && image->semaphore->paused_reason.data)
-            paused = image->semaphore;
+        const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
+        limits_add(limits, semaphore);
+        if (!paused && semaphore->paused_reason.data)
+            paused = semaphore;
     }
     *ret_detail = ttl_refusal(operation->ttl, limits);
     if (*ret_detail)
@@ -149,23 +150,75 @@ static int64_t want_missing(struct planner *planner, const struct operation *ope
     return want->count - (image->semaphore->capacity - image->semaphore->in_use);
 }
 
-/* Takes what the end of this request would give back off `missing`; true if that helps. */
-static bool holder_helps(const struct request *request, const struct operation *operation, int64_t *missing)
+/* What one want lacks while due holders are looked for who have it. It fits if neither is above 0. */
+struct lack {
+    int64_t units;       /* or INT64_MAX: no end of a holder would help */
+    int64_t slots;       /* so many of those sought have to come free, */
+    struct slots sought; /* of a certain want */
+};
+
+static enum permit_status find_lack(struct planner *planner, const struct operation *operation, size_t index,
+                                    struct lack *ret_lack)
+{
+    const struct want *want = &operation->wants[index];
+    struct lack lack = {.units = want_missing(planner, operation, want)};
+    if (planner_slots_lacking(planner, want, index) > 0 && lack.units != INT64_MAX) {
+        enum permit_status status = planner_slots_sought(planner, want, index, &lack.sought);
+        if (status != PERMIT_OK)
+            return status;
+        const struct shelf *shelf = planner_shelf(planner, planner_image(planner, want->semaphore_id));
+        lack.slots = want->count - slot_pool_count_of(&shelf->free, &lack.sought);
+        if (lack.sought.count == 0)
+            lack.units = INT64_MAX;
+    }
+    *ret_lack = lack;
+    return PERMIT_OK;
+}
+
+/* How many of the numbers are in both; both ascend. */
+static int64_t slots_shared(const struct slots *a, const struct slots *b)
+{
+    int64_t shared = 0;
+    for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
+        shared += a->numbers[i] == b->numbers[j];
+        uint32_t number = a->numbers[i];
+        i += number <= b->numbers[j];
+        j += b->numbers[j] <= number;
+    }
+    return shared;
+}
+
+/*
+ * A holder helps who has a slot that is sought, or any unit if more units are missing than these slots bring: as a rule
+ * no more are, but slots that a smaller capacity put out of service count in in_use.
+ */
+static bool permit_helps(const struct permit *permit, const struct lack *lack)
+{
+    return lack->units > max_i64(lack->slots, 0) ||
+           (lack->slots > 0 && slots_shared(&permit->slots, &lack->sought) > 0);
+}
+
+/* Takes what the end of this request would give back off what is lacking; false if that would not help. */
+static bool holder_helps(const struct request *request, const struct operation *operation, struct lack *lacks)
 {
     bool helps = false;
     for (size_t i = 0; i < request->permit_count; i++)
         for (size_t j = 0; j < operation->want_count; j++)
-            if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id && missing[j] > 0) {
-                missing[j] -= request->permits[i].count;
-                helps = true;
+            if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id)
+                helps = helps || permit_helps(&request->permits[i], &lacks[j]);
+    for (size_t i = 0; helps && i < request->permit_count; i++)
+        for (size_t j = 0; j < operation->want_count; j++)
+            if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id) {
+                lacks[j].units -= request->permits[i].count;
+                lacks[j].slots -= slots_shared(&request->permits[i].slots, &lacks[j].sought);
             }
     return helps;
 }
 
-static bool any_missing(const int64_t *missing, size_t count)
+static bool any_lacking(const struct lack *lacks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (missing[i] > 0)
+        if (lacks[i].units > 0 || lacks[i].slots > 0)
             return true;
     return false;
 }
@@ -174,18 +227,23 @@ static bool any_missing(const int64_t *missing, size_t count)
  * The due holders, the longest due first, whose end would make room for the whole operation; none if it would not fit
  * all the same: then ending them is left to the sweeper.
  */
-static size_t choose_due(struct planner *planner, const struct operation *operation, struct key **ret_chosen)
+static enum permit_status choose_due(struct planner *planner, const struct operation *operation,
+                                     struct key **ret_chosen, size_t *ret_count)
 {
-    int64_t missing[REQUEST_MAX_SEMAPHORES];
+    struct lack lacks[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
-    for (size_t i = 0; i < operation->want_count; i++)
-        missing[i] = want_missing(planner, operation, &operation->wants[i]);
-    for (size_t i = 0; i < planner->due_count && any_missing(missing, operation->want_count); i++) {
+    for (size_t i = 0; i < operation->want_count; i++) {
+        enum permit_status status = find_lack(planner, operation, i, &lacks[i]);
+        if (status != PERMIT_OK)
+            return status;
+    }
+    for (size_t i = 0; i < planner->due_count && any_lacking(lacks, operation->want_count); i++) {
         struct key *key = planner->due[i];
-        if (request_is_due(planner, key->request) && holder_helps(key->request, operation, missing))
+        if (request_is_due(planner, key->request) && holder_helps(key->request, operation, lacks))
             ret_chosen[count++] = key;
     }
-    return any_missing(missing, operation->want_count) ? 0 : count;
+    *ret_count = any_lacking(lacks, operation->want_count) ? 0 : count;
+    return PERMIT_OK;
 }
 
 /*
@@ -198,7 +256,10 @@ static enum permit_status reclaim(struct planner *planner, struct outcome *outco
     struct key **chosen = arena_array(planner->arena, planner->due_count, sizeof *chosen);
     if (!chosen)
         return PERMIT_NO_MEMORY;
-    size_t count = choose_due(planner, operation, chosen);
+    size_t count = 0;
+    enum permit_status status = choose_due(planner, operation, chosen, &count);
+    if (status != PERMIT_OK)
+        return status;
     for (size_t i = 0; i < count; i++)
         if (!planner_holds_all(planner, chosen[i]->request) && !PLANTED(19))
             return outcome_put_back(planner, outcome, key, operation, chosen, count);
@@ -210,32 +271,47 @@ static enum permit_status reclaim(struct planner *planner, struct outcome *outco
     return PERMIT_OK;
 }
 
+/* There are not enough units, or not the slots that it asks for. */
+static bool is_short(struct planner *planner, const struct operation *operation, size_t index)
+{
+    const struct want *want = &operation->wants[index];
+    return want_missing(planner, operation, want) > 0 || planner_slots_lacking(planner, want, index) > 0;
+}
+
+static enum permit_status describe_shortage(struct planner *planner, const struct operation *operation, size_t index,
+                                            struct shortage *ret_shortage)
+{
+    const struct want *want = &operation->wants[index];
+    const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
+    const struct semaphore *semaphore = image->semaphore;
+    *ret_shortage = (struct shortage){.semaphore_id = semaphore->id,
+                                      .semaphore = semaphore->name,
+                                      .capacity = semaphore->capacity,
+                                      .in_use = semaphore->in_use,
+                                      .requested = want->count,
+                                      .behind = is_behind(planner, operation, image)};
+    return want->choice == CHOOSE_NAMED ? planner_taken_slots(planner, want, index, ret_shortage) : PERMIT_OK;
+}
+
 /* PERMIT_NO_CAPACITY with each semaphore that lacks room, or PERMIT_OK if everything fits. */
 static enum permit_status check_room(struct planner *planner, const struct operation *operation,
                                      struct outcome *outcome)
 {
     size_t short_count = 0;
     for (size_t i = 0; i < operation->want_count; i++)
-        short_count += want_missing(planner, operation, &operation->wants[i]) > 0;
+        short_count += is_short(planner, operation, i);
     if (short_count == 0)
         return PERMIT_OK;
     struct shortage *shortages = arena_array(planner->arena, short_count, sizeof *shortages);
     if (!shortages)
         return PERMIT_NO_MEMORY;
     outcome->shortages = shortages;
-    outcome->shortage_count = short_count;
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct want *want = &operation->wants[i];
-        const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-        const struct semaphore *semaphore = image->semaphore;
-        if (want_missing(planner, operation, want) > 0)
-            *shortages++ = (struct shortage){.semaphore_id = semaphore->id,
-                                             .semaphore = semaphore->name,
-                                             .capacity = semaphore->capacity,
-                                             .in_use = semaphore->in_use,
-                                             .requested = want->count,
-                                             .behind = is_behind(planner, operation, image)};
-    }
+    for (size_t i = 0; i < operation->want_count; i++)
+        if (is_short(planner, operation, i)) {
+            enum permit_status status = describe_shortage(planner, operation, i, &shortages[outcome->shortage_count++]);
+            if (status != PERMIT_OK)
+                return status;
+        }
     return PERMIT_NO_CAPACITY;
 }
 
@@ -248,14 +324,22 @@ static bool any_closed(struct planner *planner, const struct operation *operatio
     return false;
 }
 
+static bool any_certain(const struct operation *operation)
+{
+    for (size_t i = 0; i < operation->want_count; i++)
+        if (want_is_certain(&operation->wants[i]))
+            return true;
+    return false;
+}
+
 /*
  * Who waits and found no room: "on a semaphore with queue fifo nobody gets a unit once somebody who waits was refused
  * one for want of room; with backfill only once a PLACE_AGED was". One that waits for a closed semaphore "holds nobody
- * up".
+ * up", and one that waits for certain slots "keeps nobody else from what is free".
  */
 static void keep_from_those_behind(struct planner *planner, const struct operation *operation)
 {
-    if (!operation->waits || any_closed(planner, operation))
+    if (!operation->waits || any_closed(planner, operation) || any_certain(operation))
         return;
     for (size_t i = 0; i < operation->want_count; i++) {
         uint64_t semaphore_id = operation->wants[i].semaphore_id;
@@ -270,7 +354,7 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
         if (image->semaphore->kind == KIND_SLOTTED &&
-            planner_pool(planner, image)->count < (size_t)operation->wants[i].count)
+            planner_shelf(planner, image)->free.count < (size_t)operation->wants[i].count)
             return false;
     }
     return true;
@@ -290,7 +374,8 @@ static uint64_t next_token(const struct planner *planner, struct semaphore *sema
     return token;
 }
 
-static bool grant_permit(struct planner *planner, const struct want *want, utc_us due_at, struct permit *permit)
+static bool grant_permit(struct planner *planner, const struct want *want, size_t index, const struct key *key,
+                         utc_us due_at, struct permit *permit)
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     struct semaphore *semaphore = image->semaphore;
@@ -302,7 +387,7 @@ static bool grant_permit(struct planner *planner, const struct want *want, utc_u
     semaphore->in_use += want->count;
     semaphore->next_due_at = min_i64(semaphore->next_due_at, due_at);
     image_touch(image);
-    return semaphore->kind == KIND_COUNTED || planner_take_slots(planner, image, permit);
+    return semaphore->kind == KIND_COUNTED || planner_take_slots(planner, want, index, key, permit);
 }
 
 static enum permit_status grant(struct planner *planner, struct outcome *outcome, struct key *key,
@@ -327,7 +412,7 @@ static enum permit_status grant(struct planner *planner, struct outcome *outcome
     request->permits = permits;
     request->permit_count = operation->want_count;
     for (size_t i = 0; i < operation->want_count; i++)
-        if (!grant_permit(planner, &operation->wants[i], request->due_at, &permits[i]))
+        if (!grant_permit(planner, &operation->wants[i], i, key, request->due_at, &permits[i]))
             return PERMIT_NO_MEMORY;
     key->request = request;
     key->insert = true;

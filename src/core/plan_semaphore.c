@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides what operators do to a semaphore: create, change, revive, retire. */
+/* Decides what operators do to a semaphore: create, change, label, pause, revive, retire. */
 #include "core/planner.h"
 
 #include <stdio.h>
@@ -180,6 +180,13 @@ static const char *precondition_refusal(const struct semaphore_change *change, c
     return NULL;
 }
 
+/* The labels that a PUT carries, of the semaphore as it is to be. */
+static enum permit_status put_labels(struct planner *planner, const struct semaphore_image *image,
+                                     const struct semaphore_change *change, const char **ret_detail)
+{
+    return change->has_labels ? planner_change_labels(planner, image, change, ret_detail) : PERMIT_OK;
+}
+
 enum permit_status plan_put(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
     const struct semaphore_change *change = operation->change;
@@ -204,22 +211,25 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
         reset_settings(semaphore, planner->settings->default_ttl_ms);
     apply_settings(semaphore, change, !in_service);
     refusal = settings_refusal(semaphore, change);
-    if (refusal) {
+    enum permit_status status = refusal ? PERMIT_INVALID : put_labels(planner, image, change, &refusal);
+    if (status != PERMIT_OK) {
         *semaphore = before;
-        outcome_refuse(outcome, PERMIT_INVALID, refusal);
-        return PERMIT_OK;
+        outcome_refuse(outcome, status, refusal);
+        return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
     }
     image_touch(image);
     semaphore->config_version++;
     image->settings = true;
     follow_capacity(image, before.capacity);
     record_put(planner, image, &before, operation);
+    planner_record_labels(planner, image, operation);
     outcome->created = !in_service;
     outcome->semaphore = semaphore;
     return PERMIT_OK;
 }
 
-/* --- pause, resume, retire ----------------------------------------------------------------------------------- */
+/* --- labels, pause, resume, retire -----------------------------------------------------------------------------------
+ */
 
 /* The semaphore in service with the operation's name; NULL: refused as unknown. */
 static struct semaphore_image *find_in_service(struct planner *planner, struct outcome *outcome,
@@ -239,6 +249,23 @@ static void change_setting(struct outcome *outcome, struct semaphore_image *imag
     image->semaphore->config_version++;
     image->settings = true;
     outcome->semaphore = image->semaphore;
+}
+
+enum permit_status plan_labels(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+{
+    struct semaphore_image *image = find_in_service(planner, outcome, operation);
+    if (!image)
+        return PERMIT_OK;
+    const char *detail = precondition_refusal(operation->change, image->semaphore);
+    enum permit_status status =
+        detail ? PERMIT_VERSION_MISMATCH : planner_change_labels(planner, image, operation->change, &detail);
+    if (status != PERMIT_OK) {
+        outcome_refuse(outcome, status, detail);
+        return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
+    }
+    planner_record_labels(planner, image, operation);
+    change_setting(outcome, image);
+    return PERMIT_OK;
 }
 
 enum permit_status plan_pause(struct planner *planner, struct outcome *outcome, const struct operation *operation)
@@ -279,6 +306,7 @@ enum permit_status plan_retire(struct planner *planner, struct outcome *outcome,
     }
     record_event(planner, image, (struct event){.who = operation->principal, .what = "retired", .why = operation->why});
     image->semaphore->retired_at = planner->now;
+    image->drop_labels = image->semaphore->kind == KIND_SLOTTED;
     change_setting(outcome, image);
     return PERMIT_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Images of locked rows, the pools of free slots, and the ways an outcome ends. */
+/* Images of locked rows, and the ways an outcome ends. */
 #include "core/planner.h"
 
 #include <stdarg.h>
@@ -22,11 +22,6 @@ struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphor
     }
     bool found = low < planner->view->semaphore_count && planner->images[low].semaphore->id == semaphore_id;
     return found ? &planner->images[low] : NULL;
-}
-
-struct slot_pool *planner_pool(struct planner *planner, const struct semaphore_image *image)
-{
-    return &planner->pools[image - planner->images];
 }
 
 void planner_keep(struct planner *planner, uint64_t semaphore_id)
@@ -56,80 +51,19 @@ bool planner_holds_all(struct planner *planner, const struct request *request)
     return true;
 }
 
-/* --- slots --------------------------------------------------------------------------------------------------- */
-
-static void pool_push(struct slot_pool *pool, uint32_t number)
+const struct request *planner_request(const struct planner *planner, struct bytes external_id)
 {
-    size_t at = pool->count++;
-    for (; at > 0 && pool->numbers[(at - 1) / 2] > number; at = (at - 1) / 2)
-        pool->numbers[at] = pool->numbers[(at - 1) / 2];
-    pool->numbers[at] = number;
-}
-
-static uint32_t pool_pop(struct slot_pool *pool)
-{
-    uint32_t lowest = pool->numbers[0];
-    uint32_t moved = pool->numbers[--pool->count];
-    size_t at = 0;
-    for (size_t child; (child = 2 * at + 1) < pool->count; at = child) {
-        if (child + 1 < pool->count && pool->numbers[child + 1] < pool->numbers[child])
-            child++;
-        if (pool->numbers[child] >= moved)
-            break;
-        pool->numbers[at] = pool->numbers[child];
+    size_t low = 0;
+    size_t high = planner->key_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (bytes_compare(planner->keys[middle].external_id, external_id) < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    pool->numbers[at] = moved;
-    return lowest;
-}
-
-static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t permit_id)
-{
-    planner->slots[planner->slot_count++] = (struct slot_change){semaphore_id, number, permit_id};
-}
-
-/*
- * first_free stays a lower bound of the lowest free slot. A full semaphore has none, which saves the next batch a walk
- * along rows that are all held; but not while slots that a smaller capacity put out of service may be held
- * (FIRST_FREE_SHRUNK): they count in in_use, and a slot in service may be free all the same. That is over when every
- * unit that is free is a slot.
- */
-static void settle_first_free(struct semaphore *semaphore, const struct slot_pool *pool)
-{
-    int64_t room = semaphore->capacity - semaphore->in_use;
-    if (semaphore->first_free == FIRST_FREE_SHRUNK && !(pool->whole && (int64_t)pool->count == room))
-        return;
-    uint32_t bound = pool->unread;
-    if (pool->count && pool->numbers[0] < bound)
-        bound = pool->numbers[0];
-    semaphore->first_free = room > 0 ? bound : (uint32_t)semaphore->capacity + 1;
-}
-
-void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit)
-{
-    struct slot_pool *pool = planner_pool(planner, image);
-    for (uint32_t i = 0; i < permit->slots.count; i++) {
-        uint32_t number = permit->slots.numbers[i];
-        record_slot(planner, permit->semaphore_id, number, 0);
-        if (number <= image->semaphore->capacity)
-            pool_push(pool, number);
-    }
-    settle_first_free(image->semaphore, pool);
-}
-
-/* Takes the lowest free slots for a permit. The caller has seen that the pool has enough. */
-bool planner_take_slots(struct planner *planner, struct semaphore_image *image, struct permit *permit)
-{
-    struct slot_pool *pool = planner_pool(planner, image);
-    permit->slots.numbers = arena_array(planner->arena, (size_t)permit->count, sizeof(uint32_t));
-    if (!permit->slots.numbers)
-        return false;
-    permit->slots.count = (uint32_t)permit->count;
-    for (uint32_t i = 0; i < permit->slots.count; i++) {
-        permit->slots.numbers[i] = pool_pop(pool);
-        record_slot(planner, permit->semaphore_id, permit->slots.numbers[i], permit->token);
-    }
-    settle_first_free(image->semaphore, pool);
-    return true;
+    bool found = low < planner->key_count && bytes_equal(planner->keys[low].external_id, external_id);
+    return found ? planner->keys[low].request : NULL;
 }
 
 /* --- outcomes ------------------------------------------------------------------------------------------------ */

@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the files of plan_batch share; nobody else includes it. plan.c runs the batch and collects the result, planner.c
- * has the images, the slots and the ways an outcome ends, plan_acquire.c decides acquires, plan_hold.c what happens to
- * a request that is held (renew, confirm) or ends (release, expire, force-release), plan_semaphore.c the administrative
- * operations.
+ * has the images and the ways an outcome ends, plan_slots.c knows which slots are free and which an acquire means,
+ * plan_acquire.c decides acquires, plan_hold.c what happens to a request that is held (renew, confirm) or ends
+ * (release, expire, force-release), plan_semaphore.c the administrative operations, plan_labels.c the labels among
+ * them.
  */
 #ifndef CORE_PLANNER_H
 #define CORE_PLANNER_H
 
 #include "core/plan.h"
+#include "core/slot_pool.h"
 
-/* The free slots of one semaphore while the plan runs: a heap, the lowest number on top. */
-struct slot_pool {
-    uint32_t *numbers;
-    size_t count;
-    uint32_t unread; /* no free slot that was not read lies below this */
-    bool whole;      /* every free slot in service is here */
+/* The slots of one locked semaphore while the plan runs. */
+struct shelf {
+    struct slot_pool free;
+    uint32_t unread;                  /* no free slot that was not read lies below this */
+    bool whole;                       /* every free slot in service was read */
+    const struct named_slots *named;  /* as they were read */
+    const struct key **takers;        /* one for each of these: who got it in this batch; NULL: nobody */
+    const struct slot_row **labelled; /* those of these that have a label, in byte order of it */
+    size_t labelled_count;
 };
 
 /*
@@ -43,10 +48,12 @@ struct planner {
     struct id_range ids;
     struct semaphore_image *images; /* room for one more than was locked: a new one */
     size_t image_count;
-    struct slot_pool *pools; /* one per locked semaphore */
-    bool *kept;              /* one per locked semaphore: its free units are for somebody who waits, and who was decided
-                                before; nobody behind gets any */
-    struct key *keys;        /* ascending by external_id */
+    struct shelf *shelves; /* one per locked semaphore */
+    bool *kept;            /* one per locked semaphore: its free units are for somebody who waits, and who was decided
+                              before; nobody behind gets any */
+    struct slots named[REQUEST_MAX_SEMAPHORES]; /* of the acquire that is being decided, for each certain want: the
+                                                   slots that it names; none if it means any */
+    struct key *keys;                           /* ascending by external_id */
     size_t key_count;
     struct key **due; /* held and due, the longest due first: what an acquire without room may end */
     size_t due_count;
@@ -54,6 +61,8 @@ struct planner {
     struct outcome *outcomes;
     struct slot_change *slots; /* every move in order; room for all that can happen */
     size_t slot_count;
+    struct label_change *labels; /* of the one operation that changes any */
+    size_t label_count;
     struct event *events; /* room for all that can happen */
     size_t event_count;
     unsigned ended[END_REASON_COUNT];
@@ -61,20 +70,55 @@ struct planner {
 
 /* The image of a locked semaphore, or NULL: not locked, or no such row. */
 struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id);
-/* Only for what was locked, not for a new one. */
-struct slot_pool *planner_pool(struct planner *planner, const struct semaphore_image *image);
 /* What is free of a locked semaphore is kept for somebody who waits; does nothing for what is not locked. */
 void planner_keep(struct planner *planner, uint64_t semaphore_id);
 bool planner_is_kept(const struct planner *planner, const struct semaphore_image *image);
+/* The image of the row with this key, if it is known here; NULL: it is not. */
+const struct request *planner_request(const struct planner *planner, struct bytes external_id);
 /* Marks it as changed: its version rises, once a batch. */
 void image_touch(struct semaphore_image *image);
 /* True if all semaphores of the request are locked: only then may anything of it be changed. */
 bool planner_holds_all(struct planner *planner, const struct request *request);
 
+/* --- plan_slots.c --- */
+
+/* The shelves as they were read, and room for all moves. */
+enum permit_status planner_fill_shelves(struct planner *planner) MUST_CHECK;
+/* Only for what was locked, not for a new one. */
+struct shelf *planner_shelf(struct planner *planner, const struct semaphore_image *image);
 /* A slotted permit ends: its slots go back. */
 void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit);
-/* Gives the lowest free slots to a permit; the caller has seen that there are enough. False: no memory. */
-bool planner_take_slots(struct planner *planner, struct semaphore_image *image, struct permit *permit) MUST_CHECK;
+/*
+ * Fills in planner->named[index] for the certain want with that index; PERMIT_INVALID or PERMIT_NEVER_SATISFIABLE with
+ * a sentence: it can never be granted as it is asked. PERMIT_NO_MEMORY is a failure.
+ */
+enum permit_status planner_resolve_want(struct planner *planner, const struct want *want, size_t index,
+                                        const char **ret_detail) MUST_CHECK;
+/* How many slots a want that was resolved lacks, however many units are free; 0 unless it is certain. */
+int64_t planner_slots_lacking(struct planner *planner, const struct want *want, size_t index);
+/*
+ * Of a want that lacks slots: those of which it needs `count` more than are free, so that the end of whoever holds one
+ * helps; empty if the end of all due holders would not. For neighbours the lowest run of what is free or due.
+ */
+enum permit_status planner_slots_sought(struct planner *planner, const struct want *want, size_t index,
+                                        struct slots *ret_sought) MUST_CHECK;
+/* Those of its named slots that are held now, in the arena. */
+enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
+                                       struct shortage *shortage) MUST_CHECK;
+/* Gives a permit its slots, with their labels; the caller has seen that nothing is lacking. False: no memory. */
+bool planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
+                        struct permit *permit) MUST_CHECK;
+
+/* --- plan_labels.c --- */
+
+/* Fills in planner->labels for `image` as it is to be; or PERMIT_INVALID, PERMIT_IN_USE with a sentence. */
+enum permit_status planner_change_labels(struct planner *planner, const struct semaphore_image *image,
+                                         const struct semaphore_change *change, const char **ret_detail) MUST_CHECK;
+/* An event, if any label changes. */
+void planner_record_labels(struct planner *planner, const struct semaphore_image *image,
+                           const struct operation *operation);
+
+/* --- planner.c --- */
 
 /* A sentence for a refusal, in the arena; NULL, which means the status's title, if there is no memory. */
 const char *planner_sentence(struct planner *planner, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -127,5 +171,5 @@ typedef enum permit_status plan_keyed(struct planner *planner, struct outcome *o
 typedef enum permit_status plan_administrative(struct planner *planner, struct outcome *outcome,
                                                const struct operation *operation);
 plan_keyed plan_acquire, plan_release, plan_renew, plan_confirm, plan_expire, plan_force_release;
-plan_administrative plan_put, plan_pause, plan_resume, plan_retire;
+plan_administrative plan_put, plan_labels, plan_pause, plan_resume, plan_retire;
 #endif

@@ -61,3 +61,39 @@ void slots_format(const struct slots *slots, struct buf *out)
         i = last + 1;
     }
 }
+
+/* Up to the next line, or the end. */
+static struct bytes line_at(struct bytes text, size_t at)
+{
+    const char *end = at < text.length ? memchr(text.data + at, '\n', text.length - at) : NULL;
+    return (struct bytes){text.data + at, end ? (size_t)(end - text.data) - at : text.length - at};
+}
+
+bool labels_parse(struct bytes text, uint32_t count, struct arena *arena, struct bytes **ret_labels)
+{
+    if (text.length == 0) {
+        *ret_labels = NULL;
+        return true;
+    }
+    struct bytes *labels = arena_array(arena, count, sizeof *labels);
+    size_t at = 0;
+    uint32_t read = 0;
+    for (; labels && read < count && at <= text.length; at += labels[read++].length + 1) {
+        labels[read] = line_at(text, at);
+        if (labels[read].length > LABEL_MAX_BYTES)
+            return false;
+    }
+    if (!labels || read < count || at != text.length + 1)
+        return false;
+    *ret_labels = labels;
+    return true;
+}
+
+void labels_format(const struct bytes *labels, uint32_t count, struct buf *out)
+{
+    for (uint32_t i = 0; labels && i < count; i++) {
+        if (i > 0)
+            buf_append_char(out, '\n');
+        buf_append(out, labels[i].data, labels[i].length);
+    }
+}

@@ -90,3 +90,19 @@ Test(status, says_whether_to_try_again)
         cr_expect_eq(permit_status_retry(status) != PERMIT_RETRY_NEVER, again, "%s", permit_status_word(status));
     }
 }
+
+Test(name, label_is_utf8_without_control_characters)
+{
+    static const char *const labels[] = {"A1", " ", "Loge \xC3\xA4, 3", "\xC2\xA0", "\xF0\x9F\x8E\xAB", "#12", "~"};
+    static const char *const others[] = {"",         "A\n1",     "\x1F",         "\x7F",  "\xC2\x80",
+                                         "\xC2\x9F", "\xC0\xAF", "\xED\xA0\x80", "A\xFF", "\xC3"};
+    char longer[NAME_MAX_BYTES + 1];
+    for (size_t i = 0; i < ARRAY_LENGTH(labels); i++)
+        cr_expect(name_is_label(bytes_of(labels[i])), "%s", labels[i]);
+    for (size_t i = 0; i < ARRAY_LENGTH(others); i++)
+        cr_expect_not(name_is_label(bytes_of(others[i])), "%zu", i);
+    cr_expect_not(name_is_label((struct bytes){"A\0", 2}));
+    memset(longer, 'x', sizeof longer);
+    cr_expect(name_is_label((struct bytes){longer, NAME_MAX_BYTES}));
+    cr_expect_not(name_is_label((struct bytes){longer, NAME_MAX_BYTES + 1}));
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The slots of one permit as text. */
+/* The slots of one permit, and their labels, as text. */
 #include <criterion/criterion.h>
 
 #include "core/slots.h"
@@ -145,4 +145,40 @@ Test(slots, any_bytes_do_no_harm)
         for (uint32_t j = 0; j < slots.count; j++)
             cr_assert(slots.numbers[j] > (j ? slots.numbers[j - 1] : 0) && slots.numbers[j] <= SLOTS_MAX_CAPACITY);
     }
+}
+
+/* --- labels ----------------------------------------------------------------------------------------------------- */
+
+static void expect_labels(const struct bytes *labels, uint32_t count, const char *expected)
+{
+    struct buf out;
+    struct bytes *read = NULL;
+    buf_init(&out, LABELS_TEXT_MAX);
+    labels_format(labels, count, &out);
+    cr_expect_str_eq(buf_text(&out), expected);
+    cr_assert(labels_parse(bytes_of(expected), count, &arena, &read), "%s", expected);
+    cr_expect_eq(read == NULL, labels == NULL);
+    for (uint32_t i = 0; labels && i < count; i++)
+        cr_expect(bytes_equal(labels[i], read[i]), "%s: %u", expected, i);
+    buf_release(&out);
+}
+
+Test(slots, labels_read_back_as_they_were_written)
+{
+    expect_labels(NULL, 3, "");
+    expect_labels((struct bytes[]){BYTES("A1")}, 1, "A1");
+    expect_labels((struct bytes[]){BYTES("A1"), BYTES(""), BYTES("Loge \xC3\xA4, 3")}, 3, "A1\n\nLoge \xC3\xA4, 3");
+    expect_labels((struct bytes[]){BYTES(""), BYTES("A2"), BYTES("")}, 3, "\nA2\n");
+}
+
+Test(slots, labels_of_another_number_of_slots_are_not_understood)
+{
+    struct bytes *read = NULL;
+    char longer[LABEL_MAX_BYTES + 1];
+    cr_expect_not(labels_parse(BYTES("A1"), 2, &arena, &read));
+    cr_expect_not(labels_parse(BYTES("A1\nA2"), 1, &arena, &read));
+    cr_expect_not(labels_parse(BYTES("A1\n\n"), 2, &arena, &read));
+    memset(longer, 'x', sizeof longer);
+    cr_expect_not(labels_parse((struct bytes){longer, sizeof longer}, 1, &arena, &read));
+    cr_expect(labels_parse((struct bytes){longer, sizeof longer - 1}, 1, &arena, &read));
 }

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* Decides which slots get other labels: those of a page, and of slots out of service those that stand in their way. */
+#include "core/planner.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A label that is to stand on a slot of the page, or that stands on a slot outside it. */
+struct label_use {
+    struct bytes label;
+    const struct slot_row *outside; /* NULL: in the page */
+};
+
+static bool in_page(const struct semaphore_change *change, uint32_t number)
+{
+    return number >= change->labels_from && number - change->labels_from < change->label_count;
+}
+
+/* In byte order, of equal ones that of the page first. */
+static int compare_uses(const void *a, const void *b)
+{
+    const struct label_use *left = a;
+    const struct label_use *right = b;
+    int order = bytes_compare(left->label, right->label);
+    return order ? order : (left->outside != NULL) - (right->outside != NULL);
+}
+
+/* All labels that are there when it is done; those of slots that are to lose theirs as well. NULL: no memory. */
+static struct label_use *collect_uses(struct planner *planner, const struct semaphore_change *change,
+                                      const struct named_slots *slots, size_t *ret_count)
+{
+    struct label_use *uses = arena_array(planner->arena, change->label_count + slots->count, sizeof *uses);
+    size_t count = 0;
+    for (size_t i = 0; uses && i < change->label_count; i++)
+        if (change->labels[i].length)
+            uses[count++] = (struct label_use){change->labels[i], NULL};
+    for (size_t i = 0; uses && i < slots->count; i++)
+        if (slots->rows[i].label.length && !in_page(change, slots->rows[i].number))
+            uses[count++] = (struct label_use){slots->rows[i].label, &slots->rows[i]};
+    if (count > 1)
+        qsort(uses, count, sizeof *uses, compare_uses);
+    *ret_count = count;
+    return uses;
+}
+
+/* A slot in words: by its label, if it has one. */
+static const char *slot_words(struct planner *planner, const struct slot_row *row)
+{
+    if (!row->label.length)
+        return planner_sentence(planner, "slot %u", row->number);
+    return planner_sentence(planner, "slot %u, %.*s,", row->number, (int)row->label.length, row->label.data);
+}
+
+static enum permit_status refuse_held(struct planner *planner, const struct slot_row *row, const char **ret_detail)
+{
+    const char *slot = slot_words(planner, row);
+    if (slot)
+        *ret_detail = planner_sentence(planner, "%s is held: its label cannot change", slot);
+    return PERMIT_IN_USE;
+}
+
+/* "Unique in the semaphore, else invalid"; but what is out of service gives its label away. */
+static enum permit_status check_unique(struct planner *planner, const struct label_use *uses, size_t count,
+                                       int64_t capacity, const char **ret_detail)
+{
+    for (size_t i = 1; i < count; i++) {
+        const struct slot_row *outside = uses[i].outside;
+        if (!bytes_equal(uses[i - 1].label, uses[i].label) || (outside && outside->number > capacity))
+            continue;
+        int length = (int)uses[i].label.length;
+        *ret_detail = outside ? planner_sentence(planner, "%.*s is the label of slot %u", length, uses[i].label.data,
+                                                 outside->number)
+                              : planner_sentence(planner, "%.*s is there twice", length, uses[i].label.data);
+        return PERMIT_INVALID;
+    }
+    return PERMIT_OK;
+}
+
+static int compare_changes(const void *a, const void *b)
+{
+    uint32_t left = ((const struct label_change *)a)->number;
+    uint32_t right = ((const struct label_change *)b)->number;
+    return (left > right) - (left < right);
+}
+
+static void add_change(struct planner *planner, uint64_t semaphore_id, uint32_t number, struct bytes label)
+{
+    planner->labels[planner->label_count++] = (struct label_change){semaphore_id, number, label};
+}
+
+/* The label that is taken from a slot out of service, because a slot of the page gets it. */
+static enum permit_status take_from_retired(struct planner *planner, uint64_t semaphore_id,
+                                            const struct label_use *uses, size_t count, const char **ret_detail)
+{
+    for (size_t i = 1; i < count; i++) {
+        if (!uses[i].outside || !bytes_equal(uses[i - 1].label, uses[i].label))
+            continue;
+        if (uses[i].outside->permit_id)
+            return refuse_held(planner, uses[i].outside, ret_detail);
+        add_change(planner, semaphore_id, uses[i].outside->number, (struct bytes){0});
+    }
+    return PERMIT_OK;
+}
+
+/* "The label of a held slot cannot change; the same value is fine." */
+static enum permit_status change_page(struct planner *planner, uint64_t semaphore_id,
+                                      const struct semaphore_change *change, const struct named_slots *slots,
+                                      const char **ret_detail)
+{
+    const struct slot_row *row = slots->rows;
+    const struct slot_row *end = row + slots->count;
+    for (size_t i = 0; i < change->label_count; i++) {
+        uint32_t number = change->labels_from + (uint32_t)i;
+        while (row < end && row->number < number)
+            row++;
+        bool exists = row < end && row->number == number;
+        if (bytes_equal(exists ? row->label : (struct bytes){0}, change->labels[i]))
+            continue;
+        if (exists && row->permit_id)
+            return refuse_held(planner, row, ret_detail);
+        add_change(planner, semaphore_id, number, change->labels[i]);
+    }
+    return PERMIT_OK;
+}
+
+enum permit_status planner_change_labels(struct planner *planner, const struct semaphore_image *image,
+                                         const struct semaphore_change *change, const char **ret_detail)
+{
+    static const struct named_slots none;
+    const struct semaphore *semaphore = image->semaphore;
+    const struct named_slots *slots = image->insert ? &none : planner_shelf(planner, image)->named;
+    if (semaphore->kind == KIND_COUNTED) {
+        *ret_detail = "it is counted: it has no slots to label";
+        return PERMIT_INVALID;
+    }
+    if (change->labels_from < 1 || change->labels_from - 1 + (int64_t)change->label_count > semaphore->capacity) {
+        *ret_detail = planner_sentence(planner, "%zu labels from slot %u on are more than a capacity of %lld has",
+                                       change->label_count, change->labels_from, (long long)semaphore->capacity);
+        return PERMIT_INVALID;
+    }
+    size_t count;
+    struct label_use *uses = collect_uses(planner, change, slots, &count);
+    planner->labels = arena_array(planner->arena, change->label_count + slots->count, sizeof *planner->labels);
+    if (!uses || !planner->labels)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = check_unique(planner, uses, count, semaphore->capacity, ret_detail);
+    if (status == PERMIT_OK)
+        status = change_page(planner, semaphore->id, change, slots, ret_detail);
+    if (status == PERMIT_OK)
+        status = take_from_retired(planner, semaphore->id, uses, count, ret_detail);
+    if (status != PERMIT_OK)
+        planner->label_count = 0;
+    if (planner->label_count > 1)
+        qsort(planner->labels, planner->label_count, sizeof *planner->labels, compare_changes);
+    return status;
+}
+
+void planner_record_labels(struct planner *planner, const struct semaphore_image *image,
+                           const struct operation *operation)
+{
+    char range[32];
+    const struct semaphore_change *change = operation->change;
+    if (planner->label_count == 0)
+        return;
+    int length = snprintf(range, sizeof range, "%u-%u", change->labels_from,
+                          change->labels_from - 1 + (uint32_t)change->label_count);
+    record_event(planner, image,
+                 (struct event){.who = operation->principal,
+                                .what = "labels",
+                                .to = arena_copy(planner->arena, (struct bytes){range, (size_t)length})});
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/slot_pool.h"
+
+enum { WORD = 64 }; /* bits, and labels of a page */
+
+bool slot_pool_init(struct slot_pool *pool, int64_t capacity, struct arena *arena)
+{
+    size_t word_count = (size_t)capacity / WORD + 1;
+    uint64_t *words = arena_array(arena, word_count, sizeof *words);
+    if (!words)
+        return false;
+    *pool = (struct slot_pool){
+        .words = words, .word_count = word_count, .first = word_count, .capacity = (uint32_t)capacity};
+    return true;
+}
+
+void slot_pool_put(struct slot_pool *pool, uint32_t number)
+{
+    if (number > pool->capacity || slot_pool_has(pool, number))
+        return;
+    size_t at = number / WORD;
+    pool->words[at] |= UINT64_C(1) << number % WORD;
+    pool->count++;
+    if (at < pool->first)
+        pool->first = at;
+}
+
+bool slot_pool_has(const struct slot_pool *pool, uint32_t number)
+{
+    return number <= pool->capacity && (pool->words[number / WORD] >> number % WORD & 1);
+}
+
+void slot_pool_take(struct slot_pool *pool, uint32_t number)
+{
+    pool->words[number / WORD] &= ~(UINT64_C(1) << number % WORD);
+    pool->count--;
+}
+
+/* --- finding ------------------------------------------------------------------------------------------------- */
+
+static uint32_t lowest_bit(size_t at, uint64_t word)
+{
+    return (uint32_t)(at * WORD) + (uint32_t)__builtin_ctzll(word);
+}
+
+uint32_t slot_pool_next(const struct slot_pool *pool, uint32_t from)
+{
+    if (from > pool->capacity)
+        return 0;
+    size_t at = from / WORD;
+    uint64_t word = pool->words[at] & UINT64_MAX << from % WORD;
+    while (!word && ++at < pool->word_count)
+        word = pool->words[at];
+    return word ? lowest_bit(at, word) : 0;
+}
+
+uint32_t slot_pool_lowest(struct slot_pool *pool)
+{
+    while (!pool->words[pool->first])
+        pool->first++;
+    return lowest_bit(pool->first, pool->words[pool->first]);
+}
+
+/* The first number behind `from`, which is there, that is not. */
+static uint32_t end_of_run(const struct slot_pool *pool, uint32_t from)
+{
+    size_t at = from / WORD;
+    uint64_t gaps = ~pool->words[at] & UINT64_MAX << from % WORD;
+    while (!gaps && ++at < pool->word_count)
+        gaps = ~pool->words[at];
+    return gaps ? lowest_bit(at, gaps) : (uint32_t)(at * WORD);
+}
+
+uint32_t slot_pool_run(const struct slot_pool *pool, uint32_t count)
+{
+    uint32_t end;
+    for (uint32_t from = slot_pool_next(pool, 1); from; from = slot_pool_next(pool, end)) {
+        end = end_of_run(pool, from);
+        if (end - from >= count)
+            return from;
+    }
+    return 0;
+}
+
+uint32_t slot_pool_run_within(const struct slot_pool *pool, uint32_t count, const struct slots *list)
+{
+    uint32_t run = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        bool follows = run > 0 && list->numbers[i] == list->numbers[i - 1] + 1;
+        run = slot_pool_has(pool, list->numbers[i]) ? (follows ? run : 0) + 1 : 0;
+        if (run == count)
+            return list->numbers[i] - count + 1;
+    }
+    return 0;
+}
+
+uint32_t slot_pool_count_of(const struct slot_pool *pool, const struct slots *list)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        count += slot_pool_has(pool, list->numbers[i]);
+    return count;
+}
+
+/* --- labels -------------------------------------------------------------------------------------------------- */
+
+bool slot_pool_set_label(struct slot_pool *pool, uint32_t number, struct bytes label, struct arena *arena)
+{
+    if (!label.length || number > pool->capacity)
+        return true;
+    if (!pool->labels)
+        pool->labels = arena_array(arena, pool->word_count, sizeof *pool->labels);
+    if (!pool->labels)
+        return false;
+    struct bytes **page = &pool->labels[number / WORD];
+    if (!*page)
+        *page = arena_array(arena, WORD, sizeof **page);
+    if (!*page)
+        return false;
+    (*page)[number % WORD] = label;
+    return true;
+}
+
+struct bytes slot_pool_label(const struct slot_pool *pool, uint32_t number)
+{
+    const struct bytes *page = pool->labels ? pool->labels[number / WORD] : NULL;
+    return page ? page[number % WORD] : (struct bytes){0};
+}

@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: MIT */
+/* Certain slots and labels in plan_batch: one small batch a test, on one semaphore "hall". */
+#include <criterion/criterion.h>
+
+#include "core/plan.h"
+
+enum { SLOTS_MAX = 9, HOLDERS_MAX = 4, LINES_MAX = 6, NAMES_MAX = 8, HALL = 1, ELSEWHERE = 2 };
+#define NOW   (1000 * US_PER_SECOND)
+#define LATER (NOW + 60 * US_PER_SECOND)
+
+/*
+ * Slotted, backfill, capacity 6, slots 1 to 6 free and without labels; all its slots are named. A test says what
+ * differs.
+ */
+static struct {
+    struct semaphore hall;
+    struct slot_row rows[SLOTS_MAX];
+    size_t row_count;
+    size_t read_max; /* so many free slots are read */
+    struct request holders[HOLDERS_MAX];
+    struct permit permits[HOLDERS_MAX][2];
+    uint32_t numbers[HOLDERS_MAX][SLOTS_MAX];
+    struct bytes labels[HOLDERS_MAX][SLOTS_MAX];
+    size_t holder_count;
+    bool due_unread; /* what is due was not read */
+    struct arena arena;
+    struct plan plan;
+} scene;
+
+static void set_capacity(int64_t capacity, size_t row_count)
+{
+    scene.hall.capacity = capacity;
+    scene.row_count = row_count;
+    for (size_t i = 0; i < row_count; i++) {
+        scene.rows[i].number = (uint32_t)i + 1;
+        scene.rows[i].retired = (int64_t)i >= capacity;
+        scene.rows[i].due_at = NEVER;
+    }
+}
+
+static void scene_init(void)
+{
+    memset(&scene, 0, sizeof scene);
+    arena_init(&scene.arena, 4096, 1 << 20);
+    scene.hall = (struct semaphore){.id = HALL,
+                                    .name = BYTES("hall"),
+                                    .kind = KIND_SLOTTED,
+                                    .queue = QUEUE_BACKFILL,
+                                    .next_permit_id = 57,
+                                    .version = 1,
+                                    .config_version = 1,
+                                    .first_free = 1,
+                                    .default_ttl_ms = 60000,
+                                    .max_ttl_ms = -1,
+                                    .max_hold_ms = 60000,
+                                    .retired_at = NEVER,
+                                    .next_due_at = NEVER};
+    scene.read_max = SLOTS_MAX;
+    set_capacity(6, 6);
+}
+
+static void scene_release(void)
+{
+    arena_release(&scene.arena);
+}
+
+TestSuite(plan_slots, .init = scene_init, .fini = scene_release);
+
+/* A1, A2, ... from slot 1 on; before anything is held. */
+static void label_all(void)
+{
+    static const char labels[] = "A1A2A3A4A5A6A7A8A9";
+    for (size_t i = 0; i < scene.row_count; i++)
+        scene.rows[i].label = (struct bytes){&labels[2 * i], 2};
+}
+
+/* `numbers` ends with 0. */
+static struct request *hold(const char *key, utc_us due_at, const uint32_t *numbers)
+{
+    size_t at = scene.holder_count++;
+    struct request *holder = &scene.holders[at];
+    struct permit *permit = scene.permits[at];
+    *permit = (struct permit){.semaphore_id = HALL, .token = at + 1};
+    permit->slots.numbers = scene.numbers[at];
+    for (; *numbers; numbers++) {
+        struct slot_row *row = &scene.rows[*numbers - 1];
+        row->permit_id = permit->token;
+        row->holder = bytes_of(key);
+        row->due_at = due_at;
+        row->grace_ms = 5000;
+        if (row->label.length) {
+            permit->labels = scene.labels[at];
+            permit->labels[permit->slots.count] = row->label;
+        }
+        permit->slots.numbers[permit->slots.count++] = *numbers;
+        permit->count++;
+    }
+    *holder = (struct request){.id = at + 1,
+                               .external_id = bytes_of(key),
+                               .state = REQUEST_ACQUIRED,
+                               .ttl_ms = 60000,
+                               .due_at = due_at,
+                               .grace_ms = 5000,
+                               .permits = permit,
+                               .permit_count = 1,
+                               .confirmed_at = NEVER,
+                               .ended_at = NEVER};
+    scene.hall.in_use += permit->count;
+    scene.hall.next_due_at = min_i64(scene.hall.next_due_at, due_at);
+    return holder;
+}
+#define HOLD(key, due_at, ...) hold(key, due_at, (const uint32_t[]){__VA_ARGS__, 0})
+
+struct line {
+    enum operation_kind kind;
+    const char *key;
+    const char *want; /* "2", "named 1 A2", "2 of 1 2 A3", "2 adjacent", "2 adjacent of 1 2 3" */
+    const char *expected;
+    enum place place;
+    bool waits;
+};
+
+static struct bytes next_word(const char **at)
+{
+    *at += strspn(*at, " ");
+    struct bytes word = {*at, strcspn(*at, " ")};
+    *at += word.length;
+    return word;
+}
+
+static void read_want(const char *text, struct slot_name *names, struct want *want)
+{
+    *want = (struct want){.semaphore = BYTES("hall"), .semaphore_id = HALL, .named = names};
+    struct bytes word = next_word(&text);
+    if (bytes_equal(word, BYTES("named")))
+        want->choice = CHOOSE_NAMED;
+    else
+        want->count = strtoll(word.data, NULL, 10);
+    for (word = next_word(&text); word.length; word = next_word(&text))
+        if (bytes_equal(word, BYTES("adjacent")))
+            want->adjacent = true;
+        else if (bytes_equal(word, BYTES("of")))
+            want->choice = CHOOSE_ANY_OF;
+        else if (word.data[0] >= '0' && word.data[0] <= '9')
+            names[want->named_count++].number = (uint32_t)strtoul(word.data, NULL, 10);
+        else
+            names[want->named_count++].label = word;
+    if (want->choice == CHOOSE_NAMED)
+        want->count = (int64_t)want->named_count;
+    cr_assert_eq(want_sort_named(want), PERMIT_OK);
+}
+
+static void print_slots(const struct permit *permit, struct buf *out)
+{
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
+        buf_append_char(out, ' ');
+        buf_append_u64(out, permit->slots.numbers[i]);
+        if (permit->labels)
+            buf_printf(out, "=%.*s", (int)permit->labels[i].length,
+                       permit->labels[i].length ? permit->labels[i].data : "");
+    }
+}
+
+/* "granted 1 2", with labels "granted 1=A1 2="; "no_capacity 1=A1 of k1 until 60" in seconds from now. */
+static void print_outcome(const struct outcome *outcome, struct buf *out)
+{
+    buf_clear(out);
+    buf_append_text(out, outcome->put_back  ? "put_back"
+                         : outcome->created ? "granted"
+                                            : permit_status_word(outcome->status));
+    if (outcome->created)
+        print_slots(&outcome->request->permits[0], out);
+    for (size_t i = 0; i < outcome->shortage_count; i++) {
+        const struct shortage *shortage = &outcome->shortages[i];
+        buf_append_text(out, shortage->behind ? " behind" : "");
+        for (size_t j = 0; j < shortage->taken_count; j++) {
+            const struct taken_slot *taken = &shortage->taken[j];
+            buf_printf(out, "%s %u%s%.*s of %.*s/%llu", j ? "," : "", taken->number, taken->label.length ? "=" : "",
+                       (int)taken->label.length, taken->label.length ? taken->label.data : "",
+                       (int)taken->holder.length, taken->holder.data, (unsigned long long)taken->token);
+            if (taken->expires_at != NEVER)
+                buf_printf(out, " until %lld", (long long)((taken->expires_at - NOW) / US_PER_SECOND));
+        }
+    }
+}
+
+/* As step 1 of a batch reads it. */
+static struct view scene_view(utc_us *next_due, struct free_slots *free_slots, struct named_slots *named)
+{
+    static uint32_t numbers[SLOTS_MAX];
+    static struct bytes labels[SLOTS_MAX];
+    *free_slots = (struct free_slots){.numbers = numbers, .labels = labels};
+    for (size_t i = 0; i < scene.row_count && free_slots->count < scene.read_max; i++) {
+        const struct slot_row *row = &scene.rows[i];
+        if (row->permit_id || row->retired || row->number < scene.hall.first_free)
+            continue;
+        labels[free_slots->count] = row->label;
+        numbers[free_slots->count++] = row->number;
+    }
+    free_slots->complete = free_slots->count < scene.read_max;
+    *named = (struct named_slots){scene.rows, scene.row_count};
+    *next_due = scene.hall.next_due_at;
+    return (struct view){.semaphores = &scene.hall,
+                         .free_slots = free_slots,
+                         .named_slots = named,
+                         .next_due = next_due,
+                         .semaphore_count = 1,
+                         .requests = scene.holders,
+                         .request_count = scene.due_unread ? 0 : scene.holder_count,
+                         .clock = {NOW, 0},
+                         .now = NOW,
+                         .same_server = true};
+}
+
+static void plan(const struct operation *operations, size_t count)
+{
+    const struct operation *pointers[LINES_MAX];
+    utc_us next_due;
+    struct free_slots free_slots;
+    struct named_slots named;
+    struct view view = scene_view(&next_due, &free_slots, &named);
+    struct plan_settings settings = {.retention_us = 1, .tombstone_us = 1, .default_ttl_ms = 1};
+    for (size_t i = 0; i < count; i++)
+        pointers[i] = &operations[i];
+    cr_assert_eq(plan_batch(&view, pointers, count, (struct id_range){100, 200}, &settings, &scene.arena, &scene.plan),
+                 PERMIT_OK);
+}
+
+static void expect(const struct line *lines, size_t count)
+{
+    struct slot_name names[LINES_MAX][NAMES_MAX] = {0};
+    struct want wants[LINES_MAX];
+    struct operation operations[LINES_MAX];
+    struct buf got;
+    buf_init(&got, 1000);
+    for (size_t i = 0; i < count; i++) {
+        operations[i] = (struct operation){.kind = lines[i].kind,
+                                           .external_id = bytes_of(lines[i].key),
+                                           .owner = BYTES(""),
+                                           .principal = BYTES(""),
+                                           .wants = &wants[i],
+                                           .place = lines[i].place,
+                                           .waits = lines[i].waits};
+        if (lines[i].want)
+            read_want(lines[i].want, names[i], &wants[i]);
+        operations[i].want_count = lines[i].want != NULL;
+    }
+    plan(operations, count);
+    for (size_t i = 0; i < count; i++) {
+        print_outcome(&scene.plan.outcomes[i], &got);
+        cr_expect_str_eq(buf_text(&got), lines[i].expected, "%s: expected %s, got %s (%s)", lines[i].key,
+                         lines[i].expected, buf_text(&got),
+                         scene.plan.outcomes[i].detail ? scene.plan.outcomes[i].detail : "");
+    }
+    buf_release(&got);
+}
+
+#define EXPECT(...)                                                                                                    \
+    do {                                                                                                               \
+        static const struct line lines[] = {__VA_ARGS__};                                                              \
+        expect(lines, ARRAY_LENGTH(lines));                                                                            \
+    } while (0)
+
+static void expect_detail(size_t index, const char *detail)
+{
+    cr_expect_str_eq(scene.plan.outcomes[index].detail, detail);
+}
+
+/* --- exactly these ---------------------------------------------------------------------------------------------- */
+
+Test(plan_slots, named_slots_are_had_by_number_and_by_label)
+{
+    label_all();
+    EXPECT({OP_ACQUIRE, "k1", "named 5 A2", "granted 2=A2 5=A5", 0, 0},
+           {OP_ACQUIRE, "k2", "2", "granted 1=A1 3=A3", 0, 0});
+    cr_expect_eq(scene.plan.changes.slot_count, 4);
+    cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->in_use, 4);
+    cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->first_free, 4);
+}
+
+Test(plan_slots, named_slots_are_had_all_or_none_and_the_answer_says_who_has_them)
+{
+    label_all();
+    HOLD("k1", LATER, 1, 3);
+    hold("k2", NEVER, (const uint32_t[]){4, 0})->confirmed_at = NOW;
+    EXPECT({OP_ACQUIRE, "k3", "named 2 3 4 A1",
+            "no_capacity 1=A1 of k1/1 until 55, 3=A3 of k1/1 until 55, 4=A4 of k2/2", 0, 0},
+           {OP_ACQUIRE, "k4", "named 2", "granted 2=A2", 0, 0});
+    cr_expect_eq(scene.plan.outcomes[0].shortages[0].requested, 4);
+    cr_expect(scene.plan.outcomes[0].may_wait);
+}
+
+Test(plan_slots, holders_of_named_slots_that_are_not_of_the_batch_are_known_from_the_slots)
+{
+    HOLD("k1", LATER, 1);
+    HOLD("k2", NEVER, 2);
+    HOLD("k3", LATER, 3);
+    scene.rows[2].without_ttl = true;
+    scene.due_unread = true;
+    EXPECT({OP_ACQUIRE, "k4", "named 1 2 3", "no_capacity 1 of k1/1 until 55, 2 of k2/2, 3 of k3/3", 0, 0});
+}
+
+Test(plan_slots, one_of_a_batch_gets_a_named_slot_and_the_others_are_told_who)
+{
+    EXPECT({OP_ACQUIRE, "k1", "named 2", "granted 2", 0, 0},
+           {OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/57 until 60", 0, 0},
+           {OP_ACQUIRE, "k3", "named 1 2", "no_capacity 2 of k1/57 until 60", 0, 0},
+           {OP_ACQUIRE, "k4", "1", "granted 1", 0, 0});
+}
+
+Test(plan_slots, named_slot_that_is_given_back_in_the_batch_is_granted_with_its_label)
+{
+    label_all();
+    HOLD("k1", LATER, 2, 6);
+    scene.rows[5].label = (struct bytes){0}; /* only the permit says what it is called */
+    EXPECT({OP_ACQUIRE, "k2", "named 2", "granted 2=A2", 0, 0}, {OP_ACQUIRE, "k3", "named 6", "granted 6=A6", 0, 0},
+           {OP_RELEASE, "k1", NULL, "ok", 0, 0});
+}
+
+Test(plan_slots, named_slot_behind_what_was_read_is_known_to_be_free_and_first_free_stays_a_lower_bound)
+{
+    scene.read_max = 1;
+    EXPECT({OP_ACQUIRE, "k1", "named 1", "granted 1", 0, 0});
+    cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->first_free, 2);
+    scene.hall.first_free = 1;
+    EXPECT({OP_ACQUIRE, "k1", "named 6", "granted 6", 0, 0});
+    cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->first_free, 1);
+}
+
+Test(plan_slots, what_does_not_exist_is_never_satisfiable)
+{
+    label_all();
+    set_capacity(6, 7);
+    scene.rows[6].label = BYTES("A7");
+    EXPECT({OP_ACQUIRE, "k1", "named 1 7", "never_satisfiable", 0, 0},
+           {OP_ACQUIRE, "k2", "named A7", "never_satisfiable", 0, 0},
+           {OP_ACQUIRE, "k3", "named A8", "never_satisfiable", 0, 0},
+           {OP_ACQUIRE, "k4", "1 of A1 A8", "never_satisfiable", 0, 0},
+           {OP_ACQUIRE, "k5", "3 of 1 2", "never_satisfiable", 0, 0},
+           {OP_ACQUIRE, "k6", "2 adjacent of 1 3 5", "never_satisfiable", 0, 0});
+    expect_detail(0, "hall: there is no slot 7, its capacity is 6");
+    expect_detail(1, "hall: A7 is out of service");
+    expect_detail(2, "hall: there is no slot labelled A8");
+    expect_detail(4, "hall: 3 asked of 2");
+    expect_detail(5, "hall: 2 asked, at most 1 of those named follow each other");
+    cr_expect(scene.plan.changes.empty);
+}
+
+Test(plan_slots, slot_that_is_named_twice_is_invalid)
+{
+    label_all();
+    EXPECT({OP_ACQUIRE, "k1", "named 2 A2", "invalid", 0, 0}, {OP_ACQUIRE, "k2", "1 of 2 A2", "invalid", 0, 0});
+    expect_detail(0, "hall: slot 2 is named twice, by its number and by its label");
+}
+
+Test(plan_slots, counted_semaphore_has_none)
+{
+    scene.hall.kind = KIND_COUNTED;
+    EXPECT({OP_ACQUIRE, "k1", "named 2", "invalid", 0, 0}, {OP_ACQUIRE, "k2", "1 of 1 2", "invalid", 0, 0},
+           {OP_ACQUIRE, "k3", "2 adjacent", "invalid", 0, 0});
+    expect_detail(0, "hall is counted: it has no slots");
+}
+
+Test(plan_slots, closed_semaphore_may_open_again)
+{
+    set_capacity(0, 6);
+    EXPECT({OP_ACQUIRE, "k1", "named 2 A9", "no_capacity", 0, 0},
+           {OP_ACQUIRE, "k2", "2 adjacent", "no_capacity", 0, 0});
+    cr_expect(scene.plan.outcomes[0].may_wait);
+}
+
+/* P1: slots above a capacity that has shrunk count while they are held. */
+Test(plan_slots, free_named_slot_is_not_had_over_the_capacity)
+{
+    HOLD("k1", LATER, 4, 5, 6);
+    set_capacity(3, 6);
+    for (size_t i = 3; i < 6; i++)
+        scene.rows[i].due_at = LATER;
+    scene.hall.first_free = FIRST_FREE_SHRUNK;
+    EXPECT({OP_ACQUIRE, "k2", "named 1", "no_capacity", 0, 0});
+}
+
+/* --- any of these, neighbours ----------------------------------------------------------------------------------- */
+
+Test(plan_slots, any_of_takes_the_lowest_that_are_free)
+{
+    label_all();
+    HOLD("k1", LATER, 2);
+    EXPECT({OP_ACQUIRE, "k2", "2 of A5 2 4 3", "granted 3=A3 4=A4", 0, 0},
+           {OP_ACQUIRE, "k3", "2 of 2 3 4 5", "no_capacity", 0, 0},
+           {OP_ACQUIRE, "k4", "1 of 2 5", "granted 5=A5", 0, 0});
+}
+
+Test(plan_slots, neighbours_are_the_lowest_run)
+{
+    HOLD("k1", LATER, 2);
+    EXPECT({OP_ACQUIRE, "k2", "2 adjacent", "granted 3 4", 0, 0}, {OP_ACQUIRE, "k3", "3 adjacent", "no_capacity", 0, 0},
+           {OP_ACQUIRE, "k4", "1 adjacent", "granted 1", 0, 0}, {OP_ACQUIRE, "k5", "2 adjacent", "granted 5 6", 0, 0});
+}
+
+Test(plan_slots, neighbours_are_found_within_a_list)
+{
+    HOLD("k1", LATER, 3);
+    EXPECT({OP_ACQUIRE, "k2", "2 adjacent of 1 3 4 6 5", "granted 4 5", 0, 0},
+           {OP_ACQUIRE, "k3", "2 adjacent of 2 3 6", "no_capacity", 0, 0});
+}
+
+Test(plan_slots, labels_are_there_if_any_slot_of_the_permit_has_one)
+{
+    scene.rows[1].label = BYTES("B");
+    EXPECT({OP_ACQUIRE, "k1", "1", "granted 1", 0, 0}, {OP_ACQUIRE, "k2", "2", "granted 2=B 3=", 0, 0});
+}
+
+/* --- at the expense of who is due ------------------------------------------------------------------------------- */
+
+Test(plan_slots, who_holds_a_named_slot_and_is_due_is_ended_and_nobody_else)
+{
+    HOLD("k1", NOW - 2, 1);
+    HOLD("k2", NOW - 1, 2, 3);
+    EXPECT({OP_ACQUIRE, "k3", "named 3", "granted 3", 0, 0});
+    cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
+    cr_expect_eq(scene.plan.changes.request_count, 2);
+}
+
+Test(plan_slots, nobody_is_ended_if_one_of_the_named_is_held_all_the_same)
+{
+    HOLD("k1", NOW - 2, 1);
+    HOLD("k2", LATER, 2);
+    EXPECT({OP_ACQUIRE, "k3", "named 1 2", "no_capacity 1 of k1/1 until -5, 2 of k2/2 until 55", 0, 0});
+    cr_expect(scene.plan.changes.empty);
+}
+
+Test(plan_slots, of_any_of_as_many_are_ended_as_are_needed_the_longest_due_first)
+{
+    HOLD("k1", NOW - 1, 1);
+    HOLD("k2", NOW - 3, 2);
+    HOLD("k3", NOW - 2, 3);
+    EXPECT({OP_ACQUIRE, "k4", "2 of 1 3 4", "granted 3 4", 0, 0});
+    cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
+}
+
+Test(plan_slots, who_stands_between_neighbours_and_is_due_is_ended)
+{
+    HOLD("k1", NOW - 9, 1);
+    HOLD("k2", LATER, 2);
+    HOLD("k3", NOW - 1, 4);
+    HOLD("k4", LATER, 6);
+    EXPECT({OP_ACQUIRE, "k5", "3 adjacent", "granted 3 4 5", 0, 0},
+           {OP_ACQUIRE, "k6", "2 adjacent", "no_capacity", 0, 0});
+    cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
+}
+
+Test(plan_slots, units_that_a_smaller_capacity_takes_come_from_any_due_holder)
+{
+    HOLD("k1", NOW - 1, 4, 5, 6);
+    set_capacity(3, 6);
+    scene.hall.first_free = FIRST_FREE_SHRUNK;
+    EXPECT({OP_ACQUIRE, "k2", "named 1", "granted 1", 0, 0});
+    cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
+}
+
+Test(plan_slots, due_holder_with_a_semaphore_that_is_not_locked_puts_back)
+{
+    struct request *holder = HOLD("k1", NOW - 1, 2);
+    scene.permits[0][1] = (struct permit){.semaphore_id = ELSEWHERE, .token = 1, .count = 1};
+    holder->permit_count = 2;
+    EXPECT({OP_ACQUIRE, "k2", "named 2", "put_back", 0, 0}, {OP_ACQUIRE, "k3", "named 1", "granted 1", 0, 0});
+    cr_expect_eq(scene.plan.outcomes[0].need_count, 2);
+}
+
+static size_t shortfalls_of(const char *want_text, struct shortfall *ret_shortfalls)
+{
+    struct slot_name names[NAMES_MAX] = {0};
+    struct want want;
+    struct operation operation = {.kind = OP_ACQUIRE, .wants = &want, .want_count = 1};
+    const struct operation *operations[] = {&operation};
+    utc_us next_due;
+    struct free_slots free_slots;
+    struct named_slots named;
+    struct view view = scene_view(&next_due, &free_slots, &named);
+    view.request_count = 0;
+    read_want(want_text, names, &want);
+    return plan_shortfalls(&view, operations, 1, ret_shortfalls);
+}
+
+Test(plan_slots, due_holders_of_named_slots_are_read_also_if_units_are_free)
+{
+    struct shortfall shortfall = {0};
+    HOLD("k1", NOW - 1, 2);
+    cr_assert_eq(shortfalls_of("named 2", &shortfall), 1);
+    cr_expect(shortfall.named);
+    cr_expect_eq(shortfall.units, 0);
+    scene.rows[1].due_at = LATER;
+    cr_expect_eq(shortfalls_of("named 2", &shortfall), 0);
+    cr_expect_eq(shortfalls_of("1", &shortfall), 0);
+}
+
+Test(plan_slots, all_due_holders_are_read_for_neighbours)
+{
+    struct shortfall shortfall = {0};
+    HOLD("k1", LATER, 1, 2);
+    HOLD("k2", NOW, 4);
+    cr_assert_eq(shortfalls_of("2 adjacent", &shortfall), 1);
+    cr_expect_eq(shortfall.units, 3);
+}
+
+/* --- who may pass ----------------------------------------------------------------------------------------------- */
+
+Test(plan_slots, who_waits_for_certain_slots_keeps_nobody_from_what_is_free)
+{
+    scene.hall.queue = QUEUE_FIFO;
+    HOLD("k1", LATER, 2);
+    EXPECT({OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/1 until 55", PLACE_AGED, true},
+           {OP_ACQUIRE, "k3", "5 adjacent", "no_capacity", PLACE_AGED, true},
+           {OP_ACQUIRE, "k4", "1", "granted 1", PLACE_NEWCOMER, false});
+}
+
+Test(plan_slots, who_waits_for_certain_slots_stands_behind_those_who_wait_for_any)
+{
+    scene.hall.queue = QUEUE_FIFO;
+    HOLD("k1", LATER, 2);
+    EXPECT({OP_ACQUIRE, "k2", "6", "no_capacity", PLACE_WAITER, true},
+           {OP_ACQUIRE, "k3", "named 1", "no_capacity behind", PLACE_WAITER, true});
+}
+
+/* --- labels ----------------------------------------------------------------------------------------------------- */
+
+/* "A1 - A3": - is none. Status, then what is written, "3=A3", "-" for no label; then the event. */
+static void expect_labels(enum operation_kind kind, int64_t capacity, uint32_t from, const char *labels,
+                          const char *expected)
+{
+    struct bytes words[NAMES_MAX];
+    struct semaphore_change change = {.has_labels = true, .labels = words, .labels_from = from};
+    struct buf got;
+    change.has_capacity = kind == OP_SEMAPHORE_PUT;
+    change.capacity = capacity;
+    for (struct bytes word = next_word(&labels); word.length; word = next_word(&labels))
+        words[change.label_count++] = word.data[0] == '-' ? (struct bytes){0} : word;
+    struct operation operation = {
+        .kind = kind, .principal = BYTES("me"), .semaphore = BYTES("hall"), .change = &change};
+    plan(&operation, 1);
+    buf_init(&got, 1000);
+    buf_append_text(&got, permit_status_word(scene.plan.outcomes[0].status));
+    const struct changes *changes = &scene.plan.changes;
+    for (size_t i = 0; i < changes->label_count; i++)
+        buf_printf(&got, " %u=%.*s", changes->labels[i].number,
+                   changes->labels[i].label.data ? (int)changes->labels[i].label.length : 1,
+                   changes->labels[i].label.data ? changes->labels[i].label.data : "-");
+    for (size_t i = 0; i < changes->event_count; i++)
+        buf_printf(&got, " %s>%.*s", changes->events[i].what, (int)changes->events[i].to.length,
+                   changes->events[i].to.data);
+    cr_expect_str_eq(buf_text(&got), expected, "expected %s, got %s", expected, buf_text(&got));
+    buf_release(&got);
+    bool done = scene.plan.outcomes[0].status == PERMIT_OK;
+    cr_expect_eq(changes->empty, !done);
+    cr_expect(!done || scene.plan.outcomes[0].semaphore->config_version == (scene.plan.outcomes[0].created ? 1U : 2U));
+}
+
+Test(plan_slots, labels_are_written_where_they_change)
+{
+    scene.rows[1].label = BYTES("A2");
+    scene.rows[2].label = BYTES("X");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A1 A2 - A4", "ok 1=A1 3=- 4=A4 labels>1-4");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 3, "X", "ok");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "", "ok");
+    expect_labels(OP_SEMAPHORE_PUT, 6, 1, "X X2 A2", "ok 1=X 2=X2 3=A2 labels>1-3");
+}
+
+Test(plan_slots, labels_move_within_a_page_and_not_into_it)
+{
+    label_all();
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A2 A1", "ok 1=A2 2=A1 labels>1-2");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A2 A3", "invalid");
+    expect_detail(0, "A3 is the label of slot 3");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "B B", "invalid");
+    expect_detail(0, "B is there twice");
+}
+
+Test(plan_slots, label_of_a_held_slot_stays)
+{
+    label_all();
+    scene.rows[2].label = (struct bytes){0};
+    HOLD("k1", LATER, 2, 3);
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "B1 A2 -", "ok 1=B1 labels>1-3");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A2 A1", "in_use");
+    expect_detail(0, "slot 2, A2, is held: its label cannot change");
+}
+
+Test(plan_slots, more_labels_than_slots_are_invalid)
+{
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 5, "A B", "ok 5=A 6=B labels>5-6");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 5, "A B C", "invalid");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 0, "A", "invalid");
+    expect_labels(OP_SEMAPHORE_PUT, 2, 1, "A B C", "invalid");
+    scene.hall.kind = KIND_COUNTED;
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A", "invalid");
+}
+
+Test(plan_slots, labels_of_new_slots_come_with_them)
+{
+    expect_labels(OP_SEMAPHORE_PUT, 8, 1, "- - - - - - - A8", "ok 8=A8 capacity>8 labels>1-8");
+    scene.hall.name = BYTES("another");
+    expect_labels(OP_SEMAPHORE_PUT, 2, 1, "A1", "ok 1=A1 created>2 labels>1-1");
+}
+
+Test(plan_slots, slot_out_of_service_gives_its_label_away_unless_it_is_held)
+{
+    set_capacity(3, 6);
+    scene.rows[4].label = BYTES("A5");
+    scene.rows[5].label = BYTES("A6");
+    hold("k1", LATER, (const uint32_t[]){6, 0});
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "B A5", "ok 1=B 2=A5 5=- labels>1-2");
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A6", "in_use");
+    expect_detail(0, "slot 6, A6, is held: its label cannot change");
+}
+
+Test(plan_slots, retired_semaphore_loses_its_labels_and_unknown_ones_get_none)
+{
+    struct operation operation = {.kind = OP_SEMAPHORE_RETIRE, .principal = BYTES("me"), .semaphore = BYTES("hall")};
+    plan(&operation, 1);
+    cr_expect(scene.plan.changes.semaphores[0].drop_labels);
+    scene.hall.retired_at = NOW;
+    expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A", "unknown_semaphore");
+}
