@@ -562,6 +562,7 @@ static void on_reload(void *context)
         permitd->service.max_wait_ms = permitd->settings.max_wait_ms;
         permitd->service.retention_ms = permitd->settings.retention_ms;
         permitd->service.failover_hold_ms = permitd->settings.failover_hold_ms;
+        permitd->service.default_ttl_ms = permitd->settings.default_ttl_ms;
         permitd->service.retention_rows = permitd->settings.retention_rows;
         log_write(LOG_INFO, "settings loaded again", "needs_restart", buf_text(&message), NULL);
     } else {
@@ -582,6 +583,7 @@ static bool open_service(struct permitd *permitd)
         .tombstone_ms = TOMBSTONE_MS,
         .max_wait_ms = permitd->settings.max_wait_ms,
         .failover_hold_ms = permitd->settings.failover_hold_ms,
+        .default_ttl_ms = permitd->settings.default_ttl_ms,
         .metrics_semaphores = (unsigned)permitd->settings.metrics_semaphores,
         .database = permitd->settings.data_dir ? "private" : "external",
     };

@@ -31,6 +31,7 @@ enum permit_retry {
     X(PERMIT_UNKNOWN_SEMAPHORE, "unknown_semaphore", 404, NEVER, "No such semaphore")                                  \
     X(PERMIT_UNKNOWN_REQUEST, "unknown_request", 404, NEVER, "No such request")                                        \
     X(PERMIT_UNKNOWN_OWNER, "unknown_owner", 404, NEVER, "No such owner")                                              \
+    X(PERMIT_UNKNOWN_TEMPLATE, "unknown_template", 404, NEVER, "No such template")                                     \
     X(PERMIT_UNKNOWN_PATH, "unknown_path", 404, NEVER, "No such path")                                                 \
     X(PERMIT_METHOD_NOT_ALLOWED, "method_not_allowed", 405, NEVER, "This path does not take that method")              \
     X(PERMIT_IN_USE, "in_use", 409, NEVER, "Permits of it are held")                                                   \

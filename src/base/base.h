@@ -43,6 +43,11 @@ static inline bool bytes_equal(struct bytes a, struct bytes b)
     return a.length == b.length && (a.length == 0 || memcmp(a.data, b.data, a.length) == 0);
 }
 
+static inline bool bytes_begin_with(struct bytes bytes, struct bytes beginning)
+{
+    return bytes.length >= beginning.length && bytes_equal((struct bytes){bytes.data, beginning.length}, beginning);
+}
+
 /* memcmp order, a prefix before what it begins: the order of VARBINARY. */
 static inline int bytes_compare(struct bytes a, struct bytes b)
 {

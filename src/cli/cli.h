@@ -121,6 +121,7 @@ enum verb_bit {
     VERB_WHY = 1 << 22,
     VERB_TOP = 1 << 23,
     VERB_SLOTS = 1 << 24,
+    VERB_TEMPLATE = 1 << 25,
 };
 #define VERB_ANY (~0U)
 
@@ -158,6 +159,10 @@ int verb_semaphore_delete(struct cli *cli);
 int verb_semaphore_pause(struct cli *cli);
 int verb_semaphore_resume(struct cli *cli);
 int verb_semaphore_events(struct cli *cli);
+int verb_template_put(struct cli *cli);
+int verb_template_get(struct cli *cli);
+int verb_template_list(struct cli *cli);
+int verb_template_delete(struct cli *cli);
 int verb_owner_beat(struct cli *cli);
 int verb_owner_show(struct cli *cli);
 int verb_owner_gone(struct cli *cli);

@@ -23,6 +23,19 @@ bool list_add_parameter(struct buf *path, const char *name, const char *value)
     return !path->broken;
 }
 
+bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX])
+{
+    char encoded[NEXT_MAX_BYTES] = "";
+    const char *wanted = prefix ? prefix : "";
+    if (strlen(wanted) > NEXT_MAX_BYTES / 3 - 1) {
+        (void)cli_complain(CLI_USAGE, "--prefix: longer than any name");
+        return false;
+    }
+    (void)permit_path_encode(wanted, encoded, sizeof(encoded));
+    (void)snprintf(path, CLI_PATH_MAX, "%s?%s%s%s", list, *encoded ? "prefix=" : "", encoded, *encoded ? "&" : "");
+    return true;
+}
+
 enum permit_status list_fetch(struct cli *cli, const char *path, const char *member, struct json_pages **ret_pages)
 {
     char next[NEXT_MAX_BYTES] = "";

@@ -20,6 +20,11 @@ bool path_write(const char *before, const char *word, const char *after, char pa
 /* Appends "name=value&", value percent-encoded; nothing for NULL. False: the path is full. */
 bool list_add_parameter(struct buf *path, const char *name, const char *value) MUST_CHECK;
 /*
+ * Writes "LIST?prefix=TEXT&", or "LIST?" without a prefix (NULL): a list of what begins so. False: the prefix is longer
+ * than any name; a complaint has been written.
+ */
+bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX]) MUST_CHECK;
+/*
  * Asks for page after page of the list, --limit rows at most. `path` ends in a query to which more is added. *ret_pages
  * is freed with json_pages_free, whatever is returned.
  */

@@ -35,6 +35,7 @@ struct option {
 
 #define AT(member) offsetof(struct cli_options, member)
 #define ASKS       (VERB_RUN | VERB_ACQUIRE)
+#define SETS       (VERB_PUT | VERB_TEMPLATE)
 
 /*
  * letter  name  placeholder  verbs that take it  type  member  least  help
@@ -66,15 +67,15 @@ static const struct option options[] = {
      "write a JSON object with times, token, slots and exit status"},
     {'v', "verbose", NULL, ASKS, OPTION_FLAG, AT(verbose), 0,
      "say on stderr why it waits (on a terminal it always does); run: also how long it waited and ran"},
-    {'c', "capacity", "N", VERB_PUT, OPTION_NUMBER, AT(capacity), 0, "units; 0: closed; needed to make one"},
-    {0, "kind", "slotted|counted", VERB_PUT, OPTION_CHOICE, AT(kind), 0,
+    {'c', "capacity", "N", SETS, OPTION_NUMBER, AT(capacity), 0, "units; 0: closed; needed to make one"},
+    {0, "kind", "slotted|counted", SETS, OPTION_CHOICE, AT(kind), 0,
      "numbered slots (the default) or only their number; fixed when it is made"},
-    {0, "default-ttl", "TIME", VERB_PUT, OPTION_DURATION, AT(default_ttl_ms), 1, "for requests that do not say"},
-    {0, "max-ttl", "TIME", VERB_PUT, OPTION_TTL, AT(max_ttl_ms), 1, "longer ones are refused; none: no limit"},
-    {0, "grace", "TIME", VERB_PUT, OPTION_DURATION, AT(grace_ms), 0, "how long after its end a permit is still kept"},
-    {0, "max-hold", "TIME", VERB_PUT, OPTION_DURATION, AT(max_hold_ms), 1, "the end of requests without a ttl"},
-    {0, "queue", "backfill|fifo", VERB_PUT, OPTION_CHOICE, AT(queue), 0, "who may pass whom while waiting"},
-    {0, "note", "TEXT", VERB_PUT, OPTION_TEXT, AT(note), 0, "for people"},
+    {0, "default-ttl", "TIME", SETS, OPTION_DURATION, AT(default_ttl_ms), 1, "for requests that do not say"},
+    {0, "max-ttl", "TIME", SETS, OPTION_TTL, AT(max_ttl_ms), 1, "longer ones are refused; none: no limit"},
+    {0, "grace", "TIME", SETS, OPTION_DURATION, AT(grace_ms), 0, "how long after its end a permit is still kept"},
+    {0, "max-hold", "TIME", SETS, OPTION_DURATION, AT(max_hold_ms), 1, "the end of requests without a ttl"},
+    {0, "queue", "backfill|fifo", SETS, OPTION_CHOICE, AT(queue), 0, "who may pass whom while waiting"},
+    {0, "note", "TEXT", SETS, OPTION_TEXT, AT(note), 0, "for people"},
     {0, "label", "LABEL", VERB_PUT, OPTION_LABEL, 0, 0, "of slot 1, then of slot 2, and so on; an empty one: none"},
     {0, "labels", "FILE", VERB_PUT, OPTION_TEXT, AT(labels), 0,
      "labels of slots 1, 2, ..., one a line; an empty line: none; -: standard input"},

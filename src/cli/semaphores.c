@@ -8,8 +8,7 @@
 
 #include "cli/labels.h"
 #include "cli/lists.h"
-
-enum { NAME_MAX_BYTES = 1024 };
+#include "cli/settings.h"
 
 static void print_semaphore(const char *body)
 {
@@ -64,10 +63,8 @@ static int print_list(struct cli *cli, const char *suffix, const struct list_vie
     return semaphore_path(cli->words[0], suffix, path) ? list_print(cli, path, view) : CLI_USAGE;
 }
 
-/* With the labels of the first page. */
-static enum permit_status put_semaphore(struct cli *cli, const char *path, const struct labels *labels, size_t count)
+struct json_writer *settings_new(const struct cli_options *given)
 {
-    const struct cli_options *given = &cli->options;
     struct json_writer *writer = json_writer_new();
     json_add_number(writer, "capacity", given->capacity);
     json_add_text(writer, "kind", given->kind);
@@ -77,6 +74,13 @@ static enum permit_status put_semaphore(struct cli *cli, const char *path, const
     json_add_duration(writer, "max_hold", given->max_hold_ms);
     json_add_text(writer, "queue", given->queue);
     json_add_text(writer, "note", given->note);
+    return writer;
+}
+
+/* With the labels of the first page. */
+static enum permit_status put_semaphore(struct cli *cli, const char *path, const struct labels *labels, size_t count)
+{
+    struct json_writer *writer = settings_new(&cli->options);
     json_add_texts(writer, "labels", labels->texts, count);
     const char *body = json_text(writer);
     enum permit_status status = body ? permit_call(cli->client, "PUT", path, body) : PERMIT_NO_MEMORY;
@@ -217,14 +221,8 @@ int verb_semaphore_list(struct cli *cli)
                                                  {"PAUSED", "paused_reason"},
                                                  {"NOTE", "note"}};
     static const struct list_view view = {"semaphores", columns, ARRAY_LENGTH(columns)};
-    char prefix[NAME_MAX_BYTES] = "";
     char path[CLI_PATH_MAX];
-    const char *wanted = cli->options.prefix ? cli->options.prefix : "";
-    if (strlen(wanted) > NAME_MAX_BYTES / 3 - 1)
-        return cli_complain(CLI_USAGE, "--prefix: longer than any name");
-    (void)permit_path_encode(wanted, prefix, sizeof(prefix));
-    (void)snprintf(path, sizeof(path), "/v1/semaphores?%s%s%s", *prefix ? "prefix=" : "", prefix, *prefix ? "&" : "");
-    return list_print(cli, path, &view);
+    return list_path("/v1/semaphores", cli->options.prefix, path) ? list_print(cli, path, &view) : CLI_USAGE;
 }
 
 int verb_holders(struct cli *cli)

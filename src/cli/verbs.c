@@ -82,6 +82,14 @@ static const struct verb verbs[] = {
     {"semaphore resume", "NAME", VERB_RESUME, 1, 1, false, verb_semaphore_resume, "Allows new grants again", NULL},
     {"semaphore events", "NAME", VERB_EVENTS, 1, 1, false, verb_semaphore_events,
      "Lists what was done to a semaphore, the newest first", ". Also of a retired one"},
+    {"template put", "PREFIX [--capacity N] [options]", VERB_TEMPLATE, 1, 1, false, verb_template_put,
+     "Makes or changes a template",
+     ": semaphores whose name begins with PREFIX are made with its settings on\ntheir first use; the longest prefix "
+     "decides. What is not given stays as it is, and so do semaphores that are there"},
+    {"template get", "PREFIX", VERB_GET, 1, 1, false, verb_template_get, "Shows a template", NULL},
+    {"template list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_template_list, "Lists templates", NULL},
+    {"template delete", "PREFIX", VERB_DELETE, 1, 1, false, verb_template_delete, "Removes a template",
+     ". What was made from it stays"},
     {"owner beat", "NAME [--ttl TIME]", VERB_BEAT, 1, 1, false, verb_owner_beat, "Sends a heartbeat of an owner",
      ": it is alive, for the ttl (30s) from now. What was acquired with\n"
      "--ttl owner is held as long as heartbeats come; when they stop, all that the owner holds ends. Exit status 76:\n"

@@ -63,7 +63,7 @@ struct operation {
     struct bytes external_id; /* what is not administrative */
     struct bytes owner;
     struct bytes principal;
-    struct bytes why;                  /* force-release, pause: the reason that was given */
+    struct bytes why;                  /* force-release, pause: the reason that was given; PUT: by which template */
     bool of_confirmed;                 /* release: also a confirmed request (a refund) */
     enum end_reason expire_as;         /* expire: END_EXPIRED, if it is due (the row says whether that is stale); or
                                           END_OWNER_DEAD, whatever its deadline */

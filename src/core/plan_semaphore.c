@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "core/template.h"
+
 static struct semaphore_image *find_by_name(struct planner *planner, struct bytes name)
 {
     for (size_t i = 0; i < planner->view->semaphore_count; i++)
@@ -167,7 +169,8 @@ static void record_put(struct planner *planner, const struct semaphore_image *im
     record_event(planner, image,
                  (struct event){.who = operation->principal,
                                 .what = image->insert ? "created" : "revived",
-                                .to = capacity_text(planner, image->semaphore)});
+                                .to = capacity_text(planner, image->semaphore),
+                                .why = operation->why});
 }
 
 /* If-Match and If-None-Match, before anything is touched. `exists`: in service now. */
@@ -228,8 +231,69 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
     return PERMIT_OK;
 }
 
-/* --- labels, pause, resume, retire -----------------------------------------------------------------------------------
- */
+/* --- templates ----------------------------------------------------------------------------------------------- */
+
+/* If-Match and If-None-Match, as for a semaphore. */
+static const char *template_mismatch(const struct semaphore_change *change, const struct template *exists)
+{
+    if (change->if_none_match && exists)
+        return "the template exists already";
+    if (change->if_match && !(exists && exists->settings.config_version == change->config_version))
+        return "the template's config_version is another one";
+    return NULL;
+}
+
+enum permit_status template_apply(struct template *template, bool exists, const struct semaphore_change *change,
+                                  int64_t default_ttl_ms, const char **ret_refusal)
+{
+    struct semaphore next = template->settings;
+    *ret_refusal = template_mismatch(change, exists ? template : NULL);
+    if (*ret_refusal)
+        return PERMIT_VERSION_MISMATCH;
+    if (change->has_labels)
+        *ret_refusal = "a template has no labels; give them to each semaphore";
+    else if (!exists && !change->has_capacity)
+        *ret_refusal = "capacity is needed to create a template";
+    if (*ret_refusal)
+        return PERMIT_INVALID;
+    if (!exists) {
+        next = (struct semaphore){.kind = change->has_kind ? change->kind : KIND_SLOTTED};
+        reset_settings(&next, default_ttl_ms);
+    }
+    apply_settings(&next, change, !exists);
+    *ret_refusal = settings_refusal(&next, change);
+    if (*ret_refusal)
+        return PERMIT_INVALID;
+    next.config_version++;
+    template->settings = next;
+    return PERMIT_OK;
+}
+
+struct semaphore_change template_change(const struct template *template)
+{
+    const struct semaphore *from = &template->settings;
+    return (struct semaphore_change){
+        .has_capacity = true,
+        .has_kind = true,
+        .has_default_ttl = true,
+        .has_max_ttl = true,
+        .has_grace = true,
+        .has_max_hold = true,
+        .has_queue = true,
+        .has_note = from->note.data != NULL,
+        .capacity = from->capacity,
+        .kind = from->kind,
+        .queue = from->queue,
+        .default_ttl_ms = from->default_ttl_ms,
+        .max_ttl_ms = from->max_ttl_ms,
+        .grace_ms = from->grace_ms,
+        .max_hold_ms = from->max_hold_ms,
+        .note = from->note,
+        .if_none_match = true,
+    };
+}
+
+/* --- labels, pause, resume, retire --------------------------------------------------------------------------- */
 
 /* The semaphore in service with the operation's name; NULL: refused as unknown. */
 static struct semaphore_image *find_in_service(struct planner *planner, struct outcome *outcome,

@@ -48,9 +48,11 @@ static void remember(struct engine *engine, const struct op *op, const struct ou
         remember_grant(engine, outcome->request);
     else if (outcome->request && !held)
         directory_forget(&queue->directory, op->operation->external_id);
+    bool retired = op->operation->kind == OP_SEMAPHORE_RETIRE && outcome->status == PERMIT_OK;
+    bool gone = retired || outcome->status == PERMIT_UNKNOWN_SEMAPHORE;
     for (size_t i = 0; i < op->gate_count; i++) {
         op->gates[i]->floor_stale = true;
-        if (outcome->status == PERMIT_UNKNOWN_SEMAPHORE)
+        if (gone)
             gates_forget_name(&queue->gates, op->gates[i]);
     }
 }
@@ -315,6 +317,10 @@ static void end_op(struct worker *worker, struct op *op, const struct outcome *o
     bool back = outcome->put_back && put_back(engine, op, outcome);
     if (!outcome->put_back)
         remember(engine, op, outcome);
+    if (!outcome->put_back && maker_look_again(engine, op, outcome)) {
+        ret_end->fate = FATE_BACK;
+        return;
+    }
     if (!back)
         queue_forget_key(&engine->queue, op);
     bool may_wait = !back && (outcome->put_back ? op->operation->kind == OP_ACQUIRE : outcome->may_wait);

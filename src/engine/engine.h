@@ -23,6 +23,7 @@
 
 struct engine;
 struct gate;
+struct maker;
 struct waiter;
 
 /* A name, and units and holders behind a refusal: from a cache at most 1 s old. */
@@ -86,6 +87,8 @@ struct op {
     bool stands;         /* it is a waiter's own */
     bool waited;         /* it was, or is, somebody's asker */
     struct waiter *asks; /* whose answer it waits for; NULL: it goes its own way */
+    struct maker *maker; /* it is in the queue until that has made a semaphore for it; NULL: it is not */
+    bool looked_up;      /* step 0 has found its semaphores */
     unsigned put_backs;
 };
 

@@ -12,6 +12,7 @@ void queue_init(struct queue *queue, size_t max_directory)
     list_init(&queue->called);
     list_init(&queue->pending);
     list_init(&queue->unresolved);
+    makers_init(&queue->makers);
     gates_init(&queue->gates, GATES_MAX);
     waiters_init(&queue->waiters);
     directory_init(&queue->directory, max_directory);
@@ -21,6 +22,7 @@ void queue_release(struct queue *queue)
 {
     waiters_release(&queue->waiters);
     map_release(&queue->keys);
+    makers_release(&queue->makers);
     gates_release(&queue->gates);
     directory_release(&queue->directory);
 }
@@ -141,8 +143,7 @@ static void note_key(struct queue *queue, struct op *op)
     op->keyed = first || head_key(queue, op);
 }
 
-/* The undecided operation on the same key that came just before; NULL: none. */
-static struct op *before_on_key(const struct op *op)
+struct op *queue_before_on_key(const struct op *op)
 {
     return op->keyed && !op->heads_key ? LIST_ENTRY(op->same_key.prev, struct op, same_key) : NULL;
 }
@@ -179,7 +180,7 @@ static size_t add_gates(struct gate **ret_gates, size_t count, const struct op *
 void queue_follow_key(struct queue *queue, struct op *op)
 {
     (void)queue;
-    const struct op *before = before_on_key(op);
+    const struct op *before = queue_before_on_key(op);
     struct gate *gates[2 * BATCH_MAX_SEMAPHORES];
     if (!before || !before->resolved || operation_is_administrative(op->operation->kind))
         return;
@@ -209,7 +210,7 @@ bool queue_add(struct queue *queue, struct op *op)
     op->arrival = ++queue->arrivals;
     ++*count_of(queue, op);
     note_key(queue, op);
-    const struct op *before = before_on_key(op);
+    const struct op *before = queue_before_on_key(op);
     op->resolved = !(before && !before->resolved) && resolve_from_memory(queue, op);
     op->queued = true;
     if (!op->resolved) {
@@ -274,9 +275,39 @@ void queue_take_out(struct queue *queue, struct op *op)
 {
     list_remove(&op->node);
     op->queued = false;
+    op->maker = NULL;
     --*count_of(queue, op);
     for (size_t i = 0; i < op->gate_count; i++)
         op->gates[i]->waiting--;
+}
+
+/* Onto a list of what waits for step 0, now or later. */
+static void put_unresolved(struct queue *queue, struct op *op, struct list *list)
+{
+    op_drop_gates(op);
+    op->resolved = false;
+    op->queued = true;
+    ++*count_of(queue, op);
+    list_append(list, &op->node);
+}
+
+void queue_look_up(struct queue *queue, struct op *op)
+{
+    put_unresolved(queue, op, &queue->unresolved);
+}
+
+void queue_wait_for(struct queue *queue, struct maker *maker, struct op *op)
+{
+    put_unresolved(queue, op, &maker->askers);
+    op->maker = maker;
+}
+
+void queue_look_up_again(struct queue *queue, struct maker *maker)
+{
+    list_for_each (node, next, &maker->askers)
+        LIST_ENTRY(node, struct op, node)->maker = NULL;
+    list_append_all(&maker->askers, &queue->unresolved);
+    list_append_all(&queue->unresolved, &maker->askers);
 }
 
 size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max)
@@ -378,9 +409,12 @@ void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expir
     expire_list(queue, &queue->called, now, ret_expired);
     expire_list(queue, &queue->pending, now, ret_expired);
     expire_list(queue, &queue->unresolved, now, ret_expired);
+    list_for_each (node, next, &queue->makers.all)
+        expire_list(queue, &LIST_ENTRY(node, struct maker, node)->askers, now, ret_expired);
 }
 
 bool queue_empty(const struct queue *queue)
 {
-    return list_empty(&queue->called) && list_empty(&queue->pending) && list_empty(&queue->unresolved);
+    return list_empty(&queue->called) && list_empty(&queue->pending) && list_empty(&queue->unresolved) &&
+           list_empty(&queue->makers.all);
 }

@@ -11,12 +11,14 @@
 #include "engine/directory.h"
 #include "engine/engine.h"
 #include "engine/gates.h"
+#include "engine/maker.h"
 #include "engine/waiters.h"
 
 struct queue {
     struct list called;     /* waiters that may fit now, or have waited long enough, ascending by arrival */
     struct list pending;    /* resolved, ascending by arrival */
     struct list unresolved; /* step 0 has to find their semaphores first */
+    struct makers makers;   /* those who wait for each stand on a list of its own */
     struct gates gates;
     struct waiters waiters;
     struct directory directory;
@@ -58,6 +60,14 @@ bool queue_set_gates(struct queue *queue, struct op *op, const uint64_t *semapho
  * key that came before it. Without memory, or with too many semaphores, it does not.
  */
 void queue_follow_key(struct queue *queue, struct op *op);
+/* The undecided operation on the same key that came just before; NULL: none. */
+struct op *queue_before_on_key(const struct op *op);
+/* Puts an op that is not in the queue at the end of the unresolved, with nothing known of its semaphores. */
+void queue_look_up(struct queue *queue, struct op *op);
+/* The same at the end of those who wait for a maker. */
+void queue_wait_for(struct queue *queue, struct maker *maker, struct op *op);
+/* Those who waited for it go back to step 0, before all that came later on their keys. */
+void queue_look_up_again(struct queue *queue, struct maker *maker);
 /* Forgets the semaphores of an op that is not in the queue. */
 void op_drop_gates(struct op *op);
 /* The op is decided: later ones on its key need not wait for it any more. Harmless if it was forgotten before. */

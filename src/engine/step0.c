@@ -35,57 +35,88 @@ static enum permit_status ask_store(struct worker *worker, const struct run *run
     return status == PERMIT_OK ? store_resolve(worker->store, resolve, &worker->arena) : status;
 }
 
-/* Ids for all wants of an acquire; the first name that is unknown otherwise. Engine's mutex held. */
-static bool learn_wants(struct engine *engine, struct op *op, const struct resolve_name *names,
-                        struct bytes *ret_unknown)
+/* Ids for all wants of an acquire. Engine's mutex held. */
+static enum permit_status learn_wants(struct engine *engine, struct op *op, const struct resolve_name *names)
 {
     const struct operation *operation = op->operation;
     uint64_t ids[REQUEST_MAX_SEMAPHORES];
     for (size_t i = 0; i < operation->want_count; i++) {
-        *ret_unknown = names[i].name;
-        if (names[i].ret_id == 0)
-            return false;
         gates_learn(&engine->queue.gates, names[i].ret_id, names[i].name, names[i].ret_kind, names[i].ret_floor);
         operation->wants[i].semaphore_id = ids[i] = names[i].ret_id;
     }
     qsort(ids, operation->want_count, sizeof *ids, compare_u64);
-    ret_unknown->data = NULL;
-    return queue_set_gates(&engine->queue, op, ids, operation->want_count);
+    op->looked_up = true;
+    return queue_set_gates(&engine->queue, op, ids, operation->want_count) ? PERMIT_OK : PERMIT_BUSY;
 }
 
-static void decide_unknown_name(struct engine *engine, struct op *op, struct bytes name)
+/*
+ * The first semaphore of an acquire that is not there: one that nobody makes, so that nothing is made for nothing; else
+ * one that has a template. A retired one without is there: the plan may know the key. NULL: all are there.
+ */
+static const struct resolve_name *first_missing(const struct resolve_name *names, size_t count)
 {
-    char detail[NAME_DETAIL_SIZE];
-    snprintf(detail, sizeof detail, "there is no semaphore \"%.*s\"", (int)name.length, name.data);
-    decide_status(engine, op, PERMIT_UNKNOWN_SEMAPHORE, detail);
+    const struct resolve_name *missing = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (names[i].ret_id == 0 && !names[i].ret_template)
+            return &names[i];
+        if (!missing && names[i].ret_template)
+            missing = &names[i];
+    }
+    return missing;
 }
 
-/* Into the queue with what was found, at the place of its arrival. */
+static void unknown_sentence(struct bytes name, char ret_detail[NAME_DETAIL_SIZE])
+{
+    snprintf(ret_detail, NAME_DETAIL_SIZE, "there is no semaphore \"%.*s\"", (int)name.length, name.data);
+}
+
+enum settled { SETTLED_KNOWN, SETTLED_LATER, SETTLED_REFUSED };
+
+/* What becomes of an acquire. SETTLED_REFUSED: with *ret_status. Engine's mutex held. */
+static enum settled settle_acquire(struct engine *engine, struct op *op, const struct resolve_name *names,
+                                   enum permit_status *ret_status, char ret_detail[NAME_DETAIL_SIZE])
+{
+    const struct resolve_name *missing = first_missing(names, op->operation->want_count);
+    if (!missing) {
+        *ret_status = learn_wants(engine, op, names);
+    } else if (!missing->ret_template) {
+        *ret_status = PERMIT_UNKNOWN_SEMAPHORE;
+        unknown_sentence(missing->name, ret_detail);
+    } else if (maker_ask(engine, op, missing->name, missing->ret_template)) {
+        return SETTLED_LATER;
+    }
+    return *ret_status == PERMIT_OK ? SETTLED_KNOWN : SETTLED_REFUSED;
+}
+
+/* Into the queue with what was found, at the place of its arrival; or onto a maker's list. */
 static void settle_resolved(struct engine *engine, struct run *run, const struct resolve *resolve)
 {
     const struct resolve_name *name = resolve->names;
     const struct resolve_key *key = resolve->keys;
     for (size_t i = 0; i < run->count; i++) {
         struct op *op = run->ops[i];
-        struct bytes unknown = {0};
-        bool known;
+        size_t name_count = op->operation->want_count;
+        bool acquires = op->operation->kind == OP_ACQUIRE;
+        enum permit_status status = PERMIT_BUSY;
+        enum settled settled;
+        char detail[NAME_DETAIL_SIZE] = "out of memory";
         pthread_mutex_lock(&engine->mutex);
-        if (op->operation->kind == OP_ACQUIRE) {
-            known = learn_wants(engine, op, name, &unknown);
-            name += op->operation->want_count;
-        } else {
-            known = queue_set_gates(&engine->queue, op, key->ret_semaphore_ids, key->ret_count);
-            key++;
-        }
-        if (known) {
+        if (maker_follow(engine, op))
+            settled = SETTLED_LATER;
+        else if (acquires)
+            settled = settle_acquire(engine, op, name, &status, detail);
+        else
+            settled = queue_set_gates(&engine->queue, op, key->ret_semaphore_ids, key->ret_count) ? SETTLED_KNOWN
+                                                                                                  : SETTLED_REFUSED;
+        if (settled == SETTLED_KNOWN) {
             queue_follow_key(&engine->queue, op);
             queue_put_back(&engine->queue, op);
         }
         pthread_mutex_unlock(&engine->mutex);
-        if (!known && unknown.data)
-            decide_unknown_name(engine, op, unknown);
-        else if (!known)
-            decide_status(engine, op, PERMIT_BUSY, "out of memory");
+        if (settled == SETTLED_REFUSED)
+            decide_status(engine, op, status, detail);
+        name += name_count;
+        key += !acquires;
     }
 }
 

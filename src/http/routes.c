@@ -20,8 +20,8 @@ struct route {
 enum { KIB = 1024, USUAL_BODY = 256 * KIB };
 
 /*
- * {semaphore}, {external_id} and {owner} stand for one part of the path, which is split before it is percent-decoded;
- * what they may be is checked here. The busiest come first.
+ * {semaphore}, {prefix}, {external_id} and {owner} stand for one part of the path, which is split before it is
+ * percent-decoded; what they may be is checked here. The busiest come first.
  */
 /* clang-format off */
 static const struct route routes[] = {
@@ -48,6 +48,11 @@ static const struct route routes[] = {
     {METHOD_DELETE,  "/v1/semaphores/{semaphore}",                  semaphore_retire,      0,               {NULL}},
     {METHOD_POST,    "/v1/semaphores/{semaphore}/pause",            semaphore_pause,       USUAL_BODY,      {NULL}},
     {METHOD_POST,    "/v1/semaphores/{semaphore}/resume",           semaphore_resume,      0,               {NULL}},
+    {METHOD_PUT,     "/v1/templates/{prefix}",                      template_put,        USUAL_BODY,      {NULL}},
+    {METHOD_GET,     "/v1/templates/{prefix}",                      template_get,          0,               {NULL}},
+    {METHOD_DELETE,  "/v1/templates/{prefix}",                      template_delete,       0,               {NULL}},
+    {METHOD_GET,     "/v1/templates",                               template_list,         0,
+                                                        {"prefix", "after", "limit"}},
     {METHOD_POST,    "/v1/fence/bump",                              fence_bump,            USUAL_BODY,      {NULL}},
     {METHOD_PUT,     "/v1/owners/{owner}",                          owner_put,             USUAL_BODY,      {NULL}},
     {METHOD_GET,     "/v1/owners/{owner}",                          owner_get,             0,               {NULL}},
@@ -162,6 +167,8 @@ static bool take_part(struct exchange *exchange, const struct route *route, stru
     if (strstr(route->path, "{semaphore}") && !name_is_semaphore(name))
         return !problem_answer(exchange, PERMIT_INVALID,
                                "a semaphore's name is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -");
+    if (strstr(route->path, "{prefix}") && !name_is_semaphore(name))
+        return !problem_answer(exchange, PERMIT_INVALID, "a prefix is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -");
     if (strstr(route->path, "{external_id}") && !name_is_key(name))
         return !problem_answer(exchange, PERMIT_INVALID,
                                "an external_id is 1 to 255 bytes of printable ASCII without space, not . or ..");

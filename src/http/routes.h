@@ -29,6 +29,10 @@ bool semaphore_holders(struct exchange *exchange);
 bool semaphore_waiters(struct exchange *exchange);
 bool semaphore_events(struct exchange *exchange);
 bool semaphore_fence(struct exchange *exchange);
+bool template_put(struct exchange *exchange); /* templates.c */
+bool template_get(struct exchange *exchange);
+bool template_list(struct exchange *exchange);
+bool template_delete(struct exchange *exchange);
 bool fence_bump(struct exchange *exchange); /* fence.c */
 bool owner_put(struct exchange *exchange);  /* owners.c */
 bool owner_get(struct exchange *exchange);

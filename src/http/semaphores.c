@@ -13,6 +13,7 @@
 #include "http/problem.h"
 #include "http/routes.h"
 #include "http/service.h"
+#include "http/settings.h"
 #include "http/wire.h"
 #include "http/write.h"
 
@@ -102,6 +103,15 @@ static enum permit_status read_put(struct exchange *exchange, struct put_form *f
     change->kind = kinds[form->kind];
     change->queue = queues[form->queue];
     change->max_ttl_ms = form->max_ttl.kind == TTL_DURATION ? form->max_ttl.ms : -1;
+    return status;
+}
+
+enum permit_status semaphore_read_settings(struct exchange *exchange, struct semaphore_change *ret_change)
+{
+    struct put_form form = {0};
+    enum permit_status status = read_put(exchange, &form);
+    if (status == PERMIT_OK)
+        *ret_change = form.change;
     return status;
 }
 

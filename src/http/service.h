@@ -20,6 +20,7 @@ struct service {
     int64_t tombstone_ms;
     int64_t max_wait_ms;
     int64_t failover_hold_ms;
+    int64_t default_ttl_ms; /* of a template that is made without one */
     unsigned metrics_semaphores;
     const struct doctor_options *doctor;
     const char *database; /* "private" or the address without the password; for /healthz */

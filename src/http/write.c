@@ -248,6 +248,18 @@ void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_
     buf_append_char(out, '}');
 }
 
+void write_template(struct buf *out, const struct template *template)
+{
+    const struct semaphore *settings = &template->settings;
+    buf_append_text(out, "{\"prefix\":");
+    write_text(out, template->prefix);
+    write_member_text(out, "kind", bytes_of(semaphore_kind_word(settings->kind)));
+    write_member_i64(out, "capacity", settings->capacity);
+    write_member_u64(out, "config_version", settings->config_version);
+    write_settings(out, settings);
+    buf_append_char(out, '}');
+}
+
 void write_event(struct buf *out, const struct event_row *event)
 {
     buf_append_text(out, "{\"at\":");

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "core/request.h"
 #include "core/served_time.h"
+#include "core/template.h"
 #include "engine/engine.h"
 #include "store/history.h"
 
@@ -28,6 +29,8 @@ void write_overdue(struct buf *out, const struct request *request, const struct 
 void write_suspect(struct buf *out, const struct request *request, bool suspect);
 /* A semaphore, whole. floor 0: left out. */
 void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting);
+/* A template, whole. */
+void write_template(struct buf *out, const struct template *template);
 /* An entry of /holders, whole. */
 void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect);
 /* An entry of /events, whole. */

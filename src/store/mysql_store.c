@@ -9,6 +9,7 @@
 #include "store/batch.h"
 #include "store/epoch.h"
 #include "store/rows.h"
+#include "store/templates.h"
 
 /* A batch in text: 500 requests with the longest names and slot lists stay below. */
 enum {
@@ -100,11 +101,11 @@ static enum permit_status finish(struct mysql_store *mysql, enum permit_status s
 
 /* --- step 0 -------------------------------------------------------------------------------------------------- */
 
-/* A retired semaphore is none: a template may make it anew. */
+/* Also those that are retired: a template may make them anew, and without one a plan may know the key. */
 static void names_sql(const struct resolve *resolve, struct buf *sql)
 {
-    buf_append_text(sql, "SELECT s.name,s.id,s.kind," ROW_FLOOR
-                         " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.retired_at IS NULL AND s.name IN (''");
+    buf_append_text(sql, "SELECT s.name,s.id,s.kind,s.retired_at IS NOT NULL," ROW_FLOOR
+                         " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name IN (''");
     for (size_t i = 0; i < resolve->name_count; i++) {
         buf_append_char(sql, ',');
         sql_bytes(sql, resolve->names[i].name);
@@ -133,7 +134,8 @@ static void read_names(struct session *session, struct resolve *resolve)
             if (bytes_equal(resolve->names[i].name, row.columns[0])) {
                 resolve->names[i].ret_id = column_u64(row.columns[1]);
                 resolve->names[i].ret_kind = (enum semaphore_kind)column_u64(row.columns[2]);
-                resolve->names[i].ret_floor = column_u64(row.columns[3]);
+                resolve->names[i].ret_retired = column_u64(row.columns[3]) != 0;
+                resolve->names[i].ret_floor = column_u64(row.columns[4]);
             }
 }
 
@@ -187,7 +189,10 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     }
     if (status == PERMIT_OK)
         status = read_keys(mysql->session, what, arena);
-    return finish(mysql, status);
+    status = session_end(mysql->session, status);
+    if (status == PERMIT_OK)
+        status = templates_match(mysql->session, what->names, what->name_count, &mysql->sql, arena);
+    return report(mysql, status);
 }
 
 /* --- steps 1 and 3 ------------------------------------------------------------------------------------------- */

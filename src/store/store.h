@@ -16,15 +16,18 @@
 
 #include "base/arena.h"
 #include "core/plan.h"
+#include "core/template.h"
 
 enum { STORE_MESSAGE_SIZE = 512 };
 
 /* Step 0: names to ids and keys to semaphores, one plain read. A hint, never trusted. */
 struct resolve_name {
     struct bytes name;
-    uint64_t ret_id; /* 0: there is none, or it is retired */
+    uint64_t ret_id; /* 0: there is none */
     enum semaphore_kind ret_kind;
-    uint64_t ret_floor; /* smallest live token, or next_permit_id */
+    uint64_t ret_floor;                  /* smallest live token, or next_permit_id */
+    bool ret_retired;                    /* it is out of service */
+    const struct template *ret_template; /* no such semaphore is in service: what it is to be made from; NULL: none */
 };
 struct resolve_key {
     struct bytes external_id;

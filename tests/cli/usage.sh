@@ -81,6 +81,7 @@ call "$permitctl" --help
 check "--help lists the verbs" contains "$out" "semaphore put"
 check "--help lists the exit statuses" contains "$out" "76"
 for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders \
+    "template put" "template get" "template list" "template delete" \
     slots "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" \
     waiters why top doctor; do
     # shellcheck disable=SC2086

@@ -25,6 +25,35 @@ check "--limit" test "$(jq '.semaphores | length' <<<"$out")" = 1
 call "$permitctl" semaphore list
 check "semaphore list prints a table" contains "$out" "NAME "
 
+call "$permitctl" --json template put each: --capacity 2 --max-ttl 1h --queue fifo --note "of each"
+check "template put makes one" test "$code $(jq -r '.prefix, .capacity, .max_ttl_ms, .queue, .note' <<<"$out" | xargs)" = \
+    "0 each: 2 3600000 fifo of each"
+call "$permitctl" --json template put each:few -c 1
+call "$permitctl" template put each:
+check "template put keeps what is not given" contains "$out" "capacity       2"
+call "$permitctl" template get each:
+check "template get prints lines" contains "$out" "template       each:"
+call "$permitctl" template put each: --kind counted
+check "the kind of a template cannot change: 65" test "$code" = 65
+call "$permitctl" template put new
+check "a template needs a capacity: 65" contains "$code $err" "65 permitctl: invalid: capacity is needed"
+call "$permitctl" template put each: -s backups
+check "template put takes no semaphore" test "$code" = 64
+call "$permitctl" template list
+check "template list prints a table" contains "$out" "PREFIX "
+call "$permitctl" --json template list --prefix each:f --limit 3
+check "template list --prefix" test "$(jq -r '.templates[].prefix' <<<"$out" | xargs)" = each:few
+call "$permitctl" --json acquire -s each:one
+check "a semaphore is made on its first use" test "$code $(jq -r '.permits[0].slots[0]' <<<"$out")" = "0 1"
+call "$permitctl" run -n -s each:few.2 true
+check "and by run" test "$code" = 0
+call "$permitctl" semaphore events each:few.2
+check "its events say by which template" contains "$out" "template each:few"
+call "$permitctl" template delete each:few
+check "template delete says nothing" test "$code$out" = 0
+call "$permitctl" template get each:few
+check "an unknown template: 65" contains "$code $err" "65 permitctl: unknown_template"
+
 call "$permitctl" --json acquire -s backups -s network:3 --id k/1% --owner me --ttl 1m
 check "acquire prints the grant" test "$code $(jq -r '.external_id, .owner, .ttl_ms, .permits[1].count' <<<"$out" | xargs)" = \
     "0 k/1% me 60000 3"

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/templates.h"
+
+#include "core/name.h"
+#include "store/rows.h"
+
+enum {
+    SQL_MAX = 64 * 1024,
+    TRIES = 3,            /* of a transaction that met another one */
+    BEGINNINGS_MAX = 500, /* in one statement; at least NAME_MAX_BYTES */
+};
+
+#define TEMPLATE_COLUMNS                                                                                               \
+    "t.prefix,t.kind,t.queue,t.capacity,t.default_ttl_ms,t.max_ttl_ms,t.grace_ms,t.max_hold_ms,t.note,t.config_"       \
+    "version"
+#define ALL_OF_TEMPLATE "SELECT " TEMPLATE_COLUMNS " FROM template t FORCE INDEX (PRIMARY) WHERE "
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+static void row_template(struct row_reader *reader, struct template *ret_template)
+{
+    struct semaphore *settings = &ret_template->settings;
+    *settings = (struct semaphore){.retired_at = NEVER, .next_due_at = NEVER};
+    ret_template->prefix = row_bytes(reader);
+    settings->kind = (enum semaphore_kind)row_u64(reader);
+    settings->queue = (enum semaphore_queue)row_u64(reader);
+    settings->capacity = row_i64(reader);
+    settings->default_ttl_ms = row_i64(reader);
+    settings->max_ttl_ms = row_i64_or(reader, -1);
+    settings->grace_ms = row_i64(reader);
+    settings->max_hold_ms = row_i64(reader);
+    settings->note = row_bytes(reader);
+    settings->config_version = row_u64(reader);
+}
+
+static enum permit_status read_templates(struct session *session, struct arena *arena, struct template **ret_templates,
+                                         size_t *ret_count)
+{
+    size_t count = (size_t)session_affected(session);
+    struct template *templates = arena_array(arena, count, sizeof *templates);
+    struct row_reader reader = {.arena = arena, .broken = count && !templates};
+    for (size_t i = 0; i < count && row_step(&reader, session); i++)
+        row_template(&reader, &templates[i]);
+    if (reader.broken)
+        return PERMIT_NO_MEMORY;
+    *ret_templates = templates;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+/* Runs one SELECT of TEMPLATE_COLUMNS. Takes the text. */
+static enum permit_status run_templates(struct session *session, struct buf *sql, struct arena *arena,
+                                        struct template **ret_templates, size_t *ret_count)
+{
+    enum permit_status status = session_send_buf(session, sql);
+    if (status == PERMIT_OK)
+        status = read_templates(session, arena, ret_templates, ret_count);
+    buf_release(sql);
+    return session_end(session, status);
+}
+
+enum permit_status templates_get(struct session *session, struct bytes prefix, struct arena *arena,
+                                 struct template *ret_template)
+{
+    struct buf sql;
+    struct template *found = NULL;
+    size_t count = 0;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, ALL_OF_TEMPLATE "t.prefix=");
+    sql_bytes(&sql, prefix);
+    enum permit_status status = run_templates(session, &sql, arena, &found, &count);
+    if (status == PERMIT_OK && count == 0)
+        status = PERMIT_UNKNOWN_TEMPLATE;
+    if (status == PERMIT_OK)
+        *ret_template = found[0];
+    return status;
+}
+
+/* Walks the primary key from the later of the two on; whoever reads stops at the first that begins otherwise. */
+enum permit_status templates_list(struct session *session, struct bytes begins, struct bytes after, unsigned limit,
+                                  struct arena *arena, struct template **ret_templates, size_t *ret_count)
+{
+    struct buf sql;
+    size_t count = 0;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, ALL_OF_TEMPLATE "t.prefix>");
+    sql_bytes(&sql, after);
+    buf_append_text(&sql, " AND t.prefix>=");
+    sql_bytes(&sql, begins);
+    buf_printf(&sql, " ORDER BY t.prefix LIMIT %u", limit);
+    enum permit_status status = run_templates(session, &sql, arena, ret_templates, &count);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_count = 0;
+    while (*ret_count < count && bytes_begin_with((*ret_templates)[*ret_count].prefix, begins))
+        ++*ret_count;
+    return PERMIT_OK;
+}
+
+/* --- one transaction ------------------------------------------------------------------------------------------------
+ */
+
+/* BEGIN, and the row under its lock. */
+static enum permit_status lock_row(struct session *session, struct bytes prefix, struct buf *sql, struct arena *arena,
+                                   struct template *ret_template, bool *ret_exists)
+{
+    struct template *found = NULL;
+    size_t count = 0;
+    buf_clear(sql);
+    buf_append_text(sql, "BEGIN;" ALL_OF_TEMPLATE "t.prefix=");
+    sql_bytes(sql, prefix);
+    buf_append_text(sql, " FOR UPDATE");
+    enum permit_status status = session_send_buf(session, sql);
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    if (status == PERMIT_OK)
+        status = read_templates(session, arena, &found, &count);
+    status = session_end(session, status);
+    *ret_exists = status == PERMIT_OK && count > 0;
+    if (*ret_exists)
+        *ret_template = found[0];
+    return status;
+}
+
+static void settings_sql(const struct semaphore *settings, struct buf *sql)
+{
+    buf_printf(
+        sql, "kind=%u,queue=%u,capacity=%lld,default_ttl_ms=%lld,grace_ms=%lld,max_hold_ms=%lld,config_version=%llu",
+        settings->kind, settings->queue, (long long)settings->capacity, (long long)settings->default_ttl_ms,
+        (long long)settings->grace_ms, (long long)settings->max_hold_ms, (unsigned long long)settings->config_version);
+    buf_append_text(sql, ",max_ttl_ms=");
+    sql_ms_or_null(sql, settings->max_ttl_ms);
+    buf_append_text(sql, ",note=");
+    sql_text_or_null(sql, settings->note);
+}
+
+/* Two that make it at once: the primary key refuses the second, which tries again and finds it. */
+static void write_sql(const struct template *template, bool exists, struct buf *sql)
+{
+    buf_clear(sql);
+    if (exists) {
+        buf_append_text(sql, "UPDATE template SET ");
+    } else {
+        buf_append_text(sql, "INSERT INTO template SET prefix=");
+        sql_bytes(sql, template->prefix);
+        buf_printf(sql, ",length=%zu,", template->prefix.length);
+    }
+    settings_sql(&template->settings, sql);
+    if (exists) {
+        buf_append_text(sql, " WHERE prefix=");
+        sql_bytes(sql, template->prefix);
+    }
+    buf_append_text(sql, ";COMMIT");
+}
+
+/* Nothing of the transaction is left, whatever became of it. */
+static enum permit_status undo(struct session *session, enum permit_status status)
+{
+    if (session_is_connected(session) && session_run(session, "ROLLBACK") != PERMIT_OK)
+        session_drop(session);
+    return status;
+}
+
+static enum permit_status put_once(struct session *session, const struct semaphore_change *change,
+                                   int64_t default_ttl_ms, struct buf *sql, struct arena *arena,
+                                   struct template *template, bool *ret_created, const char **ret_refusal)
+{
+    bool exists;
+    struct bytes prefix = template->prefix;
+    enum permit_status status = lock_row(session, prefix, sql, arena, template, &exists);
+    template->prefix = prefix;
+    if (status == PERMIT_OK)
+        status = template_apply(template, exists, change, default_ttl_ms, ret_refusal);
+    if (status != PERMIT_OK)
+        return undo(session, status);
+    write_sql(template, exists, sql);
+    status = session_end(session, session_send_buf(session, sql));
+    *ret_created = !exists;
+    return status == PERMIT_OK ? status : undo(session, status);
+}
+
+enum permit_status templates_put(struct session *session, struct bytes prefix, const struct semaphore_change *change,
+                                 int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
+                                 bool *ret_created, const char **ret_refusal)
+{
+    struct buf sql;
+    struct template template;
+    enum permit_status status = PERMIT_CONFLICT;
+    buf_init(&sql, SQL_MAX);
+    for (int tries = 0; status == PERMIT_CONFLICT && tries < TRIES; tries++) {
+        template = (struct template){.prefix = prefix};
+        status = put_once(session, change, default_ttl_ms, &sql, arena, &template, ret_created, ret_refusal);
+    }
+    buf_release(&sql);
+    if (status == PERMIT_OK)
+        *ret_template = template;
+    return status;
+}
+
+static enum permit_status delete_once(struct session *session, struct bytes prefix, struct buf *sql,
+                                      struct arena *arena, struct template *ret_template)
+{
+    bool exists;
+    enum permit_status status = lock_row(session, prefix, sql, arena, ret_template, &exists);
+    if (status == PERMIT_OK && !exists)
+        status = PERMIT_UNKNOWN_TEMPLATE;
+    if (status != PERMIT_OK)
+        return undo(session, status);
+    buf_clear(sql);
+    buf_append_text(sql, "DELETE FROM template WHERE prefix=");
+    sql_bytes(sql, prefix);
+    buf_append_text(sql, ";COMMIT");
+    status = session_end(session, session_send_buf(session, sql));
+    return status == PERMIT_OK ? status : undo(session, status);
+}
+
+enum permit_status templates_delete(struct session *session, struct bytes prefix, struct arena *arena,
+                                    struct template *ret_template)
+{
+    struct buf sql;
+    struct template template;
+    enum permit_status status = PERMIT_CONFLICT;
+    buf_init(&sql, SQL_MAX);
+    for (int tries = 0; status == PERMIT_CONFLICT && tries < TRIES; tries++)
+        status = delete_once(session, prefix, &sql, arena, &template);
+    buf_release(&sql);
+    if (status == PERMIT_OK)
+        *ret_template = template;
+    return status;
+}
+
+/* --- step 0 ------------------------------------------------------------------------------------------------------- */
+
+/* Names whose beginnings are asked for in one statement. */
+struct beginnings {
+    struct bytes list[BEGINNINGS_MAX]; /* each once: names of one template have the same */
+    size_t count;
+    size_t first; /* of the names */
+};
+
+static bool wants_template(const struct resolve_name *name)
+{
+    return name->ret_id == 0 || name->ret_retired;
+}
+
+/* How long prefixes are: walks template_length, one seek for each. Names that nothing could be for cost no more. */
+static enum permit_status read_lengths(struct session *session, size_t ret_lengths[NAME_MAX_BYTES], size_t *ret_count)
+{
+    struct session_row row;
+    size_t count = 0;
+    enum permit_status status =
+        session_send(session, BYTES("SELECT DISTINCT length FROM template FORCE INDEX (template_length)"));
+    while (status == PERMIT_OK && count < NAME_MAX_BYTES && session_row(session, &row))
+        ret_lengths[count++] = (size_t)column_u64(row.columns[0]);
+    *ret_count = count;
+    return session_end(session, status);
+}
+
+static void add_beginning(struct beginnings *beginnings, struct bytes beginning)
+{
+    for (size_t i = 0; i < beginnings->count; i++)
+        if (bytes_equal(beginnings->list[i], beginning))
+            return;
+    beginnings->list[beginnings->count++] = beginning;
+}
+
+/* The longest that a name begins with. */
+static const struct template *longest(const struct template *templates, size_t count, struct bytes name)
+{
+    const struct template *best = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (bytes_begin_with(name, templates[i].prefix) && (!best || templates[i].prefix.length > best->prefix.length))
+            best = &templates[i];
+    return best;
+}
+
+/* Asks for the beginnings so far, and gives the names before `end` what they find. */
+static enum permit_status match_some(struct session *session, struct beginnings *beginnings, struct resolve_name *names,
+                                     size_t end, struct buf *sql, struct arena *arena)
+{
+    struct template *templates = NULL;
+    size_t count = 0;
+    buf_clear(sql);
+    buf_append_text(sql, ALL_OF_TEMPLATE "t.prefix IN (");
+    for (size_t i = 0; i < beginnings->count; i++) {
+        if (i)
+            buf_append_char(sql, ',');
+        sql_bytes(sql, beginnings->list[i]);
+    }
+    buf_append_char(sql, ')');
+    enum permit_status status = PERMIT_OK;
+    if (beginnings->count) {
+        status = session_send_buf(session, sql);
+        if (status == PERMIT_OK)
+            status = read_templates(session, arena, &templates, &count);
+        status = session_end(session, status);
+    }
+    for (size_t i = beginnings->first; status == PERMIT_OK && i < end; i++)
+        if (wants_template(&names[i]))
+            names[i].ret_template = longest(templates, count, names[i].name);
+    beginnings->first = end;
+    beginnings->count = 0;
+    return status;
+}
+
+enum permit_status templates_match(struct session *session, struct resolve_name *names, size_t count, struct buf *sql,
+                                   struct arena *arena)
+{
+    struct beginnings beginnings = {.count = 0};
+    size_t lengths[NAME_MAX_BYTES];
+    size_t length_count = 0;
+    size_t wanted = 0;
+    for (size_t i = 0; i < count; i++)
+        wanted += wants_template(&names[i]);
+    if (wanted == 0)
+        return PERMIT_OK;
+    enum permit_status status = read_lengths(session, lengths, &length_count);
+    for (size_t i = 0; i < count && status == PERMIT_OK && length_count; i++) {
+        if (!wants_template(&names[i]))
+            continue;
+        if (beginnings.count + length_count > BEGINNINGS_MAX)
+            status = match_some(session, &beginnings, names, i, sql, arena);
+        for (size_t j = 0; j < length_count; j++)
+            if (lengths[j] <= names[i].name.length)
+                add_beginning(&beginnings, (struct bytes){names[i].name.data, lengths[j]});
+    }
+    return status == PERMIT_OK ? match_some(session, &beginnings, names, count, sql, arena) : status;
+}
