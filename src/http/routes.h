@@ -29,6 +29,7 @@ bool semaphore_holders(struct exchange *exchange);
 bool semaphore_waiters(struct exchange *exchange);
 bool semaphore_events(struct exchange *exchange);
 bool semaphore_fence(struct exchange *exchange);
+bool semaphore_slots(struct exchange *exchange); /* slots.c */
 bool fence_bump(struct exchange *exchange); /* fence.c */
 bool owner_put(struct exchange *exchange);  /* owners.c */
 bool owner_get(struct exchange *exchange);
