@@ -34,7 +34,7 @@ enum {
     EXCHANGE_ID_SIZE = 28,
     EXCHANGE_MAX_PARTS = 1, /* variable parts of a path */
     EXCHANGE_MAX_QUERY = 6, /* query parameters of a route */
-    ETAG_SIZE = 24,
+    ETAG_SIZE = 64,
 };
 
 /* One operation of an exchange, and where its answer stands: the whole answer, or one result of POST /v1/batch. */

@@ -40,6 +40,8 @@ static const struct route routes[] = {
     {METHOD_GET,     "/v1/semaphores/{semaphore}/fence",            semaphore_fence,       0,               {"token", "slot"}},
     {METHOD_GET,     "/v1/semaphores/{semaphore}/holders",          semaphore_holders,     0,               {"after", "limit"}},
     {METHOD_GET,     "/v1/semaphores/{semaphore}/waiters",          semaphore_waiters,     0,               {"after", "limit"}},
+    {METHOD_GET,     "/v1/semaphores/{semaphore}/slots",            semaphore_slots,       0,
+                                                        {"state", "prefix", "after", "limit"}},
     {METHOD_GET,     "/v1/semaphores/{semaphore}/events",           semaphore_events,      0,               {"after", "limit"}},
     {METHOD_GET,     "/v1/semaphores",                              semaphore_list,        0,
                                                         {"prefix", "after", "limit"}},

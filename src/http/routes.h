@@ -33,6 +33,7 @@ bool template_put(struct exchange *exchange); /* templates.c */
 bool template_get(struct exchange *exchange);
 bool template_list(struct exchange *exchange);
 bool template_delete(struct exchange *exchange);
+bool semaphore_slots(struct exchange *exchange); /* slots.c */
 bool fence_bump(struct exchange *exchange); /* fence.c */
 bool owner_put(struct exchange *exchange);  /* owners.c */
 bool owner_get(struct exchange *exchange);

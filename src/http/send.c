@@ -14,7 +14,10 @@
 #include "http/service.h"
 #include "http/unclaimed.h"
 
-enum { FREE_MAX = 4096 }; /* recycled exchanges kept */
+enum {
+    FREE_MAX = 4096,    /* recycled exchanges kept */
+    NOT_MODIFIED = 304, /* has no body, and so no type */
+};
 
 /* The Date header costs more than it says; once a second is enough. */
 const char *date_header(struct server *server)
@@ -43,7 +46,8 @@ static void add_headers(struct server *server, struct evhttp_request *request, c
                         const struct answer *answer)
 {
     struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
-    evhttp_add_header(headers, "Content-Type", answer->content_type);
+    if (answer->http_status != NOT_MODIFIED)
+        evhttp_add_header(headers, "Content-Type", answer->content_type);
     evhttp_add_header(headers, "X-Request-Id", id);
     evhttp_add_header(headers, "Date", date_header(server));
     if (answer->etag[0])
@@ -106,7 +110,7 @@ void answer_send(struct server *server, struct evhttp_request *request, struct c
                  const struct answer *answer)
 {
     connection->exchange = NULL;
-    if (!body_add(request, &answer->body)) {
+    if (answer->http_status != NOT_MODIFIED && !body_add(request, &answer->body)) {
         evhttp_connection_free(evhttp_request_get_connection(request));
         return;
     }

@@ -147,16 +147,22 @@ static void write_permits(struct buf *out, const struct request *request, const 
 }
 
 /*
- * What is left is served time, which is all that counts: the database's clock may have been stepped since the last
- * tick. NEVER: nothing is written.
+ * When served time will be that much, by the database's clock. What is left is served time, which is all that counts:
+ * the clock may have been stepped since the last tick.
  */
+static utc_us will_be(utc_us served, const struct served_clock *clock, utc_us now)
+{
+    return served == NEVER ? NEVER : now + (served - served_time(clock, now));
+}
+
+/* NEVER: nothing is written. */
 static void write_expiry(struct buf *out, utc_us expires_at, const struct served_clock *clock, utc_us now)
 {
-    if (expires_at == NEVER)
+    utc_us at = will_be(expires_at, clock, now);
+    if (at == NEVER)
         return;
-    utc_us left = expires_at - served_time(clock, now);
-    write_member_time(out, "expires_at", now + left);
-    write_member_i64(out, "expires_in_ms", max_i64(0, left / US_PER_MS));
+    write_member_time(out, "expires_at", at);
+    write_member_i64(out, "expires_in_ms", max_i64(0, (at - now) / US_PER_MS));
 }
 
 static void write_deadline(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now)
@@ -290,6 +296,23 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
     write_deadline(out, request, &time->clock, time->now);
     write_overdue(out, request, &time->clock, time->now);
     write_suspect(out, request, suspect);
+    buf_append_char(out, '}');
+}
+
+void write_slot(struct buf *out, const struct slot_list_row *slot, const struct query_time *time)
+{
+    const struct request *request = &slot->request;
+    buf_append_text(out, "{\"number\":");
+    buf_append_u64(out, slot->number);
+    if (slot->label.data)
+        write_member_text(out, "label", slot->label);
+    if (slot->token) {
+        write_member_u64(out, "token", slot->token);
+        write_member_text(out, "external_id", request->external_id);
+        if (request->confirmed_at != NEVER)
+            write_member_bool(out, "confirmed", true);
+        write_member_time(out, "expires_at", will_be(request_expires_at(request), &time->clock, time->now));
+    }
     buf_append_char(out, '}');
 }
 

@@ -9,6 +9,7 @@
 #include "core/template.h"
 #include "engine/engine.h"
 #include "store/history.h"
+#include "store/slot_list.h"
 
 /* A JSON string; what is not UTF-8 becomes U+FFFD. */
 void write_text(struct buf *out, struct bytes text);
@@ -33,6 +34,8 @@ void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_
 void write_template(struct buf *out, const struct template *template);
 /* An entry of /holders, whole. */
 void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect);
+/* An entry of /slots, whole. */
+void write_slot(struct buf *out, const struct slot_list_row *slot, const struct query_time *time);
 /* An entry of /events, whole. */
 void write_event(struct buf *out, const struct event_row *event);
 /* An entry of /waiters, whole; now: this machine's clock. */

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/slot_list.h"
+
+#include "store/query_packet.h"
+
+enum permit_status query_slot_list_head(struct session *session, struct bytes semaphore,
+                                        struct slot_list_head *ret_head)
+{
+    struct buf sql;
+    struct row_reader reader = {.at = 0};
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_append_text(&sql, "SELECT s.id,s.kind,s.in_use,s.version,c.epoch FROM semaphore s FORCE INDEX (semaphore_name)"
+                          " JOIN cluster c ON c.id=1 WHERE s.retired_at IS NULL AND s.name=");
+    sql_bytes(&sql, semaphore);
+    enum permit_status status = session_send_buf(session, &sql);
+    if (status == PERMIT_OK && row_step(&reader, session)) {
+        ret_head->semaphore_id = row_u64(&reader);
+        ret_head->kind = (enum semaphore_kind)row_u64(&reader);
+        ret_head->in_use = row_i64(&reader);
+        ret_head->version = row_u64(&reader);
+        ret_head->epoch = row_u64(&reader);
+    } else if (status == PERMIT_OK) {
+        status = PERMIT_UNKNOWN_SEMAPHORE;
+    }
+    return query_packet_end(session, &sql, status);
+}
+
+/*
+ * Walks the primary key from `after` on until the page is full, or slot_label through all that have the prefix; then
+ * the primary keys of permit and request.
+ */
+static void slots_sql(uint64_t semaphore_id, const struct slot_filter *filter, bool by_label, struct buf *sql)
+{
+    static const char *const of_state[] = {
+        [SLOT_ANY] = " AND (l.retired=0 OR l.permit_id<>0)",
+        [SLOT_FREE] = " AND l.retired=0 AND l.permit_id=0",
+        [SLOT_HELD] = " AND l.permit_id<>0",
+    };
+    buf_printf(sql,
+               "SELECT STRAIGHT_JOIN l.number,l.label,l.permit_id," ROW_REQUEST_COLUMNS " FROM slot l FORCE INDEX (%s)"
+               " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
+               " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+               " WHERE l.semaphore_id=%llu AND l.number>%u%s",
+               by_label ? "slot_label" : "PRIMARY", (unsigned long long)semaphore_id, filter->after,
+               of_state[filter->state]);
+    query_prefix_sql(sql, "l.label", filter->prefix);
+    buf_printf(sql, " ORDER BY l.number LIMIT %u;" SQL_CLOCK, filter->limit);
+}
+
+/*
+ * True if so few labels begin so that it is best to find all of them; many are soon met on the way through all slots.
+ * The optimizer takes that way always, for the sake of the order.
+ */
+static enum permit_status few_have_prefix(struct session *session, uint64_t semaphore_id, struct bytes prefix,
+                                          bool *ret_few)
+{
+    enum { FEW = 1000 };
+    struct buf sql;
+    struct session_row row;
+    *ret_few = false;
+    if (prefix.length == 0)
+        return PERMIT_OK;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_printf(&sql, "SELECT COUNT(*) FROM (SELECT 1 FROM slot FORCE INDEX (slot_label) WHERE semaphore_id=%llu",
+               (unsigned long long)semaphore_id);
+    query_prefix_sql(&sql, "label", prefix);
+    buf_printf(&sql, " LIMIT %d) few", FEW);
+    enum permit_status status = session_send_buf(session, &sql);
+    if (status == PERMIT_OK && session_row(session, &row))
+        *ret_few = column_u64(row.columns[0]) < FEW;
+    return query_packet_end(session, &sql, status);
+}
+
+static enum permit_status read_slots(struct session *session, struct arena *arena, struct slot_list_row **ret_rows,
+                                     size_t *ret_count)
+{
+    size_t count = query_packet_rows(session);
+    struct slot_list_row *rows = arena_array(arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
+        rows[i].number = (uint32_t)row_u64(&reader);
+        rows[i].label = row_bytes(&reader);
+        rows[i].token = row_u64(&reader);
+        if (rows[i].token)
+            row_request(&reader, &rows[i].request);
+    }
+    if (reader.broken)
+        return PERMIT_NO_MEMORY;
+    *ret_rows = rows;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+enum permit_status query_slots(struct session *session, uint64_t semaphore_id, const struct slot_filter *filter,
+                               struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
+                               struct query_time *ret_time)
+{
+    struct buf sql;
+    bool by_label;
+    enum permit_status status = few_have_prefix(session, semaphore_id, filter->prefix, &by_label);
+    if (status != PERMIT_OK)
+        return status;
+    buf_init(&sql, QUERY_SQL_MAX);
+    slots_sql(semaphore_id, filter, by_label, &sql);
+    status = session_send_buf(session, &sql);
+    if (status == PERMIT_OK)
+        status = read_slots(session, arena, ret_rows, ret_count);
+    if (status == PERMIT_OK)
+        status = query_packet_time(session, ret_time);
+    return query_packet_end(session, &sql, status);
+}

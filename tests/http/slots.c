@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* The slot list: who holds which, in pages, by state and label, and 304 while it is the same. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+static const char *slots_path(const char *name, const char *query)
+{
+    return text("/v1/semaphores/%s/slots%s", name, query);
+}
+
+static void acquire(struct talk *talk, const char *key, const char *semaphore, int count, const char *ttl)
+{
+    say(talk, 201, "POST", "/v1/requests",
+        text("{\"external_id\":\"%s\",\"ttl\":%s,\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", key, ttl,
+             semaphore, count));
+}
+
+/* Straight into the database: the labels of all slots are made of their numbers. */
+static void give_labels(const char *semaphore)
+{
+    struct kit_sql *sql = kit_sql_open(text("%s/mariadb.sock", shared_directory()), "permitd");
+    kit_sql_run(sql,
+                "UPDATE slot SET label = CONCAT(IF(number > 4, 'B', 'A'), number)"
+                " WHERE semaphore_id = (SELECT id FROM semaphore WHERE name = '%s')",
+                semaphore);
+    kit_sql_close(sql);
+}
+
+static const char *etag_of(const struct talk *talk)
+{
+    char *etag = reply_header(&talk->reply, "ETag");
+    cr_assert_not_null(etag);
+    return kept(etag);
+}
+
+static void look_again(struct talk *talk, int status, const char *path, const char *tags)
+{
+    say_with(talk, status, NULL, "GET", path, text("If-None-Match: %s\r\n", tags), NULL);
+    if (status == 304)
+        cr_assert_eq(talk->reply.body_length, 0);
+}
+
+Test(slots, are_shown_with_who_holds_them)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *key = fresh_name("k"), *sold = fresh_name("k"), *kept_open = fresh_name("k");
+    give_labels(name);
+    acquire(&talk, key, name, 1, "\"10m\"");
+    int64_t token = number_of(&talk, "permits.0.token");
+    char *expires_at = kept(kit_json_text(talk.reply.body, "expires_at"));
+    acquire(&talk, sold, name, 1, "\"10m\"");
+    say(&talk, 200, "POST", text("/v1/requests/%s/confirm", sold), NULL);
+    acquire(&talk, kept_open, name, 1, "\"none\"");
+
+    say(&talk, 200, "GET", slots_path(name, ""), NULL);
+    cr_assert_eq(kit_json_length(talk.reply.body, "slots"), 5);
+    cr_assert_not(kit_json_has(talk.reply.body, "next"));
+    cr_expect_eq(number_of(&talk, "slots.0.number"), 1);
+    text_is(&talk, "slots.0.label", "A1");
+    cr_expect_eq(number_of(&talk, "slots.0.token"), token);
+    text_is(&talk, "slots.0.external_id", key);
+    text_is(&talk, "slots.0.expires_at", expires_at);
+    cr_expect_not(kit_json_has(talk.reply.body, "slots.0.confirmed"));
+    text_is(&talk, "slots.1.external_id", sold);
+    cr_expect(kit_json_true(talk.reply.body, "slots.1.confirmed"));
+    cr_expect_not(kit_json_has(talk.reply.body, "slots.1.expires_at"));
+    text_is(&talk, "slots.2.external_id", kept_open);
+    cr_expect_not(kit_json_has(talk.reply.body, "slots.2.confirmed"));
+    cr_expect_not(kit_json_has(talk.reply.body, "slots.2.expires_at"));
+    cr_expect_eq(kit_json_length(talk.reply.body, "slots.3"), 2, "a free one: number and label");
+    talk_end(&talk);
+}
+
+/* The numbers shown, with commas; and `next`, "-" if there is none. */
+static void page_is(struct talk *talk, const char *name, const char *query, const char *numbers, const char *next)
+{
+    const char *shown = "";
+    say(talk, 200, "GET", slots_path(name, query), NULL);
+    for (long i = 0; i < kit_json_length(talk->reply.body, "slots"); i++)
+        shown = text("%s%s%d", shown, i ? "," : "", (int)number_of(talk, text("slots.%ld.number", i)));
+    cr_expect_str_eq(shown, numbers, "%s: %s", query, talk->reply.body);
+    if (strcmp(next, "-") == 0)
+        cr_expect_not(kit_json_has(talk->reply.body, "next"), "%s: %s", query, talk->reply.body);
+    else
+        text_is(talk, "next", next);
+}
+
+Test(slots, come_in_pages_by_state_and_label)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":8}");
+    give_labels(name);
+    acquire(&talk, fresh_name("k"), name, 3, "\"10m\"");
+    page_is(&talk, name, "", "1,2,3,4,5,6,7,8", "-");
+    page_is(&talk, name, "?limit=3", "1,2,3", "3");
+    page_is(&talk, name, "?limit=3&after=3", "4,5,6", "6");
+    page_is(&talk, name, "?limit=3&after=6", "7,8", "-");
+    page_is(&talk, name, "?limit=2&after=6", "7,8", "-");
+    page_is(&talk, name, "?after=8", "", "-");
+    page_is(&talk, name, "?after=4294967295", "", "-");
+    page_is(&talk, name, "?state=held", "1,2,3", "-");
+    page_is(&talk, name, "?state=held&limit=2", "1,2", "2");
+    page_is(&talk, name, "?state=free&limit=2", "4,5", "5");
+    page_is(&talk, name, "?prefix=A", "1,2,3,4", "-");
+    page_is(&talk, name, "?prefix=A&state=free", "4", "-");
+    page_is(&talk, name, "?prefix=B&after=5&limit=2", "6,7", "7");
+    page_is(&talk, name, "?prefix=B7", "7", "-");
+    page_is(&talk, name, "?prefix=b", "", "-");
+    page_is(&talk, name, "?prefix=", "1,2,3,4,5,6,7,8", "-");
+    page_is(&talk, name, "?prefix=%C3%85%27", "", "-");
+    talk_end(&talk);
+}
+
+Test(slots, above_the_capacity_are_shown_while_they_are_held)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *key = fresh_name("k");
+    acquire(&talk, key, name, 4, "\"10m\"");
+    say(&talk, 200, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":2}");
+    page_is(&talk, name, "", "1,2,3,4", "-");
+    page_is(&talk, name, "?state=held", "1,2,3,4", "-");
+    page_is(&talk, name, "?state=free", "", "-");
+    say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    page_is(&talk, name, "", "1,2", "-");
+    page_is(&talk, name, "?state=free", "1,2", "-");
+    talk_end(&talk);
+}
+
+/* Whatever can change of what is shown, the tag does too; and it comes back only with the same page. */
+Test(slots, are_the_same_until_something_changes)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":4}");
+    const char *key = fresh_name("k");
+    const char *all = slots_path(name, ""), *free_ones = slots_path(name, "?state=free");
+    static const struct {
+        const char *method, *path, *body;
+    } changes[] = {
+        {"POST", "/renew", "{\"ttl\":\"1h\"}"},
+        {"POST", "/confirm", NULL},
+        {"DELETE", "?confirmed=true", NULL},
+    };
+    say(&talk, 200, "GET", all, NULL);
+    const char *tag = etag_of(&talk);
+    look_again(&talk, 304, all, tag);
+    cr_assert_str_eq(etag_of(&talk), tag);
+    acquire(&talk, key, name, 1, "\"10m\"");
+    look_again(&talk, 200, all, tag);
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        tag = etag_of(&talk);
+        look_again(&talk, 304, all, tag);
+        say(&talk, 200, changes[i].method, text("/v1/requests/%s%s", key, changes[i].path), changes[i].body);
+        look_again(&talk, 200, all, tag);
+    }
+    say(&talk, 200, "GET", free_ones, NULL);
+    tag = etag_of(&talk);
+    look_again(&talk, 304, free_ones, text("W/%s", tag));
+    look_again(&talk, 304, free_ones, text("\"1\", \"x\",%s , \"y\"", tag));
+    look_again(&talk, 200, free_ones, "\"1\"");
+    look_again(&talk, 200, free_ones, "\"");
+    look_again(&talk, 200, free_ones, "");
+    acquire(&talk, fresh_name("k"), name, 1, "\"10m\"");
+    look_again(&talk, 200, free_ones, tag);
+    tag = etag_of(&talk);
+    say(&talk, 200, "GET", slots_path(name, "?limit=2"), NULL);
+    cr_assert_str_neq(etag_of(&talk), tag, "another page of the same state");
+    talk_end(&talk);
+}
+
+Test(slots, are_refused_with_a_reason)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *counted = fresh_semaphore(&talk, "{\"capacity\":5,\"kind\":\"counted\"}");
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    static const char *const wrong[] = {"?state=taken",      "?state=",      "?limit=0",
+                                        "?limit=1001",       "?after=-1",    "?after=A1",
+                                        "?after=4294967296", "?order=label", "?state=free&state=free"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        refused(&talk, 422, "invalid", "GET", slots_path(name, wrong[i]), NULL);
+    refused(&talk, 422, "invalid", "GET", slots_path(counted, ""), NULL);
+    text_is(&talk, "detail", text("%s is counted: it has no slots", counted));
+    refused(&talk, 404, "unknown_semaphore", "GET", slots_path(fresh_name("nobody"), ""), NULL);
+    say(&talk, 200, "DELETE", text("/v1/semaphores/%s", name), NULL);
+    refused(&talk, 404, "unknown_semaphore", "GET", slots_path(name, ""), NULL);
+    refused(&talk, 405, "method_not_allowed", "POST", slots_path(counted, ""), NULL);
+    talk_end(&talk);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* The slot list of a hall of 50,000: what it says, and that a page costs a page. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "store/slot_list.h"
+#include "support.h"
+
+enum { SEATS = 50000, HELD_FROM = 20001, HELD_TO = 30000, PAGE = 100, SOME = 10000 };
+
+static struct session *session;
+static struct arena arena;
+static struct query_time now;
+
+/* `hall` (1) and `gone` (3), which is retired. */
+static void rows_make(void)
+{
+    session = connected(fresh_database(), SESSION_READER);
+    arena_init(&arena, 1 << 16, 1 << 26);
+    must_run(session, "INSERT INTO semaphore (id, name, kind, capacity, in_use, version, default_ttl_ms, max_hold_ms)"
+                      " VALUES (1, 'hall', 1, 50000, 10000, 41, 1, 1), (2, 'yard', 1, 1000, 0, 1, 1, 1),"
+                      " (3, 'gone', 1, 1, 0, 1, 1, 1); UPDATE semaphore SET retired_at = SYSDATE(6) WHERE id = 3");
+}
+
+/*
+ * Section A is seats 1 to 49,900, section Z the rest; 20,001 to 30,000 are held, ten by each request. `yard` (2) has
+ * strangers.
+ */
+static void seats_make(void)
+{
+    char sql[500];
+    for (int first = 1; first <= SEATS; first += SOME) {
+        snprintf(sql, sizeof sql,
+                 "INSERT INTO slot (semaphore_id, number, label, permit_id) SELECT 1, seq,"
+                 " CONCAT(IF(seq > 49900, 'Z', 'A'), seq), IF(seq BETWEEN %d AND %d, (seq - 1) DIV 10, 0)"
+                 " FROM seq_%d_to_%d",
+                 HELD_FROM, HELD_TO, first, first + SOME - 1);
+        must_run(session, sql);
+    }
+    must_run(session, "INSERT INTO slot (semaphore_id, number, label) SELECT 2, seq, CONCAT('A', seq)"
+                      " FROM seq_1_to_1000;"
+                      "INSERT INTO permit_request (id, external_id, due_at, ttl_ms) SELECT seq, CONCAT('k', seq),"
+                      " '2026-11-21 10:00:00', 1000 FROM seq_2000_to_2999;"
+                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                      " SELECT 1, seq, seq, 10, 1 FROM seq_2000_to_2999");
+    must_run(session, "ANALYZE TABLE slot, permit, permit_request");
+}
+
+static void rows_forget(void)
+{
+    arena_release(&arena);
+    session_free(session);
+}
+
+TestSuite(slot_list, .init = rows_make, .fini = rows_forget, .timeout = 300);
+
+Test(slot_list, its_head_says_how_new_it_is)
+{
+    struct slot_list_head head;
+    must_run(session, "UPDATE cluster SET epoch = 7");
+    cr_assert_eq(query_slot_list_head(session, BYTES("hall"), &head), PERMIT_OK);
+    cr_assert_eq(head.semaphore_id, 1);
+    cr_assert_eq(head.kind, KIND_SLOTTED);
+    cr_assert_eq(head.version, 41);
+    cr_assert_eq(head.in_use, 10000);
+    cr_assert_eq(head.epoch, 7);
+    cr_assert_eq(query_slot_list_head(session, BYTES("gone"), &head), PERMIT_UNKNOWN_SEMAPHORE);
+    cr_assert_eq(query_slot_list_head(session, BYTES("HALL"), &head), PERMIT_UNKNOWN_SEMAPHORE);
+}
+
+/* What the server's counters say that the last statements of this session have read. */
+static int64_t rows_touched(void)
+{
+    return number_of(session, "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME IN"
+                              " ('HANDLER_READ_FIRST', 'HANDLER_READ_KEY', 'HANDLER_READ_NEXT', 'HANDLER_READ_PREV',"
+                              " 'HANDLER_READ_RND_NEXT')");
+}
+
+/* What it costs to see that a prefix is that of many: so many rows, once into a table and once out of it. */
+enum { COUNTING = 2100 };
+
+/* Who wants a page reads a page; who wants what is rare among 50,000 reads at most these once. */
+Test(slot_list, a_page_costs_a_page)
+{
+    static const struct {
+        struct slot_filter filter;
+        size_t count;
+        uint32_t first;
+        bool held;
+        int64_t touched;
+    } rows[] = {
+        {{.limit = PAGE}, PAGE, 1, false, 3 * PAGE},
+        {{.limit = PAGE, .after = 20000}, PAGE, 20001, true, 6 * PAGE},
+        {{.limit = PAGE, .after = 49950}, 50, 49951, false, 3 * PAGE},
+        {{.limit = PAGE, .after = 50000}, 0, 0, false, 50},
+        {{.limit = PAGE, .state = SLOT_FREE}, PAGE, 1, false, 3 * PAGE},
+        {{.limit = PAGE, .state = SLOT_HELD, .after = 20500}, PAGE, 20501, true, 6 * PAGE},
+        {{.limit = PAGE, .state = SLOT_HELD}, PAGE, 20001, true, 20001 + 6 * PAGE},
+        {{.limit = PAGE, .prefix = {"A", 1}}, PAGE, 1, false, COUNTING + 3 * PAGE},
+        {{.limit = PAGE, .prefix = {"A", 1}, .after = 25000}, PAGE, 25001, true, COUNTING + 6 * PAGE},
+        {{.limit = 10, .prefix = {"Z", 1}}, 10, 49901, false, 5 * PAGE},
+        {{.limit = PAGE, .prefix = {"Z", 1}}, PAGE, 49901, false, 5 * PAGE},
+        {{.limit = PAGE, .prefix = {"A2500", 5}}, 11, 2500, false, 50},
+        {{.limit = PAGE, .prefix = {"A2500", 5}, .state = SLOT_HELD}, 10, 25000, true, 100},
+        {{.limit = PAGE, .prefix = {"B", 1}}, 0, 0, false, 50},
+    };
+    seats_make();
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct slot_list_row *slots;
+        size_t count;
+        int64_t before = rows_touched();
+        int64_t cost_of_asking = rows_touched() - before;
+        cr_assert_eq(query_slots(session, 1, &rows[i].filter, &arena, &slots, &count, &now), PERMIT_OK, "%s",
+                     session_message(session));
+        int64_t touched = rows_touched() - before - 2 * cost_of_asking;
+        cr_expect_leq(touched, rows[i].touched, "row %zu has read %lld", i, (long long)touched);
+        cr_assert_eq(count, rows[i].count, "row %zu: %zu", i, count);
+        for (size_t j = 1; j < count; j++)
+            cr_assert_lt(slots[j - 1].number, slots[j].number);
+        if (count == 0)
+            continue;
+        cr_expect_eq(slots[0].number, rows[i].first, "row %zu: %u", i, slots[0].number);
+        cr_expect_eq(slots[0].token != 0, rows[i].held, "row %zu", i);
+        cr_expect_eq(slots[0].request.external_id.data != NULL, rows[i].held, "row %zu", i);
+    }
+}
