@@ -95,6 +95,9 @@ static void check_request(const struct permit_request *request)
         const struct permit_held *held = &request->permits[i];
         MUST(held->semaphore && strlen(held->semaphore) < ANSWER_BYTES_MAX);
         MUST(held->slot_count == 0 || held->slots);
+        MUST(!held->labels || held->slot_count);
+        for (size_t slot = 0; held->labels && slot < held->slot_count; slot++)
+            MUST(!held->labels[slot] || strlen(held->labels[slot]) < ANSWER_BYTES_MAX);
     }
 }
 
@@ -135,6 +138,18 @@ static enum permit_status acquire_waiting(struct permit_client *client, struct p
     return status;
 }
 
+static enum permit_status acquire_slots(struct permit_client *client, struct permit_request **ret_request)
+{
+    static const char *const slots[] = {"A1", "#2", "##3", ""};
+    const struct permit_want wants[] = {
+        {.semaphore = "hall", .slots = slots, .slot_count = ARRAY_LENGTH(slots), .choice = PERMIT_THESE},
+        {.semaphore = "yard", .slots = slots, .slot_count = 1, .choice = PERMIT_ANY_OF, .adjacent = true}};
+    const struct permit_acquire_options options = {.permits = wants, .permit_count = ARRAY_LENGTH(wants)};
+    enum permit_status status = permit_acquire(client, &options, ret_request);
+    MUST(status != PERMIT_OK || (*ret_request)->held);
+    return status;
+}
+
 static enum permit_status renew(struct permit_client *client, struct permit_request **ret_request)
 {
     return permit_renew(client, "job-42", PERMIT_TTL_OWNER, ret_request);
@@ -163,7 +178,7 @@ static enum permit_status fence(struct permit_client *client, struct permit_requ
 }
 
 static enum permit_status (*const calls[])(struct permit_client *client, struct permit_request **ret_request) = {
-    acquire, acquire_waiting, renew, release, show, force, fence,
+    acquire, acquire_waiting, renew, release, show, force, fence, acquire_slots,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -58,6 +58,7 @@ static const struct {
     {METHOD_DELETE, "/", ""},                         /* [ */
     {METHOD_OTHER, "/", ""},                          /* \ */
     {METHOD_GET, "", ""},                             /* ] */
+    {METHOD_PUT, "/v1/semaphores/", "/slots"},        /* ^ */
 };
 
 /* C none: the usual type of a body. */

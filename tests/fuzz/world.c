@@ -80,6 +80,17 @@ void world_open(struct service *service)
 
 /* --- what an operation must be ------------------------------------------------------------------------------------ */
 
+/* UTF-8 without control characters. */
+static void check_text(struct bytes text)
+{
+    MUST(reference_utf8(text));
+    for (size_t at = 0; at < text.length;) {
+        uint32_t character = 0;
+        at += reference_character(text, at, &character);
+        MUST(character >= 0x20 && (character < 0x7f || character > 0x9f));
+    }
+}
+
 static void check_ttl(const struct operation *operation)
 {
     switch (operation->ttl.kind) {
@@ -91,6 +102,40 @@ static void check_ttl(const struct operation *operation)
     }
 }
 
+/* "1 to 255 bytes of UTF-8 without control characters" */
+static void check_label(struct bytes label)
+{
+    MUST(label.length >= 1 && label.length <= LABEL_MAX_BYTES);
+    check_text(label);
+}
+
+/* "Numbers ascending, then labels in byte order; each once" */
+static void check_named(const struct want *want)
+{
+    MUST(want->named_count >= 1 && want->named_count <= SLOTS_MAX_COUNT);
+    for (size_t i = 0; i < want->named_count; i++) {
+        const struct slot_name *slot = &want->named[i];
+        const struct slot_name *before = i ? slot - 1 : NULL;
+        MUST((slot->number >= 1) != (slot->label.data != NULL));
+        if (slot->label.data)
+            check_label(slot->label);
+        if (before && slot->number)
+            MUST(before->number && before->number < slot->number);
+        else if (before)
+            MUST(before->number || bytes_compare(before->label, slot->label) < 0);
+    }
+}
+
+static void check_choice(const struct want *want)
+{
+    MUST(want->choice == CHOOSE_LOWEST || want->choice == CHOOSE_NAMED || want->choice == CHOOSE_ANY_OF);
+    if (want->choice == CHOOSE_LOWEST)
+        MUST(!want->named && !want->named_count);
+    else
+        check_named(want);
+    MUST(want->choice != CHOOSE_NAMED || (!want->adjacent && want->count == (int64_t)want->named_count));
+}
+
 static void check_acquire(const struct operation *operation)
 {
     unsigned char digest[DIGEST_SIZE];
@@ -99,12 +144,22 @@ static void check_acquire(const struct operation *operation)
         const struct want *want = &operation->wants[i];
         MUST(reference_semaphore(want->semaphore));
         MUST(want->count >= 1 && want->count <= COUNTED_MAX_CAPACITY);
+        check_choice(want);
         MUST(i == 0 || bytes_compare(operation->wants[i - 1].semaphore, want->semaphore) < 0);
     }
     MUST(!operation->owner.data || reference_key(operation->owner));
     MUST(operation->place == PLACE_NEWCOMER && !operation->waits); /* "the engine's to say" */
     MUST(request_digest(operation->owner, operation->ttl, operation->wants, operation->want_count, digest));
     MUST(memcmp(digest, operation->digest, sizeof digest) == 0);
+}
+
+static void check_labels(const struct semaphore_change *change)
+{
+    MUST(change->labels_from >= 1 && change->labels_from <= SLOTS_MAX_CAPACITY);
+    MUST(change->label_count >= 1 && change->label_count <= SLOTS_MAX_CAPACITY);
+    for (size_t i = 0; i < change->label_count; i++)
+        if (change->labels[i].data)
+            check_label(change->labels[i]);
 }
 
 static void check_change(const struct semaphore_change *change)
@@ -119,17 +174,15 @@ static void check_change(const struct semaphore_change *change)
     MUST(!change->has_max_hold || (change->max_hold_ms >= 1 && change->max_hold_ms <= DURATION_MAX_MS));
     MUST(!change->has_note || (change->note.length <= 1000 && reference_utf8(change->note)));
     MUST(!(change->if_match && change->if_none_match));
+    if (change->has_labels)
+        check_labels(change);
 }
 
 /* "1 to 1000 bytes of UTF-8 without control characters" */
 static void check_reason(struct bytes reason)
 {
-    MUST(reason.length >= 1 && reason.length <= 1000 && reference_utf8(reason));
-    for (size_t at = 0; at < reason.length;) {
-        uint32_t character = 0;
-        at += reference_character(reason, at, &character);
-        MUST(character >= 0x20 && (character < 0x7f || character > 0x9f));
-    }
+    MUST(reason.length >= 1 && reason.length <= 1000);
+    check_text(reason);
 }
 
 static void check_operation(const struct operation *operation)
@@ -140,6 +193,10 @@ static void check_operation(const struct operation *operation)
     switch (operation->kind) {
     case OP_ACQUIRE: check_acquire(operation); break;
     case OP_SEMAPHORE_PUT: check_change(operation->change); break;
+    case OP_SEMAPHORE_LABELS:
+        MUST(operation->change && operation->change->has_labels);
+        check_labels(operation->change);
+        break;
     case OP_FORCE_RELEASE:
     case OP_SEMAPHORE_PAUSE: check_reason(operation->why); break;
     case OP_RELEASE:
@@ -172,6 +229,8 @@ struct made {
     struct bytes names[REQUEST_MAX_SEMAPHORES];
     uint64_t floors[REQUEST_MAX_SEMAPHORES];
     uint32_t numbers[2];
+    struct bytes labels[2];
+    struct taken_slot taken[2];
     struct request request;
     struct semaphore semaphore;
     struct outcome outcome;
@@ -184,11 +243,15 @@ static void make_request(struct made *made, const struct operation *operation)
     bool ends = operation->kind == OP_RELEASE || operation->kind == OP_FORCE_RELEASE || world.decided == PERMIT_ENDED;
     made->numbers[0] = 2;
     made->numbers[1] = 3;
+    made->labels[0] = world_text(LABEL_MAX_BYTES);
+    made->labels[1] = (struct bytes){0};
     for (size_t i = 0; i < operation->want_count; i++) {
         made->names[i] = operation->wants[i].semaphore;
         made->permits[i] = (struct permit){.token = 1 << 10, .count = operation->wants[i].count};
         if (operation->wants[i].count == ARRAY_LENGTH(made->numbers))
             made->permits[i].slots = (struct slots){made->numbers, ARRAY_LENGTH(made->numbers)};
+        if (operation->wants[i].choice != CHOOSE_LOWEST)
+            made->permits[i].labels = made->labels;
     }
     made->request = (struct request){
         .external_id = operation->external_id,
@@ -241,7 +304,17 @@ static void make_blocking(struct made *made, const struct operation *operation)
         .ahead = operation->want_count % 3,
         .ahead_keys = &made->holder.external_id,
         .ahead_key_count = operation->want_count % 3 > 0,
+        .taken = made->taken,
+        .taken_count = operation->wants[0].choice == CHOOSE_NAMED ? (size_t)min_i64(operation->wants[0].count, 2) : 0,
     };
+    made->taken[0] = (struct taken_slot){
+        .number = 1,
+        .label = world_text(LABEL_MAX_BYTES),
+        .token = UINT64_MAX,
+        .holder = operation->external_id,
+        .expires_at = world_now - 7 * (utc_us)US_PER_SECOND,
+    };
+    made->taken[1] = (struct taken_slot){.number = 2, .token = 9, .holder = BYTES("k"), .expires_at = NEVER};
 }
 
 /* The key, or the note, which is any text. */
