@@ -122,6 +122,7 @@ static void report(struct bench *bench)
 struct totals {
     unsigned long long operations, batches, put_backs, created, reclaims, split;
     unsigned long long waited, served, behind, held_up; /* of acquires that wait */
+    unsigned long long certain, had, neighbours, taken; /* of those for certain slots */
     unsigned long long statuses[PERMIT_STATUS_COUNT], ended[END_REASON_COUNT], kinds[OP_KIND_COUNT];
 };
 
@@ -134,6 +135,17 @@ static void count_waiting(const struct decided *decided, struct totals *totals)
     for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
         if (decided->verdict.shortages[i].behind)
             totals->behind++;
+}
+
+static void count_certain(const struct run *run, const struct decided *decided, struct totals *totals)
+{
+    const struct step *step = &run->script->steps[decided->step];
+    totals->certain += decided->certain;
+    totals->had += decided->certain && decided->verdict.created;
+    for (unsigned i = 0; i < step->want_count; i++)
+        totals->neighbours += decided->verdict.created && step->wants[i].adjacent && step->wants[i].count > 1;
+    for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
+        totals->taken += decided->verdict.shortages[i].taken_count;
 }
 
 static void count_run(const struct run *run, struct totals *totals)
@@ -149,6 +161,7 @@ static void count_run(const struct run *run, struct totals *totals)
         totals->statuses[verdict->status]++;
         totals->kinds[run->script->steps[run->decided[i].step].kind]++;
         count_waiting(&run->decided[i], totals);
+        count_certain(run, &run->decided[i], totals);
     }
     for (unsigned i = 0; i < run->script->count; i++)
         totals->put_backs += run->put_backs[i];
@@ -158,9 +171,11 @@ static void print_totals(const struct totals *totals)
 {
     fprintf(stderr,
             "plan_model: %llu operations in %llu batches, %llu put back, %llu granted (%llu in place of others); "
-            "waiters tried %llu, served %llu, without room %llu, units kept for others %llu; %llu sequences split;",
+            "waiters tried %llu, served %llu, without room %llu, units kept for others %llu; certain slots asked %llu, "
+            "had %llu (%llu neighbours), %llu named and taken; %llu sequences split;",
             totals->operations, totals->batches, totals->put_backs, totals->created, totals->reclaims, totals->waited,
-            totals->served, totals->held_up, totals->behind, totals->split);
+            totals->served, totals->held_up, totals->behind, totals->certain, totals->had, totals->neighbours,
+            totals->taken, totals->split);
     for (unsigned i = 0; i < OP_KIND_COUNT; i++)
         fprintf(stderr, " %s %llu", operation_kind_word((enum operation_kind)i), totals->kinds[i]);
     fprintf(stderr, "; ended");

@@ -33,6 +33,10 @@ enum {
     MODEL_REASONS = 3,
     MODEL_EVENTS = 6, /* of one operation: the settings that a PUT may change */
     MODEL_EVENT_TEXT = 24,
+    MODEL_NAMES = 4,     /* that a want may name */
+    MODEL_READ = 64,     /* that those of a batch may, of one semaphore */
+    MODEL_LABELS = 10,   /* the first is none; also the most that one operation may set, less one */
+    MODEL_LABELLED = 16, /* slots below this number may have one */
 };
 
 /* Names stand for themselves: the index of a semaphore or key is all that the model knows of it. */
@@ -40,6 +44,8 @@ struct bytes semaphore_name(unsigned semaphore);
 struct bytes key_name(unsigned key);       /* "k0" to "k9", "ka" to "kv" */
 struct bytes owner_name(unsigned owner);   /* 0: none */
 struct bytes reason_text(unsigned reason); /* why an operator does something; 0: not said */
+struct bytes label_text(unsigned label);   /* "L1" to "L9"; 0: none */
+unsigned label_index(struct bytes label);
 
 /* When a batch runs. */
 struct moment {
@@ -54,9 +60,19 @@ struct moment {
 /* Where the clock of all scripts begins. */
 #define MODEL_START (1000000000LL * US_PER_SECOND)
 
+/* One of the two. */
+struct model_name {
+    uint32_t number;
+    unsigned label;
+};
+
 struct model_want {
     unsigned semaphore;
     int64_t count;
+    enum slot_choice choice;
+    bool adjacent;
+    struct model_name names[MODEL_NAMES]; /* as want_sort_named leaves them */
+    unsigned name_count;
 };
 
 /* How an acquire stands in a batch. */
@@ -76,9 +92,11 @@ struct step {
     unsigned want_count;
     unsigned char digest[DIGEST_SIZE];
     struct semaphore_change change;
-    bool of_confirmed;         /* release */
-    enum end_reason expire_as; /* expire */
-    unsigned reason;           /* force-release, pause, resume, retire */
+    bool of_confirmed;             /* release */
+    enum end_reason expire_as;     /* expire */
+    unsigned reason;               /* force-release, pause, resume, retire */
+    unsigned labels[MODEL_LABELS]; /* labels, put: those of `change`, which has the rest */
+    unsigned label_count;
 
     struct stand stand;   /* acquire: in its first batch */
     unsigned patience;    /* acquire: it waits, and is tried so many times more while it is refused for what passes */
@@ -110,6 +128,7 @@ struct model_permit {
     int64_t count;
     unsigned slot_count;
     uint32_t slots[MODEL_SLOTS];
+    unsigned labels[MODEL_SLOTS];
 };
 
 struct model_request {
@@ -150,6 +169,7 @@ struct model_waiter {
 
 struct model {
     struct model_semaphore semaphores[MODEL_SEMAPHORES];
+    unsigned labels[MODEL_SEMAPHORES][MODEL_LABELLED];
     struct model_request requests[MODEL_KEYS];
     uint64_t grants;
     unsigned ended[END_REASON_COUNT];
@@ -166,10 +186,21 @@ struct model_event {
     uint64_t next_token;
 };
 
+/* A slot that was named and is held. */
+struct model_taken {
+    uint32_t number;
+    unsigned label;
+    uint64_t token;
+    unsigned key;
+    utc_us expires_at;
+};
+
 struct model_shortage {
     unsigned semaphore;
     int64_t capacity, in_use, requested;
     bool behind;
+    struct model_taken taken[MODEL_NAMES];
+    unsigned taken_count;
 };
 
 /* How an operation ends, in the model's words; an outcome of the plan is brought into the same form. */
@@ -207,6 +238,7 @@ void model_begin_batch(struct model *model);
 
 struct model_slot {
     bool exists, retired;
+    unsigned label;
     uint64_t permit_id; /* 0: NULL */
 };
 
@@ -237,6 +269,9 @@ struct rows_read {
     unsigned locks; /* a bit per semaphore */
     unsigned keys;  /* a bit per key */
     int64_t slots_wanted[MODEL_SEMAPHORES];
+    struct model_name names[MODEL_SEMAPHORES][MODEL_READ]; /* what acquires name, each once */
+    unsigned name_count[MODEL_SEMAPHORES];
+    bool all_slots;  /* they are all named */
     unsigned owners; /* a bit per owner that an acquire relies on */
     unsigned due_cut;
     bool walks_due;
@@ -265,6 +300,7 @@ struct decided {
     struct stand stand;
     struct moment moment;
     struct verdict verdict;
+    bool certain; /* it wants certain slots */
 };
 
 /* An operation in the queue. */
@@ -308,9 +344,11 @@ bool script_run(struct run *run, const struct script *script) MUST_CHECK;
 /* The order of decision within a batch, by kind and place alone. */
 int step_rank(const struct step *step, const struct stand *stand);
 bool step_wants(const struct step *step, unsigned semaphore);
+/* Of any of its semaphores it wants certain slots. */
+bool step_is_certain(const struct step *step);
 /* What was decided from number `first` on, in one batch: nobody was served before somebody who came first. */
 bool order_holds(struct run *run, unsigned first) MUST_CHECK;
-/* It waits, and was refused for want of room, not because something that it wants is closed. */
+/* It waits, for any slots, and was refused for want of room, not because something that it wants is closed. */
 bool is_held_up(const struct decided *decided);
 bool step_is_administrative(const struct step *step);
 /* True if equal; else a line in `problem` says what differs. */
@@ -322,9 +360,10 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
  * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "release k1 confirmed",
  * "expire k1 owner_dead", "force_release k1 why=1", "put a capacity=2 counted", "pause a why=1", "retire a". A leading
  * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders;
- * "waiter", "aged", "behind" is its place in its first batch, "waits" that it waits for one batch, "patience=2" that it
- * comes again twice as a waiter, "aged_at=2" from when on as an aged one.
- * False: not understood.
+ * "a:2@1,3,L4" are two of these, "a@1,L2" exactly these, "a:2~" and "a:2~@1,2,3" neighbours; "labels a from=2
+ * labels=L1,-,L3" and "put a labels=L1" name slots. "waiter", "aged", "behind" is its place in its first batch, "waits"
+ * that it waits for one batch, "patience=2" that it comes again twice as a waiter, "aged_at=2" from when on as an aged
+ * one. False: not understood.
  */
 bool step_parse(const char *text, struct step *ret_step) MUST_CHECK;
 void step_print(const struct step *step, struct buf *out);

@@ -18,6 +18,7 @@ struct mixture {
     unsigned cut_percent, walk_percent;                    /* how due holders are read */
     unsigned wait_percent, aged_percent, behind_percent;   /* how acquires stand in the queue */
     unsigned fifo_percent;                                 /* of semaphores */
+    unsigned certain_percent;                              /* of wants: certain slots */
     bool hasty;                                            /* everything falls due within seconds */
     bool crowd;
     struct step usual[MODEL_KEYS]; /* what is sent under a key, as a rule */
@@ -62,13 +63,47 @@ static int64_t random_count(struct mixture *mixture)
     return dice < 3 ? 4 + below(mixture, 6) : 1 + below(mixture, dice < 25 ? 1 : 3);
 }
 
+/* Some of the first few slots, numbers ascending and then labels. */
+static void random_names(struct mixture *mixture, struct model_want *want)
+{
+    unsigned count = 1 + below(mixture, MODEL_NAMES);
+    uint32_t number = 0;
+    unsigned label = 0;
+    for (bool labels = percent(mixture, 20); want->name_count < count;) {
+        struct model_name *name = &want->names[want->name_count];
+        labels = labels || percent(mixture, 20);
+        if (labels && label >= MODEL_LABELS - 3)
+            break;
+        *name = labels ? (struct model_name){0, label += 1 + below(mixture, 3)}
+                       : (struct model_name){number += 1 + below(mixture, percent(mixture, 60) ? 1 : 4), 0};
+        want->name_count++;
+    }
+}
+
+static void random_choice(struct mixture *mixture, struct model_want *want)
+{
+    if (!percent(mixture, mixture->certain_percent))
+        return;
+    want->choice = (enum slot_choice)below(mixture, 3);
+    want->adjacent = want->choice == CHOOSE_LOWEST || (want->choice == CHOOSE_ANY_OF && percent(mixture, 40));
+    if (want->choice != CHOOSE_LOWEST)
+        random_names(mixture, want);
+    if (want->choice == CHOOSE_NAMED)
+        want->count = want->name_count;
+    else if (percent(mixture, 60))
+        want->count = 1 + below(mixture, 3);
+}
+
 static void random_content(struct mixture *mixture, unsigned key, struct step *step)
 {
     *step = (struct step){.kind = OP_ACQUIRE, .key = key, .owner = below(mixture, 3), .ttl = random_ttl(mixture)};
     unsigned wanted = 1 + (percent(mixture, mixture->crowd ? 60 : 40) ? below(mixture, MODEL_WANTS) : 0);
     for (unsigned i = 0; i < mixture->semaphores && step->want_count < wanted; i++)
-        if (below(mixture, mixture->semaphores - i) < wanted - step->want_count)
-            step->wants[step->want_count++] = (struct model_want){i, random_count(mixture)};
+        if (below(mixture, mixture->semaphores - i) < wanted - step->want_count) {
+            struct model_want *want = &step->wants[step->want_count++];
+            *want = (struct model_want){.semaphore = i, .count = random_count(mixture)};
+            random_choice(mixture, want);
+        }
     step_finish(step);
 }
 
@@ -121,6 +156,8 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
 static int64_t random_capacity(struct mixture *mixture)
 {
     static const int64_t capacities[] = {0, 1, 1, 2, 2, 3, 4, 5, 7, 9};
+    if (mixture->certain_percent && percent(mixture, 60))
+        return 3 + below(mixture, 7);
     return capacities[below(mixture, ARRAY_LENGTH(capacities))];
 }
 
@@ -149,6 +186,24 @@ static void random_conditions(struct mixture *mixture, struct semaphore_change *
         change->capacity = SLOTS_MAX_CAPACITY + 1;
 }
 
+static void random_labels(struct mixture *mixture, struct step *step, unsigned from_below)
+{
+    unsigned used = 0;
+    step->change.has_labels = true;
+    step->change.labels_from = (percent(mixture, 3) ? 0 : 1) + below(mixture, from_below);
+    unsigned count = below(mixture, 6);
+    while (step->label_count < count) {
+        unsigned label = percent(mixture, 20) ? 0
+                         : percent(mixture, 50)
+                             ? 1 + (step->change.labels_from + step->label_count) % (MODEL_LABELS - 1)
+                             : 1 + below(mixture, MODEL_LABELS - 1);
+        if ((used >> label & 1) && percent(mixture, 95))
+            label = 0;
+        used |= 1U << label;
+        step->labels[step->label_count++] = label;
+    }
+}
+
 static void random_put(struct mixture *mixture, struct step *step)
 {
     static const struct bytes notes[] = {{NULL, 0}, {"x", 1}, {"night", 5}};
@@ -163,6 +218,16 @@ static void random_put(struct mixture *mixture, struct step *step)
     change->note = notes[below(mixture, ARRAY_LENGTH(notes))];
     random_times(mixture, change);
     random_conditions(mixture, change);
+    if (percent(mixture, mixture->certain_percent / 2))
+        random_labels(mixture, step, 1);
+}
+
+static void random_page(struct mixture *mixture, struct step *step)
+{
+    *step = (struct step){.kind = OP_SEMAPHORE_LABELS, .semaphore = below(mixture, mixture->semaphores)};
+    step->change.if_match = percent(mixture, 5);
+    step->change.config_version = 1 + below(mixture, 4);
+    random_labels(mixture, step, 4);
 }
 
 /* The semaphores that a script begins with. */
@@ -170,8 +235,11 @@ static void first_put(struct mixture *mixture, unsigned semaphore, struct step *
 {
     *step = (struct step){.kind = OP_SEMAPHORE_PUT, .semaphore = semaphore, .new_batch = true};
     step->change = (struct semaphore_change){.has_capacity = true, .capacity = random_capacity(mixture)};
-    step->change.has_kind = percent(mixture, 50);
+    step->change.has_kind = percent(mixture, mixture->certain_percent ? 8 : 50);
     step->change.kind = KIND_COUNTED;
+    if (percent(mixture, mixture->certain_percent) && !step->change.has_kind)
+        random_labels(mixture, step, 1);
+    step->label_count = (unsigned)min_i64(step->label_count, step->change.capacity);
     step->change.has_queue = percent(mixture, mixture->fifo_percent);
     step->change.queue = QUEUE_FIFO;
     if (percent(mixture, 30))
@@ -256,6 +324,8 @@ static void random_mixture(struct mixture *mixture)
         crowd(mixture);
     if (percent(mixture, 60))
         waiting(mixture);
+    mixture->certain_percent = percent(mixture, 35) ? 15 + below(mixture, 75) : 0;
+    mixture->weights[OP_SEMAPHORE_LABELS] = mixture->certain_percent ? below(mixture, 3) : 0;
     mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
     mixture->walk_percent = percent(mixture, 30) ? below(mixture, 100) : 0;
     mixture->batch_percent = 5 + below(mixture, percent(mixture, 70) ? 40 : 95);
@@ -283,6 +353,7 @@ static void random_step(struct mixture *mixture, struct step *step)
     switch (kind) {
     case OP_ACQUIRE: random_acquire(mixture, step); break;
     case OP_SEMAPHORE_PUT: random_put(mixture, step); break;
+    case OP_SEMAPHORE_LABELS: random_page(mixture, step); break;
     case OP_SEMAPHORE_PAUSE:
     case OP_SEMAPHORE_RESUME:
     case OP_SEMAPHORE_RETIRE:

@@ -13,7 +13,7 @@ bool is_held_up(const struct decided *decided)
     bool closed = false;
     for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
         closed |= decided->verdict.shortages[i].capacity == 0;
-    return decided->stand.waits && decided->verdict.status == PERMIT_NO_CAPACITY && !closed;
+    return decided->stand.waits && !decided->certain && decided->verdict.status == PERMIT_NO_CAPACITY && !closed;
 }
 
 static const struct step *step_of(const struct run *run, const struct decided *decided)
@@ -104,7 +104,7 @@ static bool waiters_come_first(struct run *run, unsigned first, unsigned at)
     const struct decided *newcomer = &run->decided[at];
     for (unsigned i = first; i < run->decided_count && newcomer->stand.place == PLACE_NEWCOMER; i++) {
         const struct decided *other = &run->decided[i];
-        bool waiter = other->stand.place == PLACE_WAITER || other->stand.place == PLACE_AGED;
+        bool waiter = (other->stand.place == PLACE_WAITER || other->stand.place == PLACE_AGED) && !other->certain;
         if (waiter && other->verdict.status == PERMIT_NO_CAPACITY && would_fit_without(run, other, newcomer))
             FAIL(run, "step %u has just arrived and is served, and step %u waits for that", newcomer->step,
                  other->step);

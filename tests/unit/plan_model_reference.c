@@ -176,13 +176,16 @@ void model_put_back(struct model *model, const struct step *step, const struct s
         model->waiters[model->waiter_count++] = (struct model_waiter){step, true};
 }
 
-/* "A waiter that is refused because a semaphore is paused or closed (capacity 0) holds nobody up." */
+/*
+ * "A waiter that is refused because a semaphore is paused or closed (capacity 0) holds nobody up; nor does one that
+ * waits for certain slots."
+ */
 static void stand_in_the_way(struct model *model, const struct step *step, const struct stand *stand)
 {
     for (unsigned i = 0; i < step->want_count; i++)
         if (model->semaphores[step->wants[i].semaphore].capacity == 0)
             return;
-    if (stand->waits)
+    if (stand->waits && !step_is_certain(step))
         model->waiters[model->waiter_count++] = (struct model_waiter){step, stand->place == PLACE_AGED};
 }
 
@@ -207,6 +210,122 @@ static bool any_is_behind(const struct model *model, const struct step *step, co
     return false;
 }
 
+/* --- certain slots ---------------------------------------------------------------------------------------------- */
+
+static bool is_certain(const struct model_want *want)
+{
+    return want->choice != CHOOSE_LOWEST || want->adjacent;
+}
+
+/* The number of a slot that is named; 0: there is none. */
+static uint32_t number_of(const struct model *model, unsigned semaphore, const struct model_name *name)
+{
+    if (name->number)
+        return name->number;
+    for (uint32_t number = 1; number < MODEL_LABELLED; number++)
+        if (model->labels[semaphore][number] == name->label)
+            return number;
+    return 0;
+}
+
+static bool is_listed(const struct model *model, const struct model_want *want, uint32_t number)
+{
+    for (unsigned i = 0; i < want->name_count; i++)
+        if (number_of(model, want->semaphore, &want->names[i]) == number)
+            return true;
+    return want->choice == CHOOSE_LOWEST;
+}
+
+/* One of the keys (a bit each) holds it. */
+static bool is_held_by(const struct model *model, unsigned keys, unsigned semaphore, uint32_t number)
+{
+    for (unsigned i = 0; i < MODEL_KEYS; i++)
+        for (unsigned j = 0; (keys >> i & 1) && is_held(&model->requests[i]) && j < model->requests[i].permit_count;
+             j++) {
+            const struct model_permit *permit = &model->requests[i].permits[j];
+            for (unsigned k = 0; permit->semaphore == semaphore && k < permit->slot_count; k++)
+                if (permit->slots[k] == number)
+                    return true;
+        }
+    return false;
+}
+
+/* Slots of the list that are free if these requests were ended, a bit per number, or those of the lowest run of them.
+ */
+static uint64_t usable(const struct model *model, const struct model_want *want, unsigned ended)
+{
+    uint64_t free = 0;
+    for (uint32_t number = 1; number < 64 && number <= model->semaphores[want->semaphore].capacity; number++)
+        if (is_listed(model, want, number) &&
+            (!slot_is_held(model, want->semaphore, number) || is_held_by(model, ended, want->semaphore, number)))
+            free |= 1ULL << number;
+    if (!want->adjacent || want->count >= 64)
+        return want->adjacent ? 0 : free;
+    uint64_t run = (1ULL << want->count) - 1;
+    for (uint32_t number = 1; number + want->count <= 64; number++)
+        if ((free >> number & run) == run)
+            return run << number;
+    return 0;
+}
+
+static int64_t count_bits(uint64_t bits)
+{
+    return __builtin_popcountll(bits);
+}
+
+/* "Unknown label, a number over the capacity, a retired slot: never_satisfiable. The same twice: invalid." */
+static enum permit_status names_possible(const struct model *model, const struct model_want *want)
+{
+    uint64_t seen = 0;
+    for (unsigned i = 0; i < want->name_count; i++) {
+        uint32_t number = number_of(model, want->semaphore, &want->names[i]);
+        if (number == 0 || number > model->semaphores[want->semaphore].capacity)
+            return PERMIT_NEVER_SATISFIABLE;
+    }
+    for (unsigned i = 0; i < want->name_count; i++) {
+        uint64_t bit = 1ULL << number_of(model, want->semaphore, &want->names[i]);
+        if (seen & bit)
+            return PERMIT_INVALID;
+        seen |= bit;
+    }
+    if (want->count > (int64_t)want->name_count)
+        return PERMIT_NEVER_SATISFIABLE;
+    for (uint64_t run = (1ULL << want->count) - 1; want->adjacent; run <<= 1) {
+        if ((seen & run) == run)
+            return PERMIT_OK;
+        if (run >> 62)
+            return PERMIT_NEVER_SATISFIABLE;
+    }
+    return PERMIT_OK;
+}
+
+/* "expires_at as its client was told" */
+static utc_us told_deadline(const struct model_request *request)
+{
+    bool told = request->ttl_ms != TTL_NONE && request->ttl_ms != TTL_BY_OWNER && request->confirmed_at == NEVER;
+    return told ? request->due_at - request->grace_ms * 1000 : NEVER;
+}
+
+static void add_taken(const struct model *model, unsigned semaphore, uint32_t number, struct model_shortage *shortage)
+{
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        for (unsigned i = 0; i < model->requests[key].permit_count; i++)
+            if (model->requests[key].permits[i].semaphore == semaphore &&
+                is_held_by(model, 1U << key, semaphore, number))
+                shortage->taken[shortage->taken_count++] = (struct model_taken){
+                    number, model->labels[semaphore][number], model->requests[key].permits[i].token, key,
+                    told_deadline(&model->requests[key])};
+}
+
+/* "Only those held, ascending." */
+static void find_taken(const struct model *model, const struct model_want *want, struct model_shortage *shortage)
+{
+    bool closed = model->semaphores[want->semaphore].capacity == 0;
+    for (uint32_t number = 1; number < MODEL_LABELLED && want->choice == CHOOSE_NAMED && !closed; number++)
+        if (is_listed(model, want, number))
+            add_taken(model, want->semaphore, number, shortage);
+}
+
 /* --- room ------------------------------------------------------------------------------------------------------- */
 
 /* The units of a want that are missing if these requests (a bit per key) were ended. */
@@ -220,19 +339,53 @@ static int64_t missing_without(const struct model *model, const struct model_wan
     return missing;
 }
 
-static bool any_is_missing(const struct model *model, const struct step *step, unsigned ended)
+/*
+ * How many of the certain slots that it asks for are missing if these requests were ended; of neighbours, of the lowest
+ * run that is free or due, unless there is one that is free already.
+ */
+static int64_t slots_missing(const struct model *model, const struct model_want *want, unsigned ended, unsigned due)
+{
+    if (!is_certain(want) || count_bits(usable(model, want, 0)) >= want->count)
+        return 0;
+    if (!want->adjacent)
+        return max_i64(0, want->count - count_bits(usable(model, want, ended)));
+    uint64_t run = usable(model, want, due);
+    int64_t missing = run ? 0 : want->count;
+    for (uint32_t number = 1; number < 64; number++)
+        missing += (run >> number & 1) && slot_is_held(model, want->semaphore, number) &&
+                   !is_held_by(model, ended, want->semaphore, number);
+    return missing;
+}
+
+static bool any_is_missing(const struct model *model, const struct step *step, unsigned ended, unsigned due)
 {
     for (unsigned i = 0; i < step->want_count; i++)
-        if (missing_without(model, &step->wants[i], ended) > 0)
+        if (missing_without(model, &step->wants[i], ended) > 0 || slots_missing(model, &step->wants[i], ended, due) > 0)
             return true;
     return false;
 }
 
-static bool would_help(const struct model *model, const struct step *step, unsigned key, unsigned ended)
+/*
+ * Of certain slots who holds one of them helps. And, as slots above a capacity that has shrunk count in what is in use,
+ * whoever has units if more are missing than these bring.
+ */
+static bool helps_want(const struct model *model, const struct model_want *want, unsigned key, unsigned ended,
+                       unsigned due)
+{
+    int64_t slots = slots_missing(model, want, ended, due);
+    if (missing_without(model, want, ended) > slots)
+        return holds(&model->requests[key], want->semaphore);
+    uint64_t sought = usable(model, want, want->adjacent ? due : ~0U);
+    for (uint32_t number = 1; slots > 0 && number < 64; number++)
+        if ((sought >> number & 1) && is_held_by(model, 1U << key, want->semaphore, number))
+            return true;
+    return false;
+}
+
+static bool would_help(const struct model *model, const struct step *step, unsigned key, unsigned ended, unsigned due)
 {
     for (unsigned i = 0; i < step->want_count; i++)
-        if (holds(&model->requests[key], step->wants[i].semaphore) &&
-            missing_without(model, &step->wants[i], ended) > 0)
+        if (helps_want(model, &step->wants[i], key, ended, due))
             return true;
     return false;
 }
@@ -243,13 +396,23 @@ static bool due_longer(const struct model_request *a, const struct model_request
     return a->due_at != b->due_at ? a->due_at < b->due_at : a->order < b->order;
 }
 
+/* A bit per key. */
+static unsigned all_due(const struct model *model, utc_us now)
+{
+    unsigned due = 0;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        due |= (unsigned)is_due(&model->requests[key], now) << key;
+    return due & ~model->unread;
+}
+
 /* The longest due holder of something that is missing; MODEL_KEYS: there is none. */
 static unsigned longest_due(const struct model *model, const struct step *step, utc_us now, unsigned ended)
 {
     unsigned longest = MODEL_KEYS;
+    unsigned due = all_due(model, now);
     for (unsigned key = 0; key < MODEL_KEYS; key++) {
-        bool here = is_due(&model->requests[key], now) && !((ended | model->unread) >> key & 1);
-        if (here && would_help(model, step, key, ended) &&
+        bool here = (due & ~ended) >> key & 1;
+        if (here && would_help(model, step, key, ended, due) &&
             (longest == MODEL_KEYS || due_longer(&model->requests[key], &model->requests[longest])))
             longest = key;
     }
@@ -266,7 +429,7 @@ static unsigned due_in_the_way(const struct model *model, const struct step *ste
     unsigned ended = 0;
     if (any_is_behind(model, step, stand))
         return 0;
-    while (any_is_missing(model, step, ended)) {
+    while (any_is_missing(model, step, ended, all_due(model, now))) {
         unsigned key = longest_due(model, step, now, ended);
         if (key == MODEL_KEYS)
             return 0;
@@ -277,14 +440,23 @@ static unsigned due_in_the_way(const struct model *model, const struct step *ste
 
 /* --- acquire ---------------------------------------------------------------------------------------------------- */
 
-/* "Digest: owner, ttl as sent, permits sorted by name with count." */
+static bool same_want(const struct model_want *a, const struct model_want *b)
+{
+    bool same = a->semaphore == b->semaphore && a->count == b->count && a->choice == b->choice &&
+                a->adjacent == b->adjacent && a->name_count == b->name_count;
+    for (unsigned i = 0; same && i < a->name_count; i++)
+        same = a->names[i].number == b->names[i].number && a->names[i].label == b->names[i].label;
+    return same;
+}
+
+/* "Digest: owner, ttl as sent, permits sorted by name with count or the set of slots." */
 static bool same_content(const struct step *a, const struct step *b)
 {
     bool same = a->owner == b->owner && a->ttl.kind == b->ttl.kind && a->want_count == b->want_count;
     if (a->ttl.kind == TTL_DURATION)
         same = same && a->ttl.ms == b->ttl.ms;
     for (unsigned i = 0; same && i < a->want_count; i++)
-        same = a->wants[i].semaphore == b->wants[i].semaphore && a->wants[i].count == b->wants[i].count;
+        same = same_want(&a->wants[i], &b->wants[i]);
     return same;
 }
 
@@ -320,7 +492,10 @@ static enum permit_status want_possible(const struct model *model, const struct 
         return PERMIT_INVALID;
     if (semaphore->capacity != 0 && want->count > semaphore->capacity)
         return PERMIT_NEVER_SATISFIABLE;
-    return PERMIT_OK;
+    if (is_certain(want) && semaphore->kind == KIND_COUNTED)
+        return PERMIT_INVALID;
+    bool names = want->choice != CHOOSE_LOWEST && semaphore->capacity != 0;
+    return names ? names_possible(model, want) : PERMIT_OK;
 }
 
 static void find_shortages(const struct model *model, const struct step *step, const struct stand *stand,
@@ -334,18 +509,23 @@ static void find_shortages(const struct model *model, const struct step *step, c
             .requested = step->wants[i].count,
             .behind = is_behind(model, stand, step->wants[i].semaphore),
         };
-        if (shortage.behind || shortage.in_use + shortage.requested > shortage.capacity)
+        find_taken(model, &step->wants[i], &shortage);
+        if (shortage.behind || shortage.in_use + shortage.requested > shortage.capacity ||
+            slots_missing(model, &step->wants[i], 0, 0) > 0)
             verdict->shortages[verdict->shortage_count++] = shortage;
     }
 }
 
-/* "count: the lowest free" */
-static void give_slots(const struct model *model, struct model_permit *permit)
+/* "count: the lowest free", of those that are meant; with the labels of now */
+static void give_slots(const struct model *model, const struct model_want *want, struct model_permit *permit)
 {
+    uint64_t meant = is_certain(want) ? usable(model, want, 0) : 0;
     for (uint32_t number = 1; permit->slot_count < permit->count; number++) {
         assert(number <= model->semaphores[permit->semaphore].capacity);
-        if (!slot_is_held(model, permit->semaphore, number))
-            permit->slots[permit->slot_count++] = number;
+        if (is_certain(want) ? !(meant >> number & 1) : slot_is_held(model, permit->semaphore, number))
+            continue;
+        permit->labels[permit->slot_count] = number < MODEL_LABELLED ? model->labels[permit->semaphore][number] : 0;
+        permit->slots[permit->slot_count++] = number;
     }
 }
 
@@ -358,7 +538,7 @@ static struct model_permit give_permit(struct model *model, const struct model_w
         permit.token = epoch * 1024;
     semaphore->next_token = permit.token + 1;
     if (semaphore->kind == KIND_SLOTTED)
-        give_slots(model, &permit);
+        give_slots(model, want, &permit);
     return permit;
 }
 
@@ -706,6 +886,62 @@ static void record_put(const struct model *model, const struct model_semaphore *
                   after->queue == QUEUE_FIFO ? "fifo" : "backfill", (struct bytes){0});
 }
 
+static bool label_is_free(const struct model *model, unsigned index, int64_t capacity, const struct step *step,
+                          unsigned label, enum permit_status *status)
+{
+    uint32_t from = step->change.labels_from;
+    for (uint32_t number = 1; number < MODEL_LABELLED; number++) {
+        if (model->labels[index][number] != label || (number >= from && number < from + step->label_count))
+            continue;
+        if (number <= capacity)
+            *status = PERMIT_INVALID;
+        else if (*status == PERMIT_OK && slot_is_held(model, index, number))
+            *status = PERMIT_IN_USE;
+    }
+    return *status != PERMIT_INVALID;
+}
+
+/*
+ * What is said of labels. Open: what is invalid in any case is so before what is in use; what a slot out of service has
+ * is given away, unless it is held.
+ */
+static enum permit_status labels_possible(const struct model *model, unsigned index,
+                                          const struct model_semaphore *semaphore, const struct step *step)
+{
+    enum permit_status status = PERMIT_OK;
+    uint32_t from = step->change.labels_from;
+    if (semaphore->kind == KIND_COUNTED || from < 1 || from - 1 + step->label_count > semaphore->capacity)
+        return PERMIT_INVALID;
+    for (unsigned i = 0; i < step->label_count; i++) {
+        unsigned label = step->labels[i];
+        for (unsigned j = 0; label && j < i; j++)
+            if (step->labels[j] == label)
+                return PERMIT_INVALID;
+        if (label && !label_is_free(model, index, semaphore->capacity, step, label, &status))
+            return PERMIT_INVALID;
+        if (model->labels[index][from + i] != label && slot_is_held(model, index, from + i))
+            status = PERMIT_IN_USE;
+    }
+    return status;
+}
+
+static void set_labels(struct model *model, unsigned index, const struct step *step, struct verdict *verdict)
+{
+    bool changed = false;
+    char range[MODEL_EVENT_TEXT];
+    uint32_t from = step->change.labels_from;
+    for (unsigned i = 0; i < step->label_count; i++) {
+        changed |= model->labels[index][from + i] != step->labels[i];
+        for (uint32_t number = 1; step->labels[i] && number < MODEL_LABELLED; number++)
+            if (model->labels[index][number] == step->labels[i] && number > from + i)
+                model->labels[index][number] = 0;
+        model->labels[index][from + i] = step->labels[i];
+    }
+    snprintf(range, sizeof range, "%u-%u", from, from - 1 + step->label_count);
+    if (changed)
+        add_event(model, verdict, index, "labels", "", range, (struct bytes){0});
+}
+
 /* Open: the conditions are looked at before the content. */
 static void put(struct model *model, const struct step *step, struct verdict *verdict)
 {
@@ -723,11 +959,17 @@ static void put(struct model *model, const struct step *step, struct verdict *ve
         verdict->status = PERMIT_INVALID;
         return;
     }
+    if (change->has_labels)
+        verdict->status = labels_possible(model, step->semaphore, &changed, step);
+    if (verdict->status != PERMIT_OK)
+        return;
     struct model_semaphore before = *semaphore;
     changed.config_version++;
     *semaphore = changed;
     verdict->created = !in_service;
     record_put(model, &before, step->semaphore, verdict);
+    if (change->has_labels)
+        set_labels(model, step->semaphore, step, verdict);
     answer_semaphore(model, step->semaphore, verdict);
 }
 
@@ -738,6 +980,22 @@ static bool in_service(const struct model *model, const struct step *step, struc
     if (!semaphore->exists || semaphore->retired)
         verdict->status = PERMIT_UNKNOWN_SEMAPHORE;
     return verdict->status == PERMIT_OK;
+}
+
+static void label(struct model *model, const struct step *step, struct verdict *verdict)
+{
+    struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
+    if (!in_service(model, step, verdict))
+        return;
+    if (step->change.if_match && semaphore->config_version != step->change.config_version)
+        verdict->status = PERMIT_VERSION_MISMATCH;
+    else
+        verdict->status = labels_possible(model, step->semaphore, semaphore, step);
+    if (verdict->status != PERMIT_OK)
+        return;
+    set_labels(model, step->semaphore, step, verdict);
+    semaphore->config_version++;
+    answer_semaphore(model, step->semaphore, verdict);
 }
 
 /* "Pause or resume twice: 200"; recorded only if it changes something. Open: the config_version rises all the same. */
@@ -766,6 +1024,7 @@ static void retire(struct model *model, const struct step *step, struct verdict 
     }
     add_event(model, verdict, step->semaphore, "retired", "", "", reason_text(step->reason));
     model->semaphores[step->semaphore].retired = true;
+    memset(model->labels[step->semaphore], 0, sizeof model->labels[step->semaphore]);
     model->semaphores[step->semaphore].config_version++;
     answer_semaphore(model, step->semaphore, verdict);
 }
@@ -785,7 +1044,7 @@ void model_do(struct model *model, const struct step *step, const struct stand *
     case OP_SEMAPHORE_PAUSE:
     case OP_SEMAPHORE_RESUME: pause_or_resume(model, step, ret_verdict); break;
     case OP_SEMAPHORE_RETIRE: retire(model, step, ret_verdict); break;
-    case OP_SEMAPHORE_LABELS:
+    case OP_SEMAPHORE_LABELS: label(model, step, ret_verdict); break;
     case OP_KIND_COUNT: break;
     }
 }

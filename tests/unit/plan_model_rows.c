@@ -33,6 +33,20 @@ struct bytes reason_text(unsigned reason)
     return reasons[reason];
 }
 
+struct bytes label_text(unsigned label)
+{
+    static const char texts[] = "L1L2L3L4L5L6L7L8L9";
+    return label ? (struct bytes){&texts[2 * (label - 1)], 2} : (struct bytes){NULL, 0};
+}
+
+unsigned label_index(struct bytes label)
+{
+    for (unsigned i = 1; i < MODEL_LABELS; i++)
+        if (bytes_equal(label_text(i), label))
+            return i;
+    return 0;
+}
+
 int key_index(struct bytes external_id)
 {
     for (unsigned i = 0; i < MODEL_KEYS; i++)
@@ -109,12 +123,64 @@ static bool read_slots(const struct rows *rows, unsigned index, int64_t wanted, 
     struct free_slots slots = {.numbers = arena_array(arena, (size_t)wanted + 1, sizeof *slots.numbers)};
     for (uint32_t number = rows->semaphores[index].first_free; number < rows->slot_rows[index]; number++) {
         const struct model_slot *row = &rows->slots[index][number];
-        if (slots.numbers && (int64_t)slots.count < wanted && row->exists && !row->retired && !row->permit_id)
-            slots.numbers[slots.count++] = number;
+        if (!slots.numbers || (int64_t)slots.count >= wanted || !row->exists || row->retired || row->permit_id)
+            continue;
+        if (row->label && !slots.labels)
+            slots.labels = arena_array(arena, (size_t)wanted + 1, sizeof *slots.labels);
+        if (row->label && !slots.labels)
+            return false;
+        if (row->label)
+            slots.labels[slots.count] = label_text(row->label);
+        slots.numbers[slots.count++] = number;
     }
     slots.complete = (int64_t)slots.count < wanted;
     *ret_slots = slots;
     return slots.numbers != NULL;
+}
+
+/* Who holds the permit with this token; MODEL_KEYS: nobody. */
+static unsigned holder_of(const struct rows *rows, unsigned index, uint64_t token)
+{
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        for (size_t i = 0; token && rows->requests[key].id && i < rows->requests[key].permit_count; i++)
+            if (rows->permits[key][i].semaphore_id == rows->semaphores[index].id &&
+                rows->permits[key][i].token == token)
+                return key;
+    return MODEL_KEYS;
+}
+
+static bool is_named(const struct rows_read *read, unsigned index, uint32_t number, unsigned label)
+{
+    for (unsigned i = 0; i < read->name_count[index]; i++) {
+        const struct model_name *name = &read->names[index][i];
+        if (name->number ? name->number == number : name->label == label)
+            return true;
+    }
+    return read->all_slots;
+}
+
+/* Whatever their state, with who holds them. */
+static bool read_named(const struct rows *rows, const struct rows_read *read, unsigned index, struct arena *arena,
+                       struct named_slots *ret_named)
+{
+    struct named_slots named = {arena_array(arena, rows->slot_rows[index] + 1U, sizeof *named.rows), 0};
+    for (uint32_t number = 1; named.rows && number < rows->slot_rows[index]; number++) {
+        const struct model_slot *row = &rows->slots[index][number];
+        if (!row->exists || !is_named(read, index, number, row->label))
+            continue;
+        unsigned key = holder_of(rows, index, row->permit_id);
+        const struct request *holder = key < MODEL_KEYS ? &rows->requests[key] : NULL;
+        named.rows[named.count++] = (struct slot_row){.number = number,
+                                                      .label = label_text(row->label),
+                                                      .permit_id = row->permit_id,
+                                                      .retired = row->retired,
+                                                      .holder = holder ? holder->external_id : (struct bytes){0},
+                                                      .due_at = holder ? holder->due_at : NEVER,
+                                                      .grace_ms = holder ? holder->grace_ms : 0,
+                                                      .without_ttl = holder && holder->ttl_ms == TTL_NONE};
+    }
+    *ret_named = named;
+    return named.rows != NULL;
 }
 
 static int compare_semaphores(const void *a, const void *b)
@@ -144,6 +210,9 @@ static bool view_semaphores(const struct rows *rows, const struct rows_read *rea
         view->next_due[i] = locked[i]->next_due_at;
         if (locked[i]->kind == KIND_SLOTTED && read->slots_wanted[index] > 0 &&
             !read_slots(rows, index, read->slots_wanted[index], arena, &view->free_slots[i]))
+            return false;
+        if ((read->name_count[index] || read->all_slots) &&
+            !read_named(rows, read, index, arena, &view->named_slots[i]))
             return false;
     }
     return true;
@@ -237,13 +306,29 @@ static unsigned due_holders(const struct rows *rows, const struct rows_read *rea
     return keys;
 }
 
+/* Those due that hold a slot that was named. */
+static unsigned due_named(const struct rows *rows, const struct rows_read *read, const struct view *view, size_t index)
+{
+    unsigned keys = 0;
+    for (size_t i = 0; i < view->named_slots[index].count; i++) {
+        const struct slot_row *row = &view->named_slots[index].rows[i];
+        if (row->permit_id && row->due_at <= model_time(&read->moment))
+            keys |= 1U << key_index(row->holder);
+    }
+    (void)rows;
+    return keys;
+}
+
 bool rows_read_due(const struct rows *rows, const struct rows_read *read, const struct shortfall *shortfalls,
                    size_t count, struct arena *arena, struct view *view)
 {
     unsigned keys = read->keys;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         keys |= due_holders(rows, read, &view->semaphores[shortfalls[i].semaphore], shortfalls[i].units,
                             &view->next_due[shortfalls[i].semaphore]);
+        if (shortfalls[i].named)
+            keys |= due_named(rows, read, view, shortfalls[i].semaphore);
+    }
     return view_requests(rows, keys, arena, view);
 }
 
@@ -267,8 +352,10 @@ uint64_t view_checksum(const struct view *view)
     sum = mix(sum, view->semaphores, view->semaphore_count * sizeof *view->semaphores);
     sum = mix(sum, view->next_due, view->semaphore_count * sizeof *view->next_due);
     sum = mix(sum, view->requests, view->request_count * sizeof *view->requests);
-    for (size_t i = 0; i < view->semaphore_count; i++)
+    for (size_t i = 0; i < view->semaphore_count; i++) {
         sum = mix(sum, view->free_slots[i].numbers, view->free_slots[i].count * sizeof(uint32_t));
+        sum = mix(sum, view->named_slots[i].rows, view->named_slots[i].count * sizeof(struct slot_row));
+    }
     for (size_t i = 0; i < view->request_count; i++)
         for (size_t j = 0; j < view->requests[i].permit_count; j++) {
             const struct permit *permit = &view->requests[i].permits[j];
@@ -359,6 +446,8 @@ static bool write_slot_rows(struct rows *rows, const struct semaphore_image *ima
         rows->slot_rows[index] = image->slots_to + 1;
     for (uint32_t number = image->retire_from; image->retire_from && number < rows->slot_rows[index]; number++)
         rows->slots[index][number].retired = true;
+    for (uint32_t number = 1; image->drop_labels && number < rows->slot_rows[index]; number++)
+        rows->slots[index][number].label = 0;
     return true;
 }
 
@@ -394,6 +483,13 @@ static bool copy_permits(struct rows *rows, unsigned key, const struct request *
             FAIL("no memory");
         if (permit->slots.count)
             memcpy(permit->slots.numbers, image->permits[i].slots.numbers, permit->slots.count * sizeof(uint32_t));
+        if (!permit->labels)
+            continue;
+        permit->labels = arena_array(&rows->arena, permit->slots.count, sizeof *permit->labels);
+        if (!permit->labels)
+            FAIL("no memory");
+        for (uint32_t j = 0; j < permit->slots.count; j++)
+            permit->labels[j] = label_text(label_index(image->permits[i].labels[j]));
     }
     rows->requests[key].permits = rows->permits[key];
     return true;
@@ -533,6 +629,33 @@ static bool write_slots(struct rows *rows, const struct changes *changes)
     return true;
 }
 
+/* "All of one semaphore, ascending; a label may go from one to another"; and that of a held slot stays. */
+static bool write_labels(struct rows *rows, const struct changes *changes)
+{
+    unsigned seen = 0;
+    int index = changes->label_count ? rows_semaphore(rows, changes->labels[0].semaphore_id) : 0;
+    for (size_t i = 0; i < changes->label_count; i++) {
+        const struct label_change *change = &changes->labels[i];
+        if (rows_semaphore(rows, change->semaphore_id) != index || index < 0 ||
+            (i > 0 && change[-1].number >= change->number))
+            FAIL("labels are not of one semaphore, ascending");
+        if (change->number == 0 || change->number >= rows->slot_rows[index])
+            FAIL("slot %u has no row and gets a label", change->number);
+        struct model_slot *slot = &rows->slots[index][change->number];
+        unsigned label = label_index(change->label);
+        if (slot->permit_id || slot->label == label || !label != !change->label.data)
+            FAIL("the label of slot %u, %u, becomes %u", change->number, slot->label, label);
+        slot->label = label;
+    }
+    for (uint32_t number = 1; changes->label_count && number < rows->slot_rows[index]; number++) {
+        unsigned label = rows->slots[index][number].label;
+        if (label && (seen >> label & 1))
+            FAIL("label %u is there twice", label);
+        seen |= 1U << label;
+    }
+    return true;
+}
+
 /* --- do all rows agree? ----------------------------------------------------------------------------------------- */
 
 struct usage {
@@ -606,7 +729,7 @@ static bool check_semaphore(struct rows *rows, unsigned index)
 
 static bool check_empty(struct rows *rows, const struct changes *changes)
 {
-    bool changed = changes->request_count > 0 || changes->slot_count > 0;
+    bool changed = changes->request_count > 0 || changes->slot_count > 0 || changes->label_count > 0;
     for (size_t i = 0; i < changes->semaphore_count; i++)
         changed |= changes->semaphores[i].changed;
     if (changes->empty == changed)
@@ -625,7 +748,8 @@ bool rows_apply(struct rows *rows, const struct plan *plan)
             (changes->requests[i].request->id < rows->next_id || changes->requests[i].request->id >= end))
             FAIL("request id %llu is not of [%llu, %llu)", U(changes->requests[i].request->id), U(rows->next_id),
                  U(end));
-    if (!write_semaphores(rows, changes) || !write_requests(rows, changes) || !write_slots(rows, changes))
+    if (!write_semaphores(rows, changes) || !write_requests(rows, changes) || !write_slots(rows, changes) ||
+        !write_labels(rows, changes))
         return false;
     rows->next_id = end;
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
@@ -644,6 +768,8 @@ static void rows_permit(const struct rows *rows, const struct permit *permit, st
                                         .slot_count = permit->slots.count};
     for (uint32_t i = 0; i < permit->slots.count && i < MODEL_SLOTS; i++)
         ret_permit->slots[i] = permit->slots.numbers[i];
+    for (uint32_t i = 0; permit->labels && i < permit->slots.count && i < MODEL_SLOTS; i++)
+        ret_permit->labels[i] = label_index(permit->labels[i]);
 }
 
 void rows_request(const struct rows *rows, const struct request *request, struct model_request *ret_request)

@@ -18,6 +18,10 @@ struct batch {
     struct stand stands[MODEL_STEPS];
     struct operation operations[MODEL_STEPS];
     struct want wants[MODEL_STEPS][MODEL_WANTS];
+    struct slot_name names[MODEL_STEPS][MODEL_WANTS][MODEL_NAMES];
+    struct bytes labels[MODEL_LABELS]; /* of the one operation that sets any */
+    struct semaphore_change change;
+    struct rows_read read;
     int ranks[MODEL_STEPS];
     unsigned locked;
     unsigned searched; /* a bit per semaphore: all its due holders were read */
@@ -53,8 +57,8 @@ static void run_clear(struct run *run, const struct script *script)
 
 bool step_is_administrative(const struct step *step)
 {
-    return step->kind == OP_SEMAPHORE_PUT || step->kind == OP_SEMAPHORE_PAUSE || step->kind == OP_SEMAPHORE_RESUME ||
-           step->kind == OP_SEMAPHORE_RETIRE;
+    return step->kind == OP_SEMAPHORE_PUT || step->kind == OP_SEMAPHORE_LABELS || step->kind == OP_SEMAPHORE_PAUSE ||
+           step->kind == OP_SEMAPHORE_RESUME || step->kind == OP_SEMAPHORE_RETIRE;
 }
 
 /* "releases, renewals, confirms, expiries, then waiters, then newcomers" */
@@ -98,14 +102,41 @@ static struct stand stand_of(const struct step *step, const struct arrival *arri
     return stand;
 }
 
-static void make_operation(const struct run *run, const struct step *step, const struct stand *stand,
-                           struct want *wants, struct operation *operation)
+static void make_want(const struct run *run, const struct model_want *asked, struct slot_name *names, struct want *want)
 {
+    *want = (struct want){.semaphore = semaphore_name(asked->semaphore),
+                          .semaphore_id = run->rows.semaphores[asked->semaphore].id,
+                          .count = asked->count,
+                          .choice = asked->choice,
+                          .adjacent = asked->adjacent,
+                          .named = names,
+                          .named_count = asked->name_count};
+    for (unsigned i = 0; i < asked->name_count; i++)
+        names[i] = (struct slot_name){asked->names[i].number, label_text(asked->names[i].label)};
+}
+
+/* What an operator asks, which may be about labels. */
+static const struct semaphore_change *make_change(const struct step *step, struct batch *batch)
+{
+    batch->change = step->change;
+    batch->change.labels = batch->labels;
+    batch->change.label_count = step->label_count;
+    for (unsigned i = 0; i < step->label_count; i++)
+        batch->labels[i] = label_text(step->labels[i]);
+    return &batch->change;
+}
+
+static void make_operation(const struct run *run, unsigned index, struct batch *batch)
+{
+    const struct step *step = &run->script->steps[batch->arrivals[index].step];
+    const struct stand *stand = &batch->stands[index];
+    struct operation *operation = &batch->operations[index];
+    struct want *wants = batch->wants[index];
     *operation = (struct operation){.kind = step->kind, .principal = BYTES("someone")};
     operation->why = reason_text(step->reason);
     if (step_is_administrative(step)) {
         operation->semaphore = semaphore_name(step->semaphore);
-        operation->change = &step->change;
+        operation->change = make_change(step, batch);
         return;
     }
     operation->external_id = key_name(step->key);
@@ -118,35 +149,48 @@ static void make_operation(const struct run *run, const struct step *step, const
     operation->want_count = step->want_count;
     operation->place = stand->place;
     operation->waits = stand->waits;
-    for (unsigned i = 0; i < step->want_count; i++) {
-        unsigned semaphore = step->wants[i].semaphore;
-        wants[i] = (struct want){.semaphore = semaphore_name(semaphore),
-                                 .semaphore_id = run->rows.semaphores[semaphore].id,
-                                 .count = step->wants[i].count};
+    for (unsigned i = 0; i < step->want_count; i++)
+        make_want(run, &step->wants[i], batch->names[index][i], &wants[i]);
+}
+
+/* As many free slots as it asks for, of whatever kind; all, for neighbours. What it names as well. */
+static void read_want(const struct model_want *want, unsigned extra, struct rows_read *read)
+{
+    int64_t count = want->adjacent ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT) + extra;
+    read->slots_wanted[want->semaphore] = min_i64(read->slots_wanted[want->semaphore] + count, SLOTS_MAX_CAPACITY);
+    struct model_name *names = read->names[want->semaphore];
+    unsigned *name_count = &read->name_count[want->semaphore];
+    for (unsigned i = 0; i < want->name_count; i++) {
+        unsigned at = 0;
+        while (at < *name_count && memcmp(&names[at], &want->names[i], sizeof names[at]) != 0)
+            at++;
+        if (at == *name_count && at < MODEL_READ)
+            names[(*name_count)++] = want->names[i];
     }
 }
 
 /* Locks and keys of all, and as many free slots as those ask for who may get any; of what is due no more than somebody
  * says. */
-static struct rows_read batch_read(const struct run *run, const struct batch *batch)
+static void batch_read(const struct run *run, const struct batch *batch, struct rows_read *ret_read)
 {
-    struct rows_read read = {.moment = batch->moment};
+    struct rows_read *read = ret_read;
+    memset(read, 0, sizeof *read);
+    read->moment = batch->moment;
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script->steps[batch->arrivals[i].step];
-        read.locks |= batch->arrivals[i].locks;
+        read->locks |= batch->arrivals[i].locks;
         if (!step_is_administrative(step))
-            read.keys |= 1U << step->key;
+            read->keys |= 1U << step->key;
+        read->all_slots |= step->change.has_labels;
         if (step->kind == OP_ACQUIRE && step->ttl.kind == TTL_OWNER)
-            read.owners |= 1U << step->owner;
-        if (step->due_cut && (!read.due_cut || step->due_cut < read.due_cut))
-            read.due_cut = step->due_cut;
-        read.walks_due |= step->walks_due;
-        bool may_get = step->kind == OP_ACQUIRE && batch->stands[i].place != PLACE_BEHIND;
-        for (unsigned j = 0; may_get && j < step->want_count; j++)
-            read.slots_wanted[step->wants[j].semaphore] +=
-                min_i64(step->wants[j].count, SLOTS_MAX_COUNT) + step->extra_slots;
+            read->owners |= 1U << step->owner;
+        if (step->due_cut && (!read->due_cut || step->due_cut < read->due_cut))
+            read->due_cut = step->due_cut;
+        read->walks_due |= step->walks_due;
+        for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
+            if (batch->stands[i].place != PLACE_BEHIND || step->wants[j].name_count)
+                read_want(&step->wants[j], step->extra_slots, read);
     }
-    return read;
 }
 
 /* "An operation is never decided before an earlier one on its key." */
@@ -163,6 +207,15 @@ static void rank_batch(const struct run *run, struct batch *batch)
 
 /* --- comparing -------------------------------------------------------------------------------------------------- */
 
+static void copy_taken(const struct shortage *shortage, struct model_shortage *copy)
+{
+    for (size_t i = 0; i < shortage->taken_count && i < MODEL_NAMES; i++) {
+        const struct taken_slot *taken = &shortage->taken[i];
+        copy->taken[copy->taken_count++] = (struct model_taken){taken->number, label_index(taken->label), taken->token,
+                                                                (unsigned)key_index(taken->holder), taken->expires_at};
+    }
+}
+
 static void verdict_of(const struct run *run, const struct outcome *outcome, struct verdict *verdict)
 {
     memset(verdict, 0, sizeof *verdict);
@@ -178,8 +231,14 @@ static void verdict_of(const struct run *run, const struct outcome *outcome, str
     for (size_t i = 0; i < outcome->shortage_count && i < MODEL_WANTS; i++) {
         const struct shortage *shortage = &outcome->shortages[i];
         verdict->shortages[verdict->shortage_count++] =
-            (struct model_shortage){(unsigned)rows_semaphore(&run->rows, shortage->semaphore_id), shortage->capacity,
-                                    shortage->in_use, shortage->requested, shortage->behind};
+            (struct model_shortage){(unsigned)rows_semaphore(&run->rows, shortage->semaphore_id),
+                                    shortage->capacity,
+                                    shortage->in_use,
+                                    shortage->requested,
+                                    shortage->behind,
+                                    {{0}},
+                                    0};
+        copy_taken(shortage, &verdict->shortages[i]);
     }
 }
 
@@ -252,8 +311,23 @@ static bool permits_equal(const struct model_permit *expected, const struct mode
     DIFFERS(token, "%lu");
     DIFFERS(count, "%ld");
     DIFFERS(slot_count, "%u");
-    for (unsigned i = 0; i < expected->slot_count; i++)
+    for (unsigned i = 0; i < expected->slot_count; i++) {
         DIFFERS(slots[i], "%u");
+        DIFFERS(labels[i], "%u");
+    }
+    return true;
+}
+
+static bool taken_equal(const struct model_shortage *expected, const struct model_shortage *got, struct buf *problem)
+{
+    DIFFERS(taken_count, "%u");
+    for (unsigned i = 0; i < expected->taken_count; i++) {
+        DIFFERS(taken[i].number, "%u");
+        DIFFERS(taken[i].label, "%u");
+        DIFFERS(taken[i].token, "%lu");
+        DIFFERS(taken[i].key, "%u");
+        DIFFERS(taken[i].expires_at, "%ld");
+    }
     return true;
 }
 
@@ -339,6 +413,8 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
         DIFFERS(shortages[i].in_use, "%ld");
         DIFFERS(shortages[i].requested, "%ld");
         DIFFERS(shortages[i].behind, "%d");
+        if (!taken_equal(&expected->shortages[i], &got->shortages[i], problem))
+            return false;
     }
     DIFFERS(event_count, "%u");
     for (unsigned i = 0; i < expected->event_count; i++)
@@ -457,7 +533,8 @@ static bool remember_decision(struct run *run, const struct batch *batch, unsign
                                                           .locks = batch->locked,
                                                           .stand = batch->stands[index],
                                                           .moment = batch->moment,
-                                                          .verdict = run->verdicts[step]};
+                                                          .verdict = run->verdicts[step],
+                                                          .certain = step_is_certain(&run->script->steps[step])};
     return true;
 }
 
@@ -600,21 +677,22 @@ static bool check_touched(struct run *run, const struct batch *batch, const stru
 static bool read_batch(struct run *run, struct batch *batch, const struct operation *const *operations,
                        struct view *ret_view)
 {
-    struct rows_read read = batch_read(run, batch);
+    struct rows_read *read = &batch->read;
     struct shortfall shortfalls[MODEL_SEMAPHORES];
-    batch->locked = read.locks;
+    batch_read(run, batch, read);
+    batch->locked = read->locks;
     run->model.unread = 0;
-    if (!rows_view(&run->rows, &read, &run->arena, ret_view))
+    if (!rows_view(&run->rows, read, &run->arena, ret_view))
         FAIL(run, "no memory");
     size_t count = plan_shortfalls(ret_view, operations, batch->count, shortfalls);
-    if (count && !rows_read_due(&run->rows, &read, shortfalls, count, &run->arena, ret_view))
+    if (count && !rows_read_due(&run->rows, read, shortfalls, count, &run->arena, ret_view))
         FAIL(run, "no memory");
     batch->searched = 0;
     for (size_t i = 0; i < count; i++)
         if (ret_view->next_due[shortfalls[i].semaphore] > model_time(&batch->moment))
             batch->searched |= 1U << rows_semaphore(&run->rows, ret_view->semaphores[shortfalls[i].semaphore].id);
-    for (size_t i = 0; i < count && read.due_cut; i++)
-        if (shortfalls[i].units > read.due_cut)
+    for (size_t i = 0; i < count && read->due_cut; i++)
+        if (shortfalls[i].units > read->due_cut)
             run->model.unread = ~0U;
     for (size_t i = 0; i < ret_view->request_count; i++)
         run->model.unread &= ~(1U << key_index(ret_view->requests[i].external_id));
@@ -633,7 +711,7 @@ static bool run_batch(struct run *run, struct batch *batch)
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script->steps[batch->arrivals[i].step];
         batch->stands[i] = stand_of(step, &batch->arrivals[i]);
-        make_operation(run, step, &batch->stands[i], batch->wants[i], &batch->operations[i]);
+        make_operation(run, i, batch);
         operations[i] = &batch->operations[i];
     }
     rank_batch(run, batch);
@@ -664,6 +742,14 @@ bool step_wants(const struct step *step, unsigned semaphore)
     return false;
 }
 
+bool step_is_certain(const struct step *step)
+{
+    bool certain = false;
+    for (unsigned i = 0; i < step->want_count; i++)
+        certain |= step->wants[i].choice != CHOOSE_LOWEST || step->wants[i].adjacent;
+    return certain;
+}
+
 static unsigned wants_of(const struct step *step)
 {
     unsigned wants = 0;
@@ -688,7 +774,8 @@ static unsigned take_queue(struct run *run, struct batch *batch)
             waiters += arrival->waits_here;
             batch->arrivals[batch->count++] = *arrival;
         } else {
-            left_out |= wants_of(&run->script->steps[arrival->step]);
+            const struct step *step = &run->script->steps[arrival->step];
+            left_out |= step_is_certain(step) ? 0 : wants_of(step); /* who keeps nobody else from what is free */
             queue->arrivals[left++] = *arrival;
         }
     }

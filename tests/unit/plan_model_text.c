@@ -7,8 +7,18 @@
 void step_finish(struct step *step)
 {
     struct want wants[MODEL_WANTS];
-    for (unsigned i = 0; i < step->want_count; i++)
-        wants[i] = (struct want){.semaphore = semaphore_name(step->wants[i].semaphore), .count = step->wants[i].count};
+    struct slot_name names[MODEL_WANTS][MODEL_NAMES];
+    for (unsigned i = 0; i < step->want_count; i++) {
+        const struct model_want *want = &step->wants[i];
+        wants[i] = (struct want){.semaphore = semaphore_name(want->semaphore),
+                                 .count = want->count,
+                                 .choice = want->choice,
+                                 .adjacent = want->adjacent,
+                                 .named = names[i],
+                                 .named_count = want->name_count};
+        for (unsigned j = 0; j < want->name_count; j++)
+            names[i][j] = (struct slot_name){want->names[j].number, label_text(want->names[j].label)};
+    }
     if (step->kind == OP_ACQUIRE &&
         !request_digest(owner_name(step->owner), step->ttl, wants, step->want_count, step->digest))
         abort();
@@ -49,16 +59,78 @@ static bool read_semaphore(struct bytes word, unsigned *ret_semaphore)
     return *ret_semaphore < MODEL_SEMAPHORES;
 }
 
-/* "a" or "a:2" */
+/* "L3"; 0: none. */
+static unsigned read_label(struct bytes word)
+{
+    return word.length == 2 ? label_index(word) : 0;
+}
+
+/* The next of "1,L2,-"; length 0 at the end. */
+static struct bytes next_part(struct bytes *list)
+{
+    const char *comma = list->length ? memchr(list->data, ',', list->length) : NULL;
+    struct bytes part = {list->data, comma ? (size_t)(comma - list->data) : list->length};
+    size_t used = part.length + (comma != NULL);
+    *list = (struct bytes){list->data + used, list->length - used};
+    return part;
+}
+
+static bool read_names(struct bytes list, struct model_want *want)
+{
+    for (struct bytes part = next_part(&list); part.length; part = next_part(&list)) {
+        if (want->name_count == MODEL_NAMES)
+            return false;
+        want->names[want->name_count++] = part.data[0] == 'L'
+                                              ? (struct model_name){0, read_label(part)}
+                                              : (struct model_name){(uint32_t)strtoul(part.data, NULL, 10), 0};
+    }
+    return want->name_count > 0;
+}
+
+/* "a" or "a:2", "a:2~", "a:2@1,L2", "a@1,L2": see step_parse. */
 static bool read_want(struct bytes word, struct step *step)
 {
     struct model_want want = {.count = 1};
     if (step->want_count == MODEL_WANTS || !read_semaphore(word, &want.semaphore))
         return false;
-    if (word.length > 2)
-        want.count = strtoll(word.data + 2, NULL, 10);
+    const char *at = word.length > 1 ? word.data + 1 : "";
+    const char *end = word.data + word.length;
+    bool counted = word.length > 2 && *at == ':';
+    if (counted) {
+        char *behind;
+        want.count = strtoll(at + 1, &behind, 10);
+        at = behind;
+        want.adjacent = at < end && *at == '~';
+        at += want.adjacent;
+    }
+    if (word.length > 1 && at < end && *at == '@') {
+        if (!read_names((struct bytes){at + 1, (size_t)(end - at) - 1}, &want))
+            return false;
+        want.choice = counted ? CHOOSE_ANY_OF : CHOOSE_NAMED;
+        want.count = counted ? want.count : (int64_t)want.name_count;
+        at = end;
+    }
     step->wants[step->want_count++] = want;
-    return word.length == 1 || word.data[1] == ':';
+    return word.length == 1 || at == end;
+}
+
+/* "labels=L1,-,L3" or "from=2" */
+static bool read_labels(struct bytes word, struct step *step)
+{
+    struct bytes value;
+    if (word_has(word, "from", &value)) {
+        step->change.labels_from = (uint32_t)strtoul(value.data, NULL, 10);
+        return true;
+    }
+    if (!word_has(word, "labels", &value))
+        return false;
+    for (struct bytes part = next_part(&value); part.length && step->label_count < MODEL_LABELS - 1;
+         part = next_part(&value))
+        step->labels[step->label_count++] = read_label(part);
+    step->change.has_labels = true;
+    if (step->change.labels_from == 0)
+        step->change.labels_from = 1;
+    return true;
 }
 
 static bool read_ttl(struct bytes value, struct ttl *ret_ttl)
@@ -170,7 +242,9 @@ static bool read_member(struct bytes word, struct semaphore_change *change)
 static bool read_change(struct bytes word, struct step *step)
 {
     struct bytes value;
-    if (step->kind == OP_SEMAPHORE_PUT)
+    if ((step->kind == OP_SEMAPHORE_PUT || step->kind == OP_SEMAPHORE_LABELS) && read_labels(word, step))
+        return true;
+    if (step->kind == OP_SEMAPHORE_PUT || step->kind == OP_SEMAPHORE_LABELS)
         return read_member(word, &step->change);
     step->reason = word_has(word, "why", &value) ? (unsigned)strtoul(value.data, NULL, 10) : MODEL_REASONS;
     return step->reason < MODEL_REASONS;
@@ -256,11 +330,37 @@ static void print_change(const struct semaphore_change *change, struct buf *out)
         buf_printf(out, " if_match=%llu", (unsigned long long)change->config_version);
 }
 
+static void print_names(const struct model_want *want, struct buf *out)
+{
+    for (unsigned i = 0; i < want->name_count; i++) {
+        struct bytes label = label_text(want->names[i].label);
+        buf_append_char(out, i ? ',' : '@');
+        if (label.length)
+            buf_printf(out, "%.*s", (int)label.length, label.data);
+        else
+            buf_append_u64(out, want->names[i].number);
+    }
+}
+
+static void print_labels(const struct step *step, struct buf *out)
+{
+    buf_printf(out, " from=%u labels=", step->change.labels_from);
+    for (unsigned i = 0; i < step->label_count; i++) {
+        struct bytes label = step->labels[i] ? label_text(step->labels[i]) : BYTES("-");
+        buf_printf(out, "%s%.*s", i ? "," : "", (int)label.length, label.data);
+    }
+}
+
 static void print_request_step(const struct step *step, struct buf *out)
 {
     buf_printf(out, "%s%s %s", step->stale ? "~" : "", kind_word(step->kind), key_name(step->key).data);
-    for (unsigned i = 0; i < step->want_count; i++)
-        buf_printf(out, " %c:%lld", 'a' + (int)step->wants[i].semaphore, (long long)step->wants[i].count);
+    for (unsigned i = 0; i < step->want_count; i++) {
+        const struct model_want *want = &step->wants[i];
+        buf_printf(out, " %c", 'a' + (int)want->semaphore);
+        if (want->choice != CHOOSE_NAMED)
+            buf_printf(out, ":%lld%s", (long long)want->count, want->adjacent ? "~" : "");
+        print_names(want, out);
+    }
     if (step->ttl.kind == TTL_OWNER)
         buf_append_text(out, " ttl=owner");
     else if (step->ttl.kind != TTL_ABSENT)
@@ -288,6 +388,8 @@ void step_print(const struct step *step, struct buf *out)
     } else {
         buf_printf(out, "%s %c", kind_word(step->kind), 'a' + (int)step->semaphore);
         print_change(&step->change, out);
+        if (step->change.has_labels)
+            print_labels(step, out);
     }
     if (step->reason)
         buf_printf(out, " why=%u", step->reason);
@@ -327,8 +429,11 @@ static void print_permit(const struct model_permit *permit, struct buf *out)
     buf_printf(out, " %c=%llu", 'a' + (int)permit->semaphore, (unsigned long long)permit->token);
     if (permit->slot_count == 0)
         buf_printf(out, "x%lld", (long long)permit->count);
-    for (unsigned i = 0; i < permit->slot_count; i++)
-        buf_printf(out, "%s%u", i ? "," : "[", permit->slots[i]);
+    for (unsigned i = 0; i < permit->slot_count; i++) {
+        struct bytes label = label_text(permit->labels[i]);
+        buf_printf(out, "%s%u%s%.*s", i ? "," : "[", permit->slots[i], label.length ? "/" : "", (int)label.length,
+                   label.length ? label.data : "");
+    }
     if (permit->slot_count)
         buf_append_char(out, ']');
 }
@@ -382,5 +487,9 @@ void verdict_print(const struct verdict *verdict, struct buf *out)
         const struct model_shortage *shortage = &verdict->shortages[i];
         buf_printf(out, " %c:%lld+%lld>%lld%s", 'a' + (int)shortage->semaphore, (long long)shortage->in_use,
                    (long long)shortage->requested, (long long)shortage->capacity, shortage->behind ? " behind" : "");
+        for (unsigned j = 0; j < shortage->taken_count; j++)
+            buf_printf(out, "%s%u by %s", j ? ", " : " (", shortage->taken[j].number,
+                       key_name(shortage->taken[j].key).data);
+        buf_append_text(out, shortage->taken_count ? ")" : "");
     }
 }
