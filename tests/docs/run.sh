@@ -87,6 +87,7 @@ minute() {
 }
 
 check "openapi.json is JSON of OpenAPI 3.1" jq -e '.openapi | startswith("3.1")' $api
+check "no path of openapi.json is there twice" nothing "$(grep -oE '^    "/[^"]*": \{' $api | sort | uniq -d)"
 check "every \$ref of openapi.json leads somewhere" nothing "$(dangling_references)"
 check "operationIds are unique" nothing "$(jq -r '.paths[][] | .operationId? // empty' $api 2>/dev/null | sort | uniq -d)"
 check "openapi.json carries the version of the code" same_lines "$(jq -r .info.version $api)" "$(cat VERSION)"

@@ -6,8 +6,9 @@
 #include "store/slot_list.h"
 #include "support.h"
 
-enum { SEATS = 50000, HELD_FROM = 20001, HELD_TO = 30000, PAGE = 100, SOME = 10000 };
+enum { SEATS = 50000, HELD_FROM = 20001, HELD_TO = 30000, PAGE = 100 };
 
+static const struct database_address *address;
 static struct session *session;
 static struct arena arena;
 static struct query_time now;
@@ -15,7 +16,8 @@ static struct query_time now;
 /* `hall` (1) and `gone` (3), which is retired. */
 static void rows_make(void)
 {
-    session = connected(fresh_database(), SESSION_READER);
+    address = fresh_database();
+    session = connected(address, SESSION_READER);
     arena_init(&arena, 1 << 16, 1 << 26);
     must_run(session, "INSERT INTO semaphore (id, name, kind, capacity, in_use, version, default_ttl_ms, max_hold_ms)"
                       " VALUES (1, 'hall', 1, 50000, 10000, 41, 1, 1), (2, 'yard', 1, 1000, 0, 1, 1, 1),"
@@ -28,22 +30,22 @@ static void rows_make(void)
  */
 static void seats_make(void)
 {
-    char sql[500];
-    for (int first = 1; first <= SEATS; first += SOME) {
-        snprintf(sql, sizeof sql,
-                 "INSERT INTO slot (semaphore_id, number, label, permit_id) SELECT 1, seq,"
-                 " CONCAT(IF(seq > 49900, 'Z', 'A'), seq), IF(seq BETWEEN %d AND %d, (seq - 1) DIV 10, 0)"
-                 " FROM seq_%d_to_%d",
-                 HELD_FROM, HELD_TO, first, first + SOME - 1);
-        must_run(session, sql);
-    }
-    must_run(session, "INSERT INTO slot (semaphore_id, number, label) SELECT 2, seq, CONCAT('A', seq)"
-                      " FROM seq_1_to_1000;"
-                      "INSERT INTO permit_request (id, external_id, due_at, ttl_ms) SELECT seq, CONCAT('k', seq),"
-                      " '2026-11-21 10:00:00', 1000 FROM seq_2000_to_2999;"
-                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
-                      " SELECT 1, seq, seq, 10, 1 FROM seq_2000_to_2999");
-    must_run(session, "ANALYZE TABLE slot, permit, permit_request");
+    char sql[1000];
+    struct session *admin = connected(address, SESSION_ADMIN); /* has the patience */
+    snprintf(sql, sizeof sql,
+             "USE %s;"
+             "INSERT INTO slot (semaphore_id, number, label, permit_id) SELECT 1, seq,"
+             " CONCAT(IF(seq > 49900, 'Z', 'A'), seq), IF(seq BETWEEN %d AND %d, (seq - 1) DIV 10, 0)"
+             " FROM seq_1_to_%d;"
+             "INSERT INTO slot (semaphore_id, number, label) SELECT 2, seq, CONCAT('A', seq) FROM seq_1_to_1000;"
+             "INSERT INTO permit_request (id, external_id, due_at, ttl_ms) SELECT seq, CONCAT('k', seq),"
+             " '2026-11-21 10:00:00', 1000 FROM seq_2000_to_2999;"
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+             " SELECT 1, seq, seq, 10, 1 FROM seq_2000_to_2999;"
+             "ANALYZE TABLE slot, permit, permit_request",
+             address->database, HELD_FROM, HELD_TO, SEATS);
+    must_run(admin, sql);
+    session_free(admin);
 }
 
 static void rows_forget(void)
