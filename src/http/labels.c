@@ -7,6 +7,7 @@
 #include "http/problem.h"
 #include "http/routes.h"
 #include "http/service.h"
+#include "http/settings.h"
 #include "http/wire.h"
 
 static const struct wire_member label_member = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Labels of slots as PUT semaphore and PUT slots give them; and what both have besides: If-Match. */
+/* Labels of slots, as PUT semaphore and PUT slots give them. */
 #ifndef HTTP_LABELS_H
 #define HTTP_LABELS_H
 
@@ -12,6 +12,4 @@ struct json_object;
 /* The list as the labels of the slots from `from` on; the service's message says what is wrong. */
 enum permit_status labels_read(struct exchange *exchange, const struct json_object *list, uint32_t from,
                                struct semaphore_change *change) MUST_CHECK;
-/* If-Match and If-None-Match (semaphores.c). False: the answer says what is wrong. */
-bool take_preconditions(struct exchange *exchange, struct semaphore_change *change);
 #endif

@@ -55,7 +55,9 @@ static const struct wire_member put_members[] = {
     {"note", WIRE_TEXT, false, CHANGE(note), CHANGE(has_note), 0, NOTE_MAX, NULL, "a text of at most 1000 bytes"},
     {"labels", WIRE_LIST, false, offsetof(struct put_form, labels), 0, 0, SLOTS_MAX_CAPACITY, NULL, LABELS_EXPECTED},
 };
+/* A template has all of them but the last. */
 static const struct wire_table put_table = {put_members, ARRAY_LENGTH(put_members)};
+static const struct wire_table template_table = {put_members, ARRAY_LENGTH(put_members) - 1};
 
 /* A config_version as the ETag header gave it: "7", with or without its quotes. */
 static bool parse_etag(struct bytes text, uint64_t *ret_version)
@@ -88,14 +90,14 @@ bool take_preconditions(struct exchange *exchange, struct semaphore_change *chan
     return true;
 }
 
-static enum permit_status read_put(struct exchange *exchange, struct put_form *form)
+static enum permit_status read_put(struct exchange *exchange, const struct wire_table *table, struct put_form *form)
 {
     struct service *service = exchange->service;
     struct json_object *object;
     enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
     if (status != PERMIT_OK)
         return status;
-    status = wire_read(object, &put_table, "", form, &exchange->arena, &service->message);
+    status = wire_read(object, table, "", form, &exchange->arena, &service->message);
     if (status == PERMIT_OK && form->labels)
         status = labels_read(exchange, form->labels, 1, &form->change);
     wire_drop(object);
@@ -109,7 +111,7 @@ static enum permit_status read_put(struct exchange *exchange, struct put_form *f
 enum permit_status semaphore_read_settings(struct exchange *exchange, struct semaphore_change *ret_change)
 {
     struct put_form form = {0};
-    enum permit_status status = read_put(exchange, &form);
+    enum permit_status status = read_put(exchange, &template_table, &form);
     if (status == PERMIT_OK)
         *ret_change = form.change;
     return status;
@@ -120,7 +122,7 @@ bool semaphore_put(struct exchange *exchange)
     struct put_form *form = arena_alloc(&exchange->arena, sizeof *form);
     if (!form)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
-    enum permit_status status = read_put(exchange, form);
+    enum permit_status status = read_put(exchange, &put_table, form);
     if (status != PERMIT_OK)
         return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
     if (!take_preconditions(exchange, &form->change))

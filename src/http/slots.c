@@ -16,7 +16,7 @@ struct slots_question {
     struct bytes known;        /* If-None-Match; data NULL: absent */
 };
 
-enum { DETAIL_SIZE = 320 };
+enum { DETAIL_SIZE = 320, DIGEST_DIGITS = 16 };
 
 /* --- ETag --------------------------------------------------------------------------------------------------------- */
 
@@ -51,13 +51,24 @@ static struct bytes next_tag(struct bytes *list)
     return tag;
 }
 
+/* `stem`, 16 digits and a quote. What is another's never comes back in a header of ours. */
+static bool is_ours(struct bytes tag, struct bytes stem)
+{
+    size_t digits = 0;
+    if (tag.length != stem.length + DIGEST_DIGITS + 1 || memcmp(tag.data, stem.data, stem.length) != 0)
+        return false;
+    while (digits < DIGEST_DIGITS && strchr("0123456789abcdef", tag.data[stem.length + digits]))
+        digits++;
+    return digits == DIGEST_DIGITS;
+}
+
 /* One of them that begins with `stem`; length 0: there is none. */
 static struct bytes find_tag(struct bytes list, struct bytes stem)
 {
     struct bytes tag;
     do
         tag = next_tag(&list);
-    while (tag.length && (tag.length < stem.length || memcmp(tag.data, stem.data, stem.length) != 0));
+    while (tag.length && !is_ours(tag, stem));
     return tag;
 }
 

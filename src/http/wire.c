@@ -295,9 +295,7 @@ static bool read_text(struct json_object *value, const struct wire_member *membe
 /* "1 to 255 bytes of UTF-8 without control characters" */
 static bool read_label(struct json_object *value, struct arena *arena, struct bytes *ret_label)
 {
-    struct bytes text = text_of(value);
-    return text.length >= 1 && text.length <= LABEL_MAX_BYTES && !has_control(text) &&
-           copy_text(value, ret_label, arena);
+    return name_is_label(text_of(value)) && copy_text(value, ret_label, arena);
 }
 
 /* "A number is a slot's number, a text always its label." */

@@ -7,7 +7,7 @@
 set -u
 
 lanes='
-usage verbs waiting doctor
+usage verbs waiting doctor slots
 libpermit command signals
 terminal lost
 '

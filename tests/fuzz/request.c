@@ -59,6 +59,11 @@ static const struct {
     {METHOD_OTHER, "/", ""},                          /* \ */
     {METHOD_GET, "", ""},                             /* ] */
     {METHOD_PUT, "/v1/semaphores/", "/slots"},        /* ^ */
+    {METHOD_GET, "/v1/semaphores/", "/slots"},        /* _ */
+    {METHOD_PUT, "/v1/templates/", ""},               /* ` */
+    {METHOD_GET, "/v1/templates/", ""},               /* a */
+    {METHOD_DELETE, "/v1/templates/", ""},            /* b */
+    {METHOD_GET, "/v1/templates", ""},                /* c */
 };
 
 /* C none: the usual type of a body. */
@@ -154,6 +159,7 @@ static const enum permit_status decisions[] = {
     PERMIT_DATABASE_LOST,        /* E */
     PERMIT_DATABASE_FULL,        /* F */
     PERMIT_NO_MEMORY,            /* G */
+    PERMIT_UNKNOWN_TEMPLATE,     /* H */
 };
 
 static void set_world(const struct input *input)
@@ -219,8 +225,8 @@ static void run(struct exchange *exchange, const struct input *input, struct byt
 
 static bool is_documented(int http_status)
 {
-    static const int documented[] = {200, 201, 400, 401, 403, 404, 405, 409, 410,
-                                     412, 413, 415, 422, 423, 429, 500, 503};
+    static const int documented[] = {200, 201, 304, 400, 401, 403, 404, 405, 409,
+                                     410, 412, 413, 415, 422, 423, 429, 500, 503};
     for (size_t i = 0; i < ARRAY_LENGTH(documented); i++)
         if (documented[i] == http_status)
             return true;
@@ -299,15 +305,20 @@ static void check_headers(const struct answer *answer)
     MUST((code == 423 || code == 429 || code == 503) == (answer->retry_after_ms > 0));
     MUST((code == 405) == (answer->allow != NULL));
     MUST(!answer->allow || strspn(answer->allow, "GETPUOSDL, ") == strlen(answer->allow));
-    MUST(etag == 0 || (etag > 2 && strspn(answer->etag + 1, "0123456789") == etag - 2 && !refused));
+    MUST(etag == 0 || (etag > 2 && strspn(answer->etag + 1, "0123456789abcdef-") == etag - 2 && !refused));
+    MUST(etag == 0 || (answer->etag[0] == '"' && answer->etag[etag - 1] == '"'));
 }
+
+enum { NOT_MODIFIED = 304 };
 
 static void check_answer(const struct exchange *exchange)
 {
     const struct answer *answer = &exchange->answer;
     MUST(is_documented(answer->http_status));
-    MUST(!answer->body.broken && answer->body.length);
+    MUST(!answer->body.broken && (answer->http_status == NOT_MODIFIED) == (answer->body.length == 0));
     check_headers(answer);
+    if (answer->http_status == NOT_MODIFIED)
+        return;
     if (strncmp(answer->content_type, "text/plain", 10) == 0)
         MUST(answer->body.data[answer->body.length - 1] == '\n');
     else

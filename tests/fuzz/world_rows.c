@@ -8,6 +8,8 @@
 #include "store/epoch.h"
 #include "store/history.h"
 #include "store/owners.h"
+#include "store/slot_list.h"
+#include "store/templates.h"
 #include "world.h"
 
 /* How the reads of a look end. */
@@ -206,6 +208,87 @@ enum permit_status query_clock(struct session *session, struct query_time *ret_t
     MUST(session);
     tell_time(ret_time);
     return ends();
+}
+
+enum permit_status query_slot_list_head(struct session *session, struct bytes semaphore,
+                                        struct slot_list_head *ret_head)
+{
+    MUST(session && reference_semaphore(semaphore));
+    *ret_head = (struct slot_list_head){
+        .semaphore_id = 1,
+        .kind = world.text.length % 5 ? KIND_SLOTTED : KIND_COUNTED,
+        .in_use = (int64_t)(world.text.length % 2),
+        .version = 7,
+        .epoch = 3,
+    };
+    return ends();
+}
+
+enum permit_status query_slots(struct session *session, uint64_t semaphore_id, const struct slot_filter *filter,
+                               struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
+                               struct query_time *ret_time)
+{
+    MUST(session && semaphore_id == 1 && filter->limit >= 2 && filter->limit <= 1001);
+    MUST(filter->state == SLOT_ANY || filter->state == SLOT_FREE || filter->state == SLOT_HELD);
+    MUST(filter->prefix.data || !filter->prefix.length);
+    *ret_rows = make_rows(arena, filter->limit, sizeof **ret_rows, ret_count);
+    for (size_t i = 0; i < *ret_count; i++)
+        (*ret_rows)[i] = (struct slot_list_row){
+            .number = filter->after + (uint32_t)i,
+            .label = world_text(LABEL_MAX_BYTES),
+            .token = i % 2,
+            .request = make_request(world_text(255)),
+        };
+    tell_time(ret_time);
+    return PERMIT_OK;
+}
+
+static struct template make_template(struct bytes prefix)
+{
+    return (struct template){.prefix = prefix, .settings = make_semaphore(prefix)};
+}
+
+enum permit_status templates_put(struct session *session, struct bytes prefix, const struct semaphore_change *change,
+                                 int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
+                                 bool *ret_created, const char **ret_refusal)
+{
+    (void)arena, (void)default_ttl_ms;
+    MUST(session && reference_semaphore(prefix) && !change->has_labels);
+    if (world.decided == PERMIT_INVALID || world.decided == PERMIT_VERSION_MISMATCH)
+        *ret_refusal = "said so";
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_template = make_template(prefix);
+    *ret_created = change->has_capacity;
+    return PERMIT_OK;
+}
+
+enum permit_status templates_get(struct session *session, struct bytes prefix, struct arena *arena,
+                                 struct template *ret_template)
+{
+    (void)arena;
+    MUST(session && reference_semaphore(prefix));
+    *ret_template = make_template(prefix);
+    return ends();
+}
+
+enum permit_status templates_delete(struct session *session, struct bytes prefix, struct arena *arena,
+                                    struct template *ret_template)
+{
+    return templates_get(session, prefix, arena, ret_template);
+}
+
+enum permit_status templates_list(struct session *session, struct bytes begins, struct bytes after, unsigned limit,
+                                  struct arena *arena, struct template **ret_templates, size_t *ret_count)
+{
+    MUST(session && limit >= 2 && limit <= 1001);
+    MUST((begins.data || !begins.length) && (after.data || !after.length));
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_templates = make_rows(arena, limit, sizeof **ret_templates, ret_count);
+    for (size_t i = 0; i < *ret_count; i++)
+        (*ret_templates)[i] = make_template(BYTES("user."));
+    return PERMIT_OK;
 }
 
 static struct owner make_owner(struct bytes name)

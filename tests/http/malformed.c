@@ -260,6 +260,7 @@ static const struct row rows[] = {
     {400, "malformed", "PUT", VICTIM "/slots", NULL, "{\"labels\":[\"A1\"],\"labels\":[\"A2\"]}"},
     {415, "not_json", "PUT", VICTIM "/slots", "Content-Type: text/csv\r\n", "A1,A2"},
     {405, "method_not_allowed", "POST", VICTIM "/slots", NULL, "{\"labels\":[\"A1\"]}"},
+    {422, "invalid", "PUT", "/v1/templates/fresh", NULL, "{\"capacity\":1,\"labels\":[\"A1\"]}"},
     {409, "in_use", "DELETE", VICTIM, NULL, NULL},
     {422, "invalid", "DELETE", VICTIM "?force", NULL, NULL},
     {422, "invalid", "DELETE", VICTIM, NULL, "{\"reason\":\"because\"}"},
