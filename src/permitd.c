@@ -43,6 +43,7 @@ struct settings {
     int64_t max_wait_ms;
     int64_t max_waiters;
     int64_t max_semaphore_waiters;
+    int64_t max_semaphores;
     int64_t wait_poll_ms;
     int64_t backfill_bound_ms;
     int64_t request_timeout_ms;
@@ -148,6 +149,15 @@ static const struct config_row setting_rows[] = {
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
      .help = "The same for one semaphore."},
+    {.name = "max_semaphores",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_semaphores),
+     .default_text = "1000000",
+     .min = 0,
+     .max = 1000000000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Templates make no more semaphores once there are about so many, retired ones too: acquires that would "
+             "need one are answered 429. PUT makes them all the same."},
     {.name = "wait_poll",
      .type = CONFIG_DURATION,
      .offset = AT(wait_poll_ms),
@@ -518,6 +528,7 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .liveness_interval_ms = settings->liveness_interval_ms,
         .max_waiters = (size_t)settings->max_waiters,
         .max_semaphore_waiters = (size_t)settings->max_semaphore_waiters,
+        .max_semaphores = (uint64_t)settings->max_semaphores,
         .wait_poll_ms = settings->wait_poll_ms,
         .backfill_bound_ms = settings->backfill_bound_ms,
     };

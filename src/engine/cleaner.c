@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "engine/background.h"
 #include "store/clean.h"
+#include "store/templates.h"
 
 #define ROUND_US   (3LL * US_PER_SECOND) /* when nothing was left; less than the session's wait_timeout */
 #define TROUBLE_US (1LL * US_PER_SECOND) /* after a failure */
@@ -82,6 +83,24 @@ static void learn_failure(struct cleaner *cleaner, enum clean_kind kind, enum pe
             cleaner->next_at[i] = clock_mono() + (locked ? LOCKED_US : TROUBLE_US);
 }
 
+/* What templates make has a bound, which need not be exact: "about" is as old as one round. */
+static enum permit_status count_semaphores(struct cleaner *cleaner)
+{
+    struct engine *engine = cleaner->background.engine;
+    uint64_t count = 0;
+    if (!atomic_exchange(&engine->count_semaphores, false))
+        return PERMIT_OK;
+    pthread_mutex_lock(&engine->mutex);
+    uint64_t max = engine->settings.max_semaphores;
+    pthread_mutex_unlock(&engine->mutex);
+    enum permit_status status = templates_count_semaphores(cleaner->background.session, max, &count);
+    if (status == PERMIT_OK)
+        atomic_store(&engine->semaphores, count);
+    else
+        atomic_store(&engine->count_semaphores, true);
+    return status;
+}
+
 static void run_piece(struct cleaner *cleaner, enum clean_kind kind)
 {
     struct background *background = &cleaner->background;
@@ -95,6 +114,8 @@ static void run_piece(struct cleaner *cleaner, enum clean_kind kind)
     enum permit_status status = background_begin(background);
     if (status == PERMIT_OK)
         status = learn_load(cleaner);
+    if (status == PERMIT_OK)
+        status = count_semaphores(cleaner);
     if (status == PERMIT_OK)
         status = clean_batch(background->session, &task, &background->arena, &result);
     background_note(background, status);

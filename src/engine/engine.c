@@ -71,6 +71,7 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
         return false;
     }
     engine->settings = *settings;
+    engine->count_semaphores = true;
     metrics_init(&engine->metrics);
     queue_init(&engine->queue, settings->directory_entries);
     list_init(&engine->look_list);
@@ -221,6 +222,7 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
     engine->settings.liveness_interval_ms = settings->liveness_interval_ms;
     engine->settings.max_waiters = settings->max_waiters;
     engine->settings.max_semaphore_waiters = settings->max_semaphore_waiters;
+    engine->settings.max_semaphores = settings->max_semaphores;
     engine->settings.wait_poll_ms = settings->wait_poll_ms;
     engine->settings.backfill_bound_ms = settings->backfill_bound_ms;
     atomic_store(&engine->owners->max_calls, settings->max_pending);

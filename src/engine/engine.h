@@ -147,6 +147,7 @@ struct engine_settings {
     int64_t liveness_interval_ms; /* how often each owner is asked about */
     size_t max_waiters;           /* in all, and those for one semaphore; more are answered too_many */
     size_t max_semaphore_waiters;
+    uint64_t max_semaphores;   /* templates make no more once there are so many */
     int64_t wait_poll_ms;      /* how often waited-for semaphores are looked at for what others freed */
     int64_t backfill_bound_ms; /* nobody passes a waiter older than this */
 };
@@ -231,7 +232,7 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
 bool engine_owner_in_doubt(struct engine *engine, struct bytes owner);
 
 /* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows,
- * liveness_interval_ms, max_waiters, max_semaphore_waiters, wait_poll_ms, backfill_bound_ms.
+ * liveness_interval_ms, max_waiters, max_semaphore_waiters, wait_poll_ms, backfill_bound_ms, max_semaphores.
  */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
 

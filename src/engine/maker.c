@@ -96,6 +96,11 @@ bool maker_ask(struct engine *engine, struct op *op, struct bytes name, const st
     return maker != NULL;
 }
 
+bool makers_are_full(struct engine *engine)
+{
+    return atomic_load(&engine->semaphores) >= engine->settings.max_semaphores;
+}
+
 bool maker_follow(struct engine *engine, struct op *op)
 {
     const struct op *before = queue_before_on_key(op);
@@ -173,6 +178,10 @@ static void maker_decided(struct op *op, const struct decision *decision)
     struct engine *engine = maker->engine;
     struct list refused;
     list_init(&refused);
+    if (decision->status == PERMIT_OK) {
+        atomic_fetch_add(&engine->semaphores, 1);
+        atomic_store(&engine->count_semaphores, true);
+    }
     pthread_mutex_lock(&engine->mutex);
     map_remove(&engine->queue.makers.by_name, &maker->by_name);
     if (decision->status != PERMIT_OK && decision->status != PERMIT_VERSION_MISMATCH)

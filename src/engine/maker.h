@@ -34,6 +34,8 @@ void makers_release(struct makers *makers);
 
 /* The op, which is in nobody's hands, waits until the semaphore has been made. False: no memory. Mutex held. */
 bool maker_ask(struct engine *engine, struct op *op, struct bytes name, const struct template *template) MUST_CHECK;
+/* True if templates are to make no more semaphores. Mutex held. */
+bool makers_are_full(struct engine *engine);
 /* True if an earlier operation on its key has not come through step 0; the op is then in the queue behind it. Mutex
  * held. */
 bool maker_follow(struct engine *engine, struct op *op);

@@ -19,6 +19,10 @@ struct engine {
     atomic_bool refusing;        /* refusal is not "": nothing that asserts a state is answered */
     atomic_bool reader_may_end;  /* nobody will ask it for anything any more */
 
+    atomic_uint_least64_t
+        semaphores;               /* how many there are, about: as the cleaner has counted, and what was made since */
+    atomic_bool count_semaphores; /* some may have come: the cleaner is to count */
+
     pthread_mutex_t mutex;
     pthread_cond_t work;              /* an operation may be taken */
     pthread_cond_t looks;             /* a look-up or a refusal waits */

@@ -5,7 +5,7 @@
 
 #include "engine/worker.h"
 
-enum { NAME_DETAIL_SIZE = 320 };
+enum { NAME_DETAIL_SIZE = 320, NAME_SHOWN = 200 };
 
 static size_t count_names(const struct run *run)
 {
@@ -70,6 +70,13 @@ static void unknown_sentence(struct bytes name, char ret_detail[NAME_DETAIL_SIZE
     snprintf(ret_detail, NAME_DETAIL_SIZE, "there is no semaphore \"%.*s\"", (int)name.length, name.data);
 }
 
+static void full_sentence(struct bytes name, char ret_detail[NAME_DETAIL_SIZE])
+{
+    snprintf(ret_detail, NAME_DETAIL_SIZE,
+             "there is no semaphore \"%.*s\", and templates make no more: there are too many (max_semaphores)",
+             (int)min_i64(NAME_SHOWN, (int64_t)name.length), name.data);
+}
+
 enum settled { SETTLED_KNOWN, SETTLED_LATER, SETTLED_REFUSED };
 
 /* What becomes of an acquire. SETTLED_REFUSED: with *ret_status. Engine's mutex held. */
@@ -82,6 +89,9 @@ static enum settled settle_acquire(struct engine *engine, struct op *op, const s
     } else if (!missing->ret_template) {
         *ret_status = PERMIT_UNKNOWN_SEMAPHORE;
         unknown_sentence(missing->name, ret_detail);
+    } else if (missing->ret_id == 0 && makers_are_full(engine)) {
+        *ret_status = PERMIT_TOO_MANY;
+        full_sentence(missing->name, ret_detail);
     } else if (maker_ask(engine, op, missing->name, missing->ret_template)) {
         return SETTLED_LATER;
     }

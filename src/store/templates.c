@@ -97,6 +97,20 @@ enum permit_status templates_list(struct session *session, struct bytes begins, 
     return PERMIT_OK;
 }
 
+enum permit_status templates_count_semaphores(struct session *session, uint64_t max, uint64_t *ret_count)
+{
+    struct buf sql;
+    struct session_row row;
+    buf_init(&sql, SQL_MAX);
+    buf_printf(&sql, "SELECT COUNT(*) FROM (SELECT 1 FROM semaphore FORCE INDEX (semaphore_name) LIMIT %llu) s",
+               (unsigned long long)max);
+    enum permit_status status = session_send_buf(session, &sql);
+    if (status == PERMIT_OK && session_row(session, &row))
+        *ret_count = column_u64(row.columns[0]);
+    buf_release(&sql);
+    return session_end(session, status);
+}
+
 /* --- one transaction ------------------------------------------------------------------------------------------------
  */
 

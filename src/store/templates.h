@@ -27,6 +27,8 @@ enum permit_status templates_get(struct session *session, struct bytes prefix, s
 /* In order of prefix, those that begin with `begins` and come after `after`, at most limit. */
 enum permit_status templates_list(struct session *session, struct bytes begins, struct bytes after, unsigned limit,
                                   struct arena *arena, struct template **ret_templates, size_t *ret_count) MUST_CHECK;
+/* How many semaphores there are, retired ones too, counted up to `max`. Reads as many rows. */
+enum permit_status templates_count_semaphores(struct session *session, uint64_t max, uint64_t *ret_count) MUST_CHECK;
 /*
  * Step 0: gives each name that no semaphore in service has its template, if there is one. Without such a name nothing
  * is asked. `sql` is scratch.

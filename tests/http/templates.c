@@ -372,6 +372,37 @@ Test(first_use, of_many_at_once_through_two_permitd_makes_it_once, .timeout = 30
     pair_stop(&pair);
 }
 
+/* --- how many ------------------------------------------------------------------------------------------------------ */
+
+static bool another_is_refused(void *context)
+{
+    struct talk *talk = context;
+    reply_release(&talk->reply);
+    (void)kit_http_call(&talk->http, "POST", "/v1/requests", NULL, acquire_body(fresh_name("k"), fresh_name("t")),
+                        &talk->reply);
+    return talk->reply.status != 201;
+}
+
+Test(first_use, makes_no_more_than_an_operator_allows, .timeout = 300)
+{
+    static const char *const flags[] = {"--max-semaphores", "3", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 201, "PUT", "/v1/templates/t", "{\"capacity\":9}");
+    const char *first = fresh_name("t");
+    cr_assert_eq(use(&talk, first), 1);
+    cr_assert(kit_wait_until(another_is_refused, &talk, PATIENCE_MS));
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), fresh_name("t")));
+    cr_assert_eq(use(&talk, first), 2);
+    say(&talk, 200, "DELETE", semaphore_path(first), NULL);
+    cr_assert_eq(use(&talk, first), 3);
+    const char *put = fresh_name("t");
+    say(&talk, 201, "PUT", semaphore_path(put), "{\"capacity\":1}");
+    cr_assert_eq(use(&talk, put), 1);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 /* --- while it is being made --------------------------------------------------------------------------------------- */
 
 /* A permitd whose maker of "held" stands at a row that somebody else has written and not committed. */
