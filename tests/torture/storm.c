@@ -13,6 +13,7 @@
  * history of about 250 bytes each.
  */
 #include "storm.h"
+#include "linear.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -44,8 +45,9 @@ struct run {
     const char *history_path;
     unsigned counts[64]; /* faults done, by kind */
     unsigned done;       /* faults in all */
-    int64_t latest_us;   /* that something was held beyond its lease, in served time */
-    int64_t slowest_us;  /* until all served again */
+    struct linear_counts order;
+    int64_t latest_us;  /* that something was held beyond its lease, in served time */
+    int64_t slowest_us; /* until all served again */
     const char *slowest;
 };
 
@@ -195,7 +197,8 @@ static void judge(struct run *run, const struct history *history, int64_t quiet_
     bool good = check_statuses(history, true, message) && check_capacity(history, facts, message) &&
                 check_keys(history, facts, message) && check_tokens(history, facts, message) &&
                 check_ends(history, facts, message) && check_fence(history, facts, message) &&
-                check_replay(&ledger, facts, message) && check_kept(&ledger, history, facts, message) &&
+                check_linear(history, facts, 0, &run->order, message) && check_replay(&ledger, facts, message) &&
+                check_kept(&ledger, history, facts, message) &&
                 check_quiet(&ledger, history, facts, quiet_us, read_us, message) &&
                 check_expiry(&ledger, LATE_MS * 1000LL, &run->latest_us, message) && rows_check(sql, message);
     ledger_release(&ledger);
@@ -235,12 +238,14 @@ static void print_counts(const struct run *run, const struct history *history, d
     printf(
         "  %zu writes to a fenced store, of which it refused %zu; nothing was held more than %.1f s beyond its lease\n",
         writes, stale, (double)run->latest_us / 1e6);
+    printf("  %zu grants and ends put in one order, %zu roughly, %zu not decided\n", run->order.placed,
+           run->order.rough, run->order.skipped);
     printf("  mariadbd ended by itself: %u\n", run->storm.database_deaths);
     printf("  packets struck on their way: %u\n", strikes);
     printf("storm: all served again within %.1f s at most (%s); %d were asked\n", (double)run->slowest_us / 1e6,
            run->slowest, AGAIN_MS / 1000);
     /* Each fault after which all was served; the checkers of judge, and all to be had. */
-    printf("storm: %u passed, 0 failed: ok\n", run->done + 12);
+    printf("storm: %u passed, 0 failed: ok\n", run->done + 13);
 }
 
 static void run_all(struct run *run)
