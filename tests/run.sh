@@ -32,7 +32,7 @@ right        lines      600  {bin}/torture/right
 durable      lines      900  {bin}/torture/durable
 ends         lines      900  {bin}/torture/ends
 waiting      lines      900  {bin}/torture/waiting
-storm        lines      900  {bin}/torture/storm --faults 18
+storm        lines      900  {bin}/torture/storm
 each         lines      300  {bin}/torture/each
 promoted     lines      300  {bin}/torture/promoted
 guards       lines      600  {bin}/guards/guards

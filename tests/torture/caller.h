@@ -61,6 +61,8 @@ void world_remember(struct world *world, const struct job *job);
 bool world_recall(struct caller *caller, struct job *ret_job);
 bool job_wants(const struct job *job, unsigned semaphore);
 
+typedef enum call_says caller_call(struct caller *caller, unsigned at, const struct job *job);
+
 /* Each returns what the answer says, and records the call. `at` is the number of a permitd. */
 enum call_says caller_acquire(struct caller *caller, unsigned at, const struct job *job);
 enum call_says caller_release(struct caller *caller, unsigned at, const struct job *job);

@@ -2,22 +2,11 @@
 /* The checkers C1 and C4, what can be said of single keys, and the statuses. */
 #include "checkers.h"
 
+#include "keys.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What the whole history says about one key. Moments that never came are INT64_MAX. */
-struct key_facts {
-    int64_t first_asked;     /* an acquire was sent */
-    int64_t first_known;     /* an answer said that it is held */
-    int64_t release_sent;    /* the first one that may have done it */
-    int64_t confirm_sent;    /* the first one */
-    int64_t end_known;       /* the first answer that said so */
-    int64_t lease_end;       /* it does not expire before */
-    int64_t lease_us;        /* 0: until released */
-    int64_t held_until;      /* surely held from first_known to here */
-    const struct call *held; /* the answer of first_known */
-};
 
 static int64_t earlier(int64_t a, int64_t b)
 {
@@ -70,8 +59,17 @@ static void key_learn(struct key_facts *key, const struct call *call, const stru
 {
     if (call->lease_us)
         key->lease_us = call->lease_us;
-    if (call->kind == CALL_ACQUIRE)
+    if (call->kind == CALL_ACQUIRE) {
         key->first_asked = earlier(key->first_asked, call->sent_us);
+        key->asked = call;
+        key->open |= call->says == SAYS_NOTHING;
+        if (call->says == SAYS_ENDED)
+            key->ended_unheard = earlier(key->ended_unheard, call->answered_us);
+    }
+    if (call->says == SAYS_NO_CAPACITY || call->says == SAYS_UNKNOWN)
+        key->last_absent_sent = later(key->last_absent_sent, call->sent_us);
+    if (call->says == SAYS_HELD || call->status == 409)
+        key->last_held_sent = later(key->last_held_sent, call->sent_us);
     if (call->kind == CALL_CONFIRM)
         key->confirm_sent = earlier(key->confirm_sent, call->sent_us);
     if (call->kind == CALL_RELEASE && call->status != 409) /* 409: it is confirmed, and nothing was done */
@@ -86,8 +84,7 @@ static void key_learn(struct key_facts *key, const struct call *call, const stru
     }
 }
 
-/* One per key; the caller frees them. */
-static struct key_facts *keys_of(const struct history *history, const struct facts *facts, size_t *ret_count)
+struct key_facts *keys_of(const struct history *history, const struct facts *facts, size_t *ret_count)
 {
     size_t count = history_key_end(history);
     struct key_facts *keys = calloc(count + 1, sizeof(*keys));
@@ -99,11 +96,16 @@ static struct key_facts *keys_of(const struct history *history, const struct fac
                                      .release_sent = INT64_MAX,
                                      .confirm_sent = INT64_MAX,
                                      .end_known = INT64_MAX,
+                                     .ended_unheard = INT64_MAX,
+                                     .last_held_sent = INT64_MIN,
+                                     .last_absent_sent = INT64_MIN,
                                      .lease_end = INT64_MIN};
     for (size_t i = 0; i < history->count; i++)
         key_learn(&keys[history->calls[i].key], &history->calls[i], facts);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         keys[i].held_until = key_held_until(&keys[i], facts);
+        keys[i].open |= keys[i].ended_unheard < keys[i].release_sent; /* then it had been held */
+    }
     *ret_count = count;
     return keys;
 }

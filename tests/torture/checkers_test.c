@@ -343,6 +343,45 @@ Test(ends, what_overlaps_is_nobodys_fault)
     cr_assert(run(check_ends, &story));
 }
 
+/* C7: the fenced store */
+
+#define WRITTEN(k, said, from, to, ...)                                                                                \
+    {                                                                                                                  \
+        .kind = CALL_WRITE, .says = (said), .status = 200, .key = (k), .sent_us = (from), .answered_us = (to),         \
+        .share_count = 1, .shares = {                                                                                  \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+
+Test(fence, a_live_holder_that_is_refused_is_caught_and_a_stale_one_is_not)
+{
+    struct story live = {{HELD(0, 1, 2, {ONE, 1, 5, {1}}), WRITTEN(0, SAYS_REFUSED, 3, 4, {ONE, 1, 5, {1}})}};
+    struct story stale = {{HELD(0, 1, 2, {ONE, 1, 5, {1}}), RELEASED(0, 3, 4), HELD(1, 5, 6, {ONE, 1, 6, {1}}),
+                           WRITTEN(1, SAYS_ACCEPTED, 7, 8, {ONE, 1, 6, {1}}),
+                           WRITTEN(0, SAYS_REFUSED, 9, 10, {ONE, 1, 5, {1}})}};
+    cr_assert_not(run(check_fence, &live));
+    cr_assert(run(check_fence, &stale));
+}
+
+Test(fence, an_older_token_after_a_newer_one_on_its_slot_is_caught)
+{
+    struct story same = {{HELD(0, 1, 2, {SEVEN, 1, 5, {1}}), HELD(1, 1, 2, {SEVEN, 1, 6, {1}}),
+                          WRITTEN(1, SAYS_ACCEPTED, 3, 4, {SEVEN, 1, 6, {1}}),
+                          WRITTEN(0, SAYS_ACCEPTED, 5, 6, {SEVEN, 1, 5, {1}})}};
+    struct story other = same;
+    other.calls[2].shares[0].slots[0] = 2;
+    cr_assert_not(run(check_fence, &same));
+    cr_assert(run(check_fence, &other));
+}
+
+Test(fence, writes_that_overlap_may_have_either_order)
+{
+    struct story story = {{HELD(0, 1, 2, {SEVEN, 1, 5, {1}}), HELD(1, 1, 2, {SEVEN, 1, 6, {1}}),
+                           WRITTEN(1, SAYS_ACCEPTED, 3, 6, {SEVEN, 1, 6, {1}}),
+                           WRITTEN(0, SAYS_ACCEPTED, 5, 7, {SEVEN, 1, 5, {1}})}};
+    cr_assert(run(check_fence, &story));
+}
+
 /* Statuses */
 
 Test(statuses, five_hundreds_are_caught_in_good_weather)

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "linear.h"
 #include "rows.h"
 
 enum { CLIENTS_MAX = 256, WAIT_MOST_MS = 200 };
@@ -37,12 +38,23 @@ struct client {
     struct caller caller;
 };
 
-/* One to three different semaphores in random order; every other one waits for them. */
+/* Where nobody waits, "no capacity" says that there is none (C3). */
+static const uint64_t never_waited = 1u << 1 | 1u << 4 | 1u << 7;
+
+static bool is_never_waited(unsigned semaphore)
+{
+    return never_waited >> semaphore & 1;
+}
+
+/* One to three different semaphores in random order; every other job waits for them, where anybody may. */
 static struct job random_job(struct caller *caller)
 {
     struct job job = caller_new_job(caller);
-    job.wait_ms = caller_random(caller, 2) ? caller_random(caller, WAIT_MOST_MS) : 0;
     job_want_some(caller, &job);
+    for (unsigned i = 0; i < SEMAPHORES; i++)
+        if (is_never_waited(i) && job_wants(&job, i))
+            return job;
+    job.wait_ms = caller_random(caller, 2) ? caller_random(caller, WAIT_MOST_MS) : 0;
     return job;
 }
 
@@ -159,13 +171,19 @@ static void acquire_everything(struct run *run, struct history *history)
     history_join(history, &caller.history);
 }
 
-static void judge(const struct history *history, const struct facts *facts)
+static void judge(const struct history *history, const struct facts *facts, const struct ledger *ledger)
 {
     char message[MESSAGE_SIZE] = "";
+    struct linear_counts counts = {0, 0, 0};
+    int64_t latest;
     if (!check_statuses(history, false, message) || !check_capacity(history, facts, message) ||
         !check_keys(history, facts, message) || !check_tokens(history, facts, message) ||
-        !check_ends(history, facts, message))
+        !check_ends(history, facts, message) || !check_linear(history, facts, never_waited, &counts, message) ||
+        !check_replay(ledger, facts, message) || !check_kept(ledger, history, facts, message) ||
+        !check_expiry(ledger, 0, &latest, message))
         kit_fail("right: %s", message);
+    printf("right: %zu grants, ends and refusals put in one order, %zu roughly, %zu not decided\n", counts.placed,
+           counts.rough, counts.skipped);
 }
 
 static void judge_rows(struct kit_sql *sql)
@@ -246,7 +264,9 @@ static void run_all(struct run *run, struct kit_database *database)
     size_t calls = history.count;
     acquire_everything(run, &history);
     judge_rows(sql);
-    judge(&history, &run->world.facts);
+    struct ledger ledger = rows_read(sql, &run->world);
+    judge(&history, &run->world.facts, &ledger);
+    ledger_release(&ledger);
     kit_sql_close(sql);
     judge_audit(permitd, run->world.permitd_count);
     for (size_t i = 0; i < run->world.permitd_count; i++)
@@ -255,8 +275,9 @@ static void run_all(struct run *run, struct kit_database *database)
            "%u ended\n",
            calls, run->clients, run->world.permitd_count, seconds, atomic_load(&run->world.next_key), counts[SAYS_HELD],
            counts[SAYS_NO_CAPACITY], counts[SAYS_ENDED]);
-    /* Statuses, capacity, keys, tokens, ends; the rows before and after; everything to be had again; the auditors. */
-    printf("right: 9 passed, 0 failed: ok\n");
+    /* Statuses, capacity, keys, tokens, ends, one order, replay, what is kept, expiry; the rows before and after;
+     * everything to be had again; the auditors. */
+    printf("right: 13 passed, 0 failed: ok\n");
     history_release(&history);
 }
 

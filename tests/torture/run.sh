@@ -55,6 +55,7 @@ while [ $SECONDS -lt $end ]; do
     again=$(sed -n 's/^storm: all served again within \([0-9.]*\) s.*/\1/p' "$log")
     slowest=$(sort -g <<<"$slowest"$'\n'"$again" | tail -n 1)
     echo "run.sh: seed $seed: $(sed -n 's/^storm: \(.* operations.*\)/\1/p' "$log"); all served again within $again s"
+    grep '^storm: all is quiet' "$log"
 done
 rm -f "$history"
 echo "run.sh: $seeds seeds, $operations operations, $faults faults, all served again within $slowest s at most," \

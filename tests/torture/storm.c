@@ -13,6 +13,7 @@
  * history of about 250 bytes each.
  */
 #include "storm.h"
+#include "linear.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -44,8 +45,9 @@ struct run {
     const char *history_path;
     unsigned counts[64]; /* faults done, by kind */
     unsigned done;       /* faults in all */
-    int64_t latest_us;   /* that something was held beyond its lease, in served time */
-    int64_t slowest_us;  /* until all served again */
+    struct linear_counts order;
+    int64_t latest_us;  /* that something was held beyond its lease, in served time */
+    int64_t slowest_us; /* until all served again */
     const char *slowest;
 };
 
@@ -147,6 +149,20 @@ static void strike_often(struct run *run)
 
 /* ---- the verdict ---- */
 
+/* Again until the answer says something: a machine with much else to do may need more than a request's time. */
+static enum call_says until_told(struct caller *caller, unsigned at, caller_call *call, const struct job *job)
+{
+    int64_t end = kit_now_us() + NEVER_MS * 1000LL;
+    enum call_says says;
+    while ((says = call(caller, at, job)) == SAYS_NOTHING && kit_now_us() < end) {
+        const struct call *last = &caller->history.calls[caller->history.count - 1];
+        fprintf(stderr, "storm: all is quiet, and key %u got the status %d after %lld ms\n", job->key, last->status,
+                (long long)(last->answered_us - last->sent_us) / 1000);
+        kit_sleep_ms(50);
+    }
+    return says;
+}
+
 /* Whose confirmation was asked for is held for good; a lost client's is let go here. */
 static void release_confirmed(struct run *run, struct caller *caller, const struct history *history)
 {
@@ -159,8 +175,8 @@ static void release_confirmed(struct run *run, struct caller *caller, const stru
         if (history->calls[i].kind == CALL_RELEASE && history->calls[i].says == SAYS_ENDED)
             confirmed[history->calls[i].key] = false;
     for (unsigned key = 0; key < end; key++)
-        if (confirmed[key] && caller_release(caller, key % (unsigned)run->storm.world.permitd_count,
-                                             &(struct job){.key = key, .confirmed = true}) != SAYS_ENDED)
+        if (confirmed[key] && until_told(caller, key % (unsigned)run->storm.world.permitd_count, caller_release,
+                                         &(struct job){.key = key, .confirmed = true}) != SAYS_ENDED)
             kit_fail("storm: key %u cannot be released when all is quiet", key);
     free(confirmed);
 }
@@ -177,7 +193,7 @@ static void acquire_everything(struct run *run, struct history *history)
         job.wait_ms = 10000; /* for the sweeper, and what is left of served time */
         job.want_count = 1;
         job.wants[0] = (struct want){i, semaphores[i].capacity};
-        if (caller_acquire(&caller, 0, &job) != SAYS_HELD)
+        if (until_told(&caller, 0, caller_acquire, &job) != SAYS_HELD)
             kit_fail("storm: the full capacity of %s cannot be had when all leases are over", semaphores[i].name);
     }
     caller_close(&caller);
@@ -195,7 +211,8 @@ static void judge(struct run *run, const struct history *history, int64_t quiet_
     bool good = check_statuses(history, true, message) && check_capacity(history, facts, message) &&
                 check_keys(history, facts, message) && check_tokens(history, facts, message) &&
                 check_ends(history, facts, message) && check_fence(history, facts, message) &&
-                check_replay(&ledger, facts, message) && check_kept(&ledger, history, facts, message) &&
+                check_linear(history, facts, 0, &run->order, message) && check_replay(&ledger, facts, message) &&
+                check_kept(&ledger, history, facts, message) &&
                 check_quiet(&ledger, history, facts, quiet_us, read_us, message) &&
                 check_expiry(&ledger, LATE_MS * 1000LL, &run->latest_us, message) && rows_check(sql, message);
     ledger_release(&ledger);
@@ -235,12 +252,14 @@ static void print_counts(const struct run *run, const struct history *history, d
     printf(
         "  %zu writes to a fenced store, of which it refused %zu; nothing was held more than %.1f s beyond its lease\n",
         writes, stale, (double)run->latest_us / 1e6);
+    printf("  %zu grants and ends put in one order, %zu roughly, %zu not decided\n", run->order.placed,
+           run->order.rough, run->order.skipped);
     printf("  mariadbd ended by itself: %u\n", run->storm.database_deaths);
     printf("  packets struck on their way: %u\n", strikes);
     printf("storm: all served again within %.1f s at most (%s); %d were asked\n", (double)run->slowest_us / 1e6,
            run->slowest, AGAIN_MS / 1000);
     /* Each fault after which all was served; the checkers of judge, and all to be had. */
-    printf("storm: %u passed, 0 failed: ok\n", run->done + 12);
+    printf("storm: %u passed, 0 failed: ok\n", run->done + 13);
 }
 
 static void run_all(struct run *run)

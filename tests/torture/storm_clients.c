@@ -34,8 +34,7 @@ static unsigned any_permitd(struct caller *caller)
 }
 
 /* The same call, a few times if its answer says nothing. */
-static enum call_says insist(struct client *client, const struct job *job,
-                             enum call_says (*call)(struct caller *, unsigned, const struct job *))
+static enum call_says insist(struct client *client, const struct job *job, caller_call *call)
 {
     struct caller *caller = &client->caller;
     enum call_says says = SAYS_NOTHING;
