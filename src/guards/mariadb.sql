@@ -20,7 +20,7 @@
 -- anybody newer passes. Several calls in one transaction: in ascending order of names, so that nobody deadlocks.
 
 -- The procedures keep these settings, whatever their callers have set. Without strict mode what a caller passes may
--- been cut on their way in: hence parameters that are longer than what is allowed.
+-- have been cut on its way in: hence parameters that are longer than what is allowed.
 SET @permit_fence_sql_mode = @@sql_mode;
 SET sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES';
 
