@@ -206,13 +206,14 @@ static inline enum permit_fence_result permit_fence_look(struct permit_fence_fil
 
 /*
  * The slots of a permit, ascending as grants name them, and its token. PERMIT_FENCE_PASSED: the caller is in, and must
- * leave. Anything else: he is not. *ret_refusal is set by PERMIT_FENCE_STALE alone.
+ * leave. Anything else: he is not. *ret_refusal is zeros but for PERMIT_FENCE_STALE.
  */
 static inline enum permit_fence_result permit_fence_enter(struct permit_fence_file *file, const uint32_t *slots,
                                                           size_t count, uint64_t token,
                                                           struct permit_fence_refusal *ret_refusal)
 {
     bool behind;
+    memset(ret_refusal, 0, sizeof(*ret_refusal));
     if (!count || !token || token > PERMIT_FENCE_TOKEN_MAX)
         return PERMIT_FENCE_INVALID;
     for (size_t i = 0; i < count; i++)
@@ -237,6 +238,7 @@ static inline enum permit_fence_result permit_fence_enter_floor(struct permit_fe
                                                                 struct permit_fence_refusal *ret_refusal)
 {
     uint64_t floor;
+    memset(ret_refusal, 0, sizeof(*ret_refusal));
     if (!token || token > PERMIT_FENCE_TOKEN_MAX)
         return PERMIT_FENCE_INVALID;
     if (permit_fence_lock(file->fd, F_RDLCK, 0) || permit_fence_read(file->fd, 0, &floor))
@@ -245,7 +247,6 @@ static inline enum permit_fence_result permit_fence_enter_floor(struct permit_fe
         return permit_fence_refuse(file, PERMIT_FENCE_INVALID);
     if (token >= floor)
         return PERMIT_FENCE_PASSED;
-    ret_refusal->slot = 0;
     ret_refusal->newer = floor;
     return permit_fence_refuse(file, PERMIT_FENCE_STALE);
 }

@@ -20,79 +20,84 @@
 -- Answers what the last command answered, or OK if there was none. The error STALE: somebody has written there with a
 -- newer token: write no more. INVALID: the arguments make no sense. After either nothing has been changed.
 
--- Tokens are below 2^53: Lua's numbers hold them exactly.
-local function number(text, digits)
-  return text and #text <= digits and text:match('^[1-9]%d*$') and tonumber(text)
-end
-
-local fence, token, place = KEYS[1], number(ARGV[1], 16), ARGV[2]
-
-local function invalid(why)
-  return redis.error_reply('INVALID ' .. why)
-end
-
-local function stale(where, newer)
-  return redis.error_reply('STALE token ' .. ARGV[1] .. ': ' .. where .. ' of ' .. fence .. ' has seen ' .. newer)
-end
-
-local function seen(field)
-  return tonumber(redis.call('HGET', fence, field) or '0')
-end
-
-if not (fence and token and token < 2 ^ 53 and place) then
-  return invalid('give the key of the fence, token and place')
-end
+local fence, token, place = KEYS[1], ARGV[1], ARGV[2]
 
 -- The commands are looked at before anything is written.
-local commands, at = {}, 3
-while ARGV[at] do
-  local words = number(ARGV[at], 4)
-  if not words or not ARGV[at + words] then
-    return invalid('a command is not as long as it says')
+local at, last = 3, #ARGV
+while at <= last do
+  local words = tonumber(ARGV[at]) or 0
+  if words < 1 or words % 1 ~= 0 or at + words > last then
+    return redis.error_reply('INVALID a command is not as long as it says')
   end
-  commands[#commands + 1] = { at + 1, at + words }
   at = at + words + 1
 end
 
-local fields, where = {}, ''
-if place == 'floor' then
-  local floor = seen('floor')
-  if floor == 0 then
-    return invalid('no floor was told yet')
-  elseif token < floor then
-    return stale('the floor', string.format('%.0f', floor))
+-- Whoever writes again finds his own token. Nothing else is to be done then.
+if not (fence and token and place) or redis.call('HGET', fence, place) ~= token then
+
+  local function seen(field)
+    return tonumber(redis.call('HGET', fence, field) or '0')
   end
-elseif place == 'raise_floor' then
-  if token > seen('floor') then
-    redis.call('HSET', fence, 'floor', ARGV[1])
+
+  local function invalid(why)
+    return redis.error_reply('INVALID ' .. why)
   end
-elseif place:match('^resource:.') then
-  fields[1] = place
-else
-  for slot in (place .. ','):gmatch('([^,]*),') do
-    if not number(slot, 9) then
-      return invalid('the place is slots (3 or 3,4), resource:NAME, floor or raise_floor')
+
+  local function stale(where, newer)
+    return redis.error_reply(string.format('STALE token %s: %s of %s has seen %.0f', token, where, fence, newer))
+  end
+
+  -- Tokens are below 2^53: Lua's numbers hold them exactly.
+  local wanted = token and #token <= 16 and token:match('^[1-9]%d*$') and tonumber(token)
+  if not (fence and place and wanted and wanted < 2 ^ 53) then
+    return invalid('give the key of the fence, a token and a place')
+  end
+
+  local fields, kind = {}, ''
+  if place == 'floor' then
+    local floor = seen(place)
+    if floor == 0 then
+      return invalid('no floor was told yet')
+    elseif wanted < floor then
+      return stale('the floor', floor)
     end
-    fields[#fields + 1] = slot
-    where = 'slot '
+  elseif place == 'raise_floor' then
+    if wanted > seen('floor') then
+      redis.call('HSET', fence, 'floor', token)
+    end
+  elseif place:match('^resource:.') then
+    fields[1] = place
+  else
+    kind = 'slot '
+    for slot in (place .. ','):gmatch('([^,]*),') do
+      if #slot > 9 or not slot:match('^[1-9]%d*$') then
+        return invalid('a place is slots (3 or 3,4), resource:NAME, floor or raise_floor')
+      end
+      fields[#fields + 1] = slot
+    end
+  end
+
+  local raise = {}
+  for _, field in ipairs(fields) do
+    local newest = seen(field)
+    if wanted < newest then
+      return stale(kind .. field, newest)
+    elseif wanted > newest then
+      raise[#raise + 1] = field
+    end
+  end
+  for _, field in ipairs(raise) do
+    redis.call('HSET', fence, field, token)
   end
 end
 
-local raise = {}
-for _, field in ipairs(fields) do
-  local newest = seen(field)
-  if token < newest then
-    return stale(where .. field, string.format('%.0f', newest))
-  elseif token > newest then
-    raise[#raise + 1] = field
-  end
+if last < 3 then
+  return redis.status_reply('OK')
 end
-for _, field in ipairs(raise) do
-  redis.call('HSET', fence, field, ARGV[1])
-end
-
-local answer = redis.status_reply('OK')
-for _, command in ipairs(commands) do
-  answer = redis.call(unpack(ARGV, command[1], command[2]))
+local answer
+at = 3
+while at <= last do
+  answer = redis.call(unpack(ARGV, at + 1, at + ARGV[at]))
+  at = at + ARGV[at] + 1
 end
 return answer

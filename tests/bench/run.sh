@@ -1,11 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Measures permitd against the naive design, or how permits end, or waiting, or the examples, and prints the figures as Markdown.
+# Measures permitd against the naive design, or how permits end, or waiting, or the examples, or the fencing guards, and
+# prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
 #     tests/bench/run.sh waiting [--quick] [--write] [PART ...]
 #     tests/bench/run.sh examples [--quick] [--write] [NAME ...]
+#     tests/bench/run.sh guards [--quick] [--write] [STORE ...]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
 # clean    what the cleaner costs: 5,000,000 ended requests removed while the hot benchmark runs (some 40 minutes)
@@ -33,6 +35,11 @@ waiting)
 examples)
     program=examples
     marks=examples
+    shift
+    ;;
+guards)
+    program=bench_guards
+    marks=guards
     shift
     ;;
 clean)

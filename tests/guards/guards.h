@@ -10,7 +10,7 @@
 void guard_table(struct store *store);
 /* Two sessions in every order that matters, in every isolation; for stores with transactions. */
 void guard_races(struct store *store);
-/* Many sessions, any slots in any order: nobody deadlocks, no slot goes back. */
+/* Many sessions, any slots in any order: nobody deadlocks on slots that were used before, no slot goes back. */
 void guard_crowd(struct store *store, uint64_t seed);
 /* With a real permitd: a holder who is stopped; ten live ones for so long; fence bump; an empty store. */
 void guard_live(struct store *store, unsigned port, int seconds);

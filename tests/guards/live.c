@@ -24,13 +24,14 @@ struct live {
     char name[64]; /* of the semaphore */
 };
 
-static void live_start(struct live *live, struct store *store, unsigned port, const char *what, unsigned capacity)
+static void live_start(struct live *live, struct store *store, unsigned port, const char *what, const char *kind,
+                       unsigned capacity)
 {
     live->store = store;
     live->http = kit_http(port);
     live->http.timeout_ms = WAIT_MS + 15000;
     snprintf(live->name, sizeof(live->name), "%s-%s", store->kind->name, what);
-    permits_semaphore(&live->http, live->name, capacity);
+    permits_semaphore(&live->http, live->name, kind, capacity);
     session_open(&live->session, store);
     prepare_history(&live->session, live->name, capacity);
 }
@@ -75,7 +76,7 @@ static void check_stopped(struct store *store, unsigned port)
     struct permit permit;
     int ready[2], go[2];
     char byte;
-    live_start(&live, store, port, "stopped", 1);
+    live_start(&live, store, port, "stopped", "slotted", 1);
     KIT_CHECK(!pipe(ready) && !pipe(go));
     fflush(stdout);
     pid_t pid = fork();
@@ -159,7 +160,7 @@ static void check_ten(struct store *store, unsigned port, int seconds)
     atomic_bool stop = false;
     uint64_t writes = 0, permits = 0, below_highest = 0;
     size_t lines = 0;
-    live_start(&live, store, port, "ten", TEN);
+    live_start(&live, store, port, "ten", "slotted", TEN);
     for (unsigned i = 0; i < TEN; i++) {
         holders[i] = (struct holder){
             .store = store, .port = port, .name = live.name, .dice = 0x9e3779b97f4a7c15u * (i + 1), .stop = &stop};
@@ -189,7 +190,7 @@ static void check_bump(struct store *store, unsigned port)
     struct live live;
     struct permit before, after;
     struct reply reply;
-    live_start(&live, store, port, "bump", 1);
+    live_start(&live, store, port, "bump", "slotted", 1);
     must_acquire(&live, LONG_TTL_MS, &before);
     KIT_CHECK(write_with(&live, &before) == PASSED);
     KIT_CHECK(kit_http_post(&live.http, "/v1/fence/bump", "{\"reason\":\"a copy was restored\"}", &reply));
@@ -211,6 +212,52 @@ static void check_bump(struct store *store, unsigned port)
     live_end(&live);
     printf("%-10s fence bump: tokens from %" PRIi64 " on, the holder of before writes on until his successor does\n",
            store->kind->name, from);
+}
+
+/* ---- a counted semaphore ---- */
+
+static enum verdict at_place(struct live *live, enum place place, const char *where, int64_t token)
+{
+    return session_guard(&live->session, &(struct write){live->name, place, where, token});
+}
+
+/* A floor in a grant may be a second old: until one is told that is above `token`. */
+static void floor_above(struct live *live, int64_t token, struct permit *ret_permit)
+{
+    for (int64_t end = kit_now_us() + END_MS * 1000;;) {
+        must_acquire(live, LONG_TTL_MS, ret_permit);
+        KIT_CHECK(at_place(live, PLACE_RAISE, NULL, ret_permit->floor) == PASSED);
+        if (ret_permit->floor > token)
+            return;
+        if (kit_now_us() > end)
+            kit_fail("%s: the floor does not rise", live->name);
+        permits_release(&live->http, ret_permit);
+        kit_sleep_ms(50);
+    }
+}
+
+static void check_counted(struct store *store, unsigned port)
+{
+    struct live live;
+    struct permit first, second, later;
+    live_start(&live, store, port, "counted", "counted", 3);
+    must_acquire(&live, LONG_TTL_MS, &first);
+    KIT_CHECK(at_place(&live, PLACE_RAISE, NULL, first.floor) == PASSED);
+    must_acquire(&live, LONG_TTL_MS, &second);
+    KIT_CHECK(at_place(&live, PLACE_RAISE, NULL, second.floor) == PASSED);
+    KIT_CHECK(at_place(&live, PLACE_FLOOR, NULL, second.token) == PASSED);
+    KIT_CHECK(at_place(&live, PLACE_FLOOR, NULL, first.token) == PASSED); /* older, and live */
+    KIT_CHECK(at_place(&live, PLACE_RESOURCE, "file", first.token) == PASSED);
+    permits_release(&live.http, &first);
+    floor_above(&live, first.token, &later);
+    KIT_CHECK(at_place(&live, PLACE_FLOOR, NULL, first.token) == STALE);
+    KIT_CHECK(at_place(&live, PLACE_FLOOR, NULL, second.token) == PASSED);
+    KIT_CHECK(at_place(&live, PLACE_FLOOR, NULL, later.token) == PASSED);
+    KIT_CHECK(at_place(&live, PLACE_RESOURCE, "file", later.token) == PASSED);
+    KIT_CHECK(at_place(&live, PLACE_RESOURCE, "file", first.token) == STALE);
+    live_end(&live);
+    printf("%-10s a counted semaphore, by floor and by resource: live holders pass, the ended one is refused\n",
+           store->kind->name);
 }
 
 /* ---- a store that has lost its marks ---- */
@@ -251,7 +298,7 @@ static void check_restored(struct store *store, unsigned port)
     enum { CAPACITY = 3 };
     struct live live;
     struct permit ended[CAPACITY], live_one, later;
-    live_start(&live, store, port, "restored", CAPACITY);
+    live_start(&live, store, port, "restored", "slotted", CAPACITY);
     for (int i = 0; i < CAPACITY; i++)
         must_acquire(&live, LONG_TTL_MS, &ended[i]);
     for (int i = 0; i < CAPACITY; i++)
@@ -272,6 +319,7 @@ void guard_live(struct store *store, unsigned port, int seconds)
 {
     check_stopped(store, port);
     check_ten(store, port, seconds);
+    check_counted(store, port);
     check_restored(store, port);
     check_bump(store, port);
 }

@@ -8,12 +8,12 @@
 
 #include "guards.h"
 
-void permits_semaphore(struct kit_http *http, const char *name, unsigned capacity)
+void permits_semaphore(struct kit_http *http, const char *name, const char *kind, unsigned capacity)
 {
     char path[300], body[64];
     struct reply reply;
     snprintf(path, sizeof(path), "/v1/semaphores/%s", name);
-    snprintf(body, sizeof(body), "{\"capacity\":%u}", capacity);
+    snprintf(body, sizeof(body), "{\"kind\":\"%s\",\"capacity\":%u}", kind, capacity);
     if (!kit_http_put(http, path, body, &reply) || reply.status / 100 != 2)
         kit_fail("PUT %s: %d %s", path, reply.status, reply.body);
     reply_release(&reply);
@@ -26,10 +26,10 @@ static void read_grant(const char *body, struct permit *ret_permit)
     char *key = kit_json_text(body, "external_id"), path[64];
     long count = kit_json_length(body, "permits.0.slots");
     size_t at = 0;
-    KIT_CHECK(key && count >= 1 && count <= SLOTS_MAX && permit.token > 0);
+    KIT_CHECK(key && count <= SLOTS_MAX && permit.token > 0);
     snprintf(permit.key, sizeof(permit.key), "%s", key);
     free(key);
-    for (; permit.count < (size_t)count; permit.count++) {
+    for (; (long)permit.count < count; permit.count++) {
         snprintf(path, sizeof(path), "permits.0.slots.%zu", permit.count);
         permit.numbers[permit.count] = (uint32_t)kit_json_int(body, path);
         at += (size_t)snprintf(permit.slots + at, sizeof(permit.slots) - at, "%s%u", permit.count ? "," : "",

@@ -11,13 +11,13 @@ struct permit {
     char key[80];
     int64_t token;
     int64_t floor;
-    char slots[SLOTS_TEXT]; /* "3,4", as PERMIT_SLOTS */
+    char slots[SLOTS_TEXT]; /* "3,4", as PERMIT_SLOTS; "" of a counted semaphore */
     uint32_t numbers[SLOTS_MAX];
     size_t count;
 };
 
 /* kit_fail if it cannot be made. */
-void permits_semaphore(struct kit_http *http, const char *name, unsigned capacity);
+void permits_semaphore(struct kit_http *http, const char *name, const char *kind, unsigned capacity);
 /* Waits up to wait_ms in permitd's queue. False: no capacity in that time, or permitd was busy. */
 bool permits_acquire(struct kit_http *http, const char *semaphore, unsigned count, int ttl_ms, int wait_ms,
                      struct permit *ret_permit);

@@ -14,7 +14,7 @@
 #include "guards.h"
 #include "testkit.h"
 
-enum { BLOCKED_MS = 30000, OLD = 5, NEW = 9, CROWD = 8, CROWD_WRITES = 60, CROWD_SLOTS = 5, IDLE_MS = 60000 };
+enum { BLOCKED_MS = 30000, OLD = 5, NEW = 9, CROWD = 8, CROWD_WRITES = 60, CROWD_SLOTS = 5, CROWD_AGAIN = 1000 };
 
 static const char *const mariadb_levels[] = {
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -354,11 +354,11 @@ void guard_races(struct store *store)
 struct member {
     pthread_t thread;
     struct store *store;
+    const char *semaphore;
+    _Atomic int64_t *token;
     uint64_t dice;
     unsigned again, passed, stale;
 };
-
-static _Atomic int64_t crowd_token;
 
 /* Any of the slots, named in any order. */
 static void any_slots(uint64_t *state, char *to, size_t size)
@@ -378,9 +378,11 @@ static void *member_run(void *context)
     session_open(&session, member->store);
     for (unsigned i = 0; i < CROWD_WRITES; i++) {
         any_slots(&member->dice, slots, sizeof(slots));
-        int64_t token = atomic_fetch_add(&crowd_token, 1) + 1 - (int64_t)(dice(&member->dice) % 4);
-        enum verdict verdict = session_write(&session, ON_SLOTS("crowd", slots, token < 1 ? 1 : token));
-        member->again += verdict == AGAIN;
+        int64_t token = atomic_fetch_add(member->token, 1) + 1 - (int64_t)(dice(&member->dice) % 4);
+        enum verdict verdict;
+        while ((verdict = session_write(&session, ON_SLOTS(member->semaphore, slots, token < 1 ? 1 : token))) == AGAIN)
+            if (++member->again > CROWD_AGAIN)
+                kit_fail("%s: no end of conflicts", member->store->kind->name);
         member->passed += verdict == PASSED;
         member->stale += verdict == STALE;
     }
@@ -388,31 +390,48 @@ static void *member_run(void *context)
     return NULL;
 }
 
-void guard_crowd(struct store *store, uint64_t seed)
+static void crowd_run(struct store *store, struct session *session, const char *semaphore, uint64_t seed,
+                      struct member *ret_sum)
 {
-    struct member members[CROWD] = {0};
-    struct session session;
-    unsigned again = 0, passed = 0, stale = 0;
+    struct member members[CROWD] = {0}, sum = {0};
+    _Atomic int64_t token = 1;
     size_t lines = 0;
-    session_open(&session, store);
-    prepare_history(&session, "crowd", CROWD_SLOTS);
     for (unsigned i = 0; i < CROWD; i++) {
-        members[i].store = store;
-        members[i].dice = seed * 31 + i + 1;
+        members[i] =
+            (struct member){.store = store, .semaphore = semaphore, .token = &token, .dice = seed * 31 + i + 1};
         KIT_CHECK(!pthread_create(&members[i].thread, NULL, member_run, &members[i]));
     }
     for (unsigned i = 0; i < CROWD; i++) {
         pthread_join(members[i].thread, NULL);
-        again += members[i].again;
-        passed += members[i].passed;
-        stale += members[i].stale;
+        sum.again += members[i].again;
+        sum.passed += members[i].passed;
+        sum.stale += members[i].stale;
     }
     for (unsigned slot = 1; slot <= CROWD_SLOTS; slot++)
-        lines += check_history(&session, "crowd", slot);
+        lines += check_history(session, semaphore, slot);
+    if (!sum.passed || !sum.stale || lines < sum.passed)
+        kit_fail("%s: of a crowd %u passed, %u were stale; %zu lines", store->kind->name, sum.passed, sum.stale, lines);
+    *ret_sum = sum;
+}
+
+/*
+ * On slots that have been written before nobody meets a deadlock. When their rows are made, InnoDB may see one: who
+ * waits for a row whose insert is rolled back is left with a lock on the gap (docs/fencing.md).
+ */
+void guard_crowd(struct store *store, uint64_t seed)
+{
+    struct member first, sum;
+    struct session session;
+    session_open(&session, store);
+    prepare_history(&session, "first-crowd", CROWD_SLOTS);
+    prepare_history(&session, "crowd", CROWD_SLOTS);
+    crowd_run(store, &session, "first-crowd", seed, &first);
+    KIT_CHECK(session_guard(&session, ON_SLOTS("crowd", "1,2,3,4,5", 1)) == PASSED);
+    crowd_run(store, &session, "crowd", seed, &sum);
     session_close(&session);
-    if (again || !passed || !stale || lines < passed)
-        kit_fail("%s: of a crowd %u passed, %u were stale, %u met a conflict; %zu lines", store->kind->name, passed,
-                 stale, again, lines);
-    printf("%-10s a crowd on any slots in any order: %u passed, %u stale, no deadlock, no slot went back\n",
-           store->kind->name, passed, stale);
+    if (sum.again)
+        kit_fail("%s: %u conflicts in a crowd", store->kind->name, sum.again);
+    printf("%-10s a crowd on any slots in any order: %u passed, %u stale, no slot went back, no conflict; %u conflicts "
+           "at the first use of its slots\n",
+           store->kind->name, sum.passed, sum.stale, first.again);
 }

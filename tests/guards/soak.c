@@ -204,7 +204,7 @@ static void prepare(struct store *store, struct session *session, unsigned port)
     for (unsigned semaphore = 0; semaphore < SEMAPHORES; semaphore++) {
         char name[64];
         name_of(store, semaphore, name, sizeof(name));
-        permits_semaphore(&http, name, CAPACITY);
+        permits_semaphore(&http, name, "slotted", CAPACITY);
         prepare_history(session, name, CAPACITY);
     }
     kit_http_close(&http);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME = 8192 };
+enum { NAME = 30000 };
 
 void sql_guard(const struct sql_words *words, const struct write *write, char *to, size_t size)
 {

@@ -5,7 +5,7 @@
 
 #include "stores.h"
 
-enum { SQL_GUARD = 20000, SQL_TEXT = SQL_GUARD + 2000 };
+enum { SQL_GUARD = 64000, SQL_TEXT = SQL_GUARD + 2000 };
 
 /* How the two differ. */
 struct sql_words {

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a fencing guard costs (docs/fencing.md): each client updates one row of its own, plain and behind the guard, by
+ * turns, on real stores of the same durability. Prints Markdown on standard output and its progress on standard error.
+ *
+ * bench_guards [--quick] [STORE ...]: mariadb, postgresql, redis, redis-memory, file; without names all of them
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure.h"
+#include "stores.h"
+#include "table.h"
+
+enum { CLIENTS_MAX = 8, WARM_MS = 200 };
+
+static const struct numbers {
+    unsigned rounds;
+    int ms;
+} full = {9, 1500}, quick = {1, 500};
+
+static const unsigned crowds[] = {1, 8};
+enum { CROWDS = sizeof(crowds) / sizeof(crowds[0]) };
+
+static const struct subject {
+    const char *name, *title;
+    const struct store_kind *kind;
+    bool durable;
+} subjects[] = {
+    {"mariadb", "MariaDB, flushed at commit", &store_mariadb, true},
+    {"postgresql", "PostgreSQL, flushed at commit", &store_postgresql, true},
+    {"redis", "Redis, appendfsync always", &store_redis, true},
+    {"redis-memory", "Redis, in memory alone", &store_redis, false},
+    {"file", "a file, fdatasync, and fence.h", &store_file, true},
+};
+enum { SUBJECTS = sizeof(subjects) / sizeof(subjects[0]) };
+
+struct client {
+    pthread_t thread;
+    struct session session;
+    unsigned number;
+    bool guarded;
+    atomic_bool *counting, *over;
+    uint64_t updates;
+};
+
+/* Plain, guarded, and their ratio, in every round. */
+struct rates {
+    double plain[ROUNDS_MAX], guarded[ROUNDS_MAX], ratio[ROUNDS_MAX];
+};
+
+static void *client_run(void *context)
+{
+    struct client *client = context;
+    char slot[16];
+    snprintf(slot, sizeof(slot), "%u", client->number);
+    const struct write write = {"bench", PLACE_SLOTS, slot, 1000 + client->number};
+    const struct store_kind *kind = client->session.store->kind;
+    while (!atomic_load(client->over)) {
+        if (kind->update(&client->session, client->guarded ? &write : NULL, client->number) != PASSED)
+            kit_fail("%s: %s", kind->name, client->session.message);
+        client->updates += atomic_load(client->counting);
+    }
+    return NULL;
+}
+
+/* Updates a second. */
+static double measure(struct client *clients, unsigned count, bool guarded, int ms)
+{
+    atomic_bool counting = false, over = false;
+    uint64_t updates = 0;
+    for (unsigned i = 0; i < count; i++) {
+        clients[i].guarded = guarded;
+        clients[i].counting = &counting;
+        clients[i].over = &over;
+        clients[i].updates = 0;
+        KIT_CHECK(!pthread_create(&clients[i].thread, NULL, client_run, &clients[i]));
+    }
+    kit_sleep_ms(WARM_MS);
+    int64_t begun = measure_now_us();
+    atomic_store(&counting, true);
+    kit_sleep_ms(ms);
+    atomic_store(&over, true);
+    for (unsigned i = 0; i < count; i++) {
+        pthread_join(clients[i].thread, NULL);
+        updates += clients[i].updates;
+    }
+    return (double)updates * 1e6 / (double)(measure_now_us() - begun);
+}
+
+static void measure_subject(const struct subject *subject, const struct numbers *numbers, struct rates rates[CROWDS])
+{
+    struct client clients[CLIENTS_MAX] = {0};
+    struct store *store = subject->kind->start(subject->durable);
+    for (unsigned i = 0; i < CLIENTS_MAX; i++) {
+        clients[i].number = i + 1;
+        session_open(&clients[i].session, store);
+        if (subject->kind->transactions)
+            session_run(&clients[i].session, "INSERT INTO stock VALUES (%u, 0)", i + 1);
+    }
+    for (unsigned round = 0; round < numbers->rounds; round++)
+        for (size_t crowd = 0; crowd < CROWDS; crowd++) {
+            struct rates *to = &rates[crowd];
+            for (unsigned turn = 0; turn < 2; turn++) /* who is first changes from round to round */
+                if ((turn + round) % 2)
+                    to->guarded[round] = measure(clients, crowds[crowd], true, numbers->ms);
+                else
+                    to->plain[round] = measure(clients, crowds[crowd], false, numbers->ms);
+            to->ratio[round] = to->guarded[round] / to->plain[round];
+        }
+    for (unsigned i = 0; i < CLIENTS_MAX; i++)
+        session_close(&clients[i].session);
+    subject->kind->stop(store);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t count)
+{
+    qsort(values, count, sizeof(values[0]), compare);
+    return values[count / 2];
+}
+
+static void print_subject(const struct subject *subject, const struct numbers *numbers, struct rates rates[CROWDS])
+{
+    for (size_t crowd = 0; crowd < CROWDS; crowd++) {
+        char what[128], measured[160];
+        double ratio = median(rates[crowd].ratio, numbers->rounds);
+        snprintf(what, sizeof(what), "%s, %u client%s", subject->title, crowds[crowd], crowds[crowd] > 1 ? "s" : "");
+        snprintf(measured, sizeof(measured), "%.2f times (%.0f and %.0f updates/s)", ratio,
+                 median(rates[crowd].guarded, numbers->rounds), median(rates[crowd].plain, numbers->rounds));
+        print_asked(what, "0.7 times the plain rate", measured, ratio >= 0.7, 0);
+    }
+}
+
+static bool choose(const char *name, bool chosen[SUBJECTS])
+{
+    for (size_t i = 0; i < SUBJECTS; i++)
+        if (!strcmp(subjects[i].name, name))
+            return chosen[i] = true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    static struct rates rates[SUBJECTS][CROWDS];
+    const struct numbers *numbers = &full;
+    bool chosen[SUBJECTS] = {false}, some = false;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--quick"))
+            numbers = &quick;
+        else if (choose(argv[i], chosen))
+            some = true;
+        else
+            kit_fail("usage: bench_guards [--quick] [STORE ...]");
+    }
+    for (size_t i = 0; i < SUBJECTS; i++) {
+        chosen[i] = chosen[i] || !some;
+        if (!chosen[i])
+            continue;
+        fprintf(stderr, "bench: %s\n", subjects[i].name);
+        measure_subject(&subjects[i], numbers, rates[i]);
+    }
+    struct instance instance = instance_start();
+    print_machine(&instance);
+    instance_stop(&instance);
+    printf(
+        "- Medians of %u rounds of %.1f s, plain and guarded by turns, each client on a row and a slot of its own\n\n",
+        numbers->rounds, numbers->ms / 1e3);
+    print_asked_head();
+    for (size_t i = 0; i < SUBJECTS; i++)
+        if (chosen[i])
+            print_subject(&subjects[i], numbers, rates[i]);
+    return 0;
+}
