@@ -18,16 +18,10 @@ needs permitd permitctl atomic_pair
 permitd_start
 "$permitctl" semaphore put disk --capacity 1 >/dev/null
 "$permitctl" semaphore put network --capacity 1 >/dev/null
-timeout 300 "$build/examples/atomic_pair" "$PERMITD_URL" "$workers" "$rounds" # a deadlock would be noticed
-status=$?
+timeout 300 "$build/examples/atomic_pair" "$PERMITD_URL" "$workers" "$rounds" || status=1 # a deadlock would be noticed
 
 # The rows: of all who ever held something, how many permits each had.
 pairs=$(sql -e "SELECT COUNT(*), MIN(n), MAX(n) FROM (SELECT COUNT(*) n FROM permit JOIN permit_request r
                 ON r.id = permit_request_id WHERE r.external_id NOT IN ('one-disk', 'two-network') GROUP BY r.id) requests")
-if [ "$pairs" = "$((workers * rounds))"$'\t2\t2' ]; then
-    echo "ok - in the rows, nobody ever had one without the other"
-else
-    echo "NOT SO - in the rows, nobody ever had one without the other: $pairs"
-    status=1
-fi
+claim "in the rows, nobody ever had one without the other" [ "$pairs" = "$((workers * rounds))"$'\t2\t2' ]
 exit "$status"

@@ -16,13 +16,6 @@ needs permitd permitctl
 permitd_start
 "$permitctl" semaphore put backups --capacity 2 --note "the disk stands two at a time" >/dev/null
 
-# claim SENTENCE COMMAND...: says whether it is so.
-status=0
-claim() {
-    local sentence=$1
-    shift
-    if "$@"; then echo "ok - $sentence"; else echo "NOT SO - $sentence" && status=1; fi
-}
 held() { "$permitctl" --json holders backups | grep -o '"external_id"' | wc -l; }
 ends_with() {
     local expected=$1 code=0

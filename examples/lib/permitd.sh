@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 # What the run.sh of the examples share: a permitd of their own, on a private MariaDB in a temporary directory, gone when
-# the example is. To be sourced; sets root, build, work (a directory), permitctl, and, once permitd serves, PERMITD_URL.
+# the example is. To be sourced; sets root, build, work (a directory), permitctl, status, and, once permitd serves,
+# PERMITD_URL.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=${PERMIT_BUILD:-$root/build}
@@ -28,6 +29,14 @@ trap 'exit 143' TERM
 fail() {
     echo "$(basename "$(dirname "$0")"): $*" >&2
     exit 1
+}
+
+# claim SENTENCE COMMAND...: says whether it is so. If not, the example ends with status.
+status=0
+claim() {
+    local sentence=$1
+    shift
+    if "$@"; then echo "ok - $sentence"; else echo "NOT SO - $sentence" && status=1; fi
 }
 
 # needs PROGRAM...: builds what is not there yet.

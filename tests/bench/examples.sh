@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The figures of the examples at their full size, as Markdown: tests/bench/run.sh examples runs it.
 #
-#     examples.sh [--quick] [NAME ...]     ad_inventory, flash_sale
+#     examples.sh [--quick] [NAME ...]     ad_inventory, flash_sale, seat_map
 #
 # ad_inventory: a minute with a kill every 15 s, then 100 kills; the crowds: five times, and the slowest is shown.
 set -uo pipefail
@@ -14,7 +14,7 @@ if [ "${1-}" = --quick ]; then
     shift
 fi
 parts=("$@")
-[ $# -gt 0 ] || parts=(ad_inventory flash_sale)
+[ $# -gt 0 ] || parts=(ad_inventory flash_sale seat_map)
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/permit-figures.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -65,7 +65,7 @@ echo "|---|---|---|---|"
 for part in "${parts[@]}"; do
     case $part in
     ad_inventory) ad_inventory ;;
-    flash_sale) crowd "$part" ;;
+    flash_sale | seat_map) crowd "$part" ;;
     *) echo "examples.sh: no figures of $part" >&2 && exit 64 ;;
     esac
 done

@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 export PERMIT_BUILD=${PERMIT_BUILD:-$PWD/build}
 unset PERMITD_URL PERMITD_TOKEN PERMIT_FIGURES
-names=(backups atomic_pair fenced_writer ad_inventory flash_sale)
+names=(backups atomic_pair fenced_writer ad_inventory flash_sale seat_map tickets)
 [ $# -eq 0 ] || names=("$@")
 
 directory=$(mktemp -d "${TMPDIR:-/tmp}/permit-examples.XXXXXX")

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A hall with numbered seats: thousands click the same seat, groups want to sit together, and there is standing room.
+ * examples/seat_map/run.sh runs it.
+ *
+ * Each seat is a slot with a label, A1 to T25; in number they follow each other row by row. Between two rows stands a
+ * slot without a label that the house holds for good: so no run of neighbouring numbers goes around a corner. A click
+ * holds a seat for 8 minutes; paying confirms it. Standing room is a counted semaphore: places without numbers.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crowd.h"
+
+enum { ROWS = 20, SEATS = 25, ROW = SEATS + 1, CAPACITY = ROWS * ROW, STALLS = 5, STANDING = 300 };
+
+struct hall {
+    unsigned won, refused, unexplained; /* clicks on A1 */
+    double clicked_ms, last_ms;
+    unsigned taken[CAPACITY + 1]; /* by whom, as the clients were told */
+    unsigned groups, group_seats, apart, twice, in_stalls, outside_stalls, no_room;
+    unsigned standing; /* places granted */
+};
+
+/* ---- The hall ---- */
+
+/* ["A1","A2",...,"A25",null,"B1",...]: the first `rows` of them. */
+static char *labels_of(unsigned rows)
+{
+    char *text = malloc(rows * ROW * 8 + 3), *end = text;
+
+    if (!text)
+        exit(1);
+    for (unsigned row = 0; row < rows; row++) {
+        for (unsigned seat = 1; seat <= SEATS; seat++)
+            end += sprintf(end, ",\"%c%u\"", 'A' + row, seat);
+        end += sprintf(end, ",null");
+    }
+    strcpy(end, "]");
+    text[0] = '[';
+    return text;
+}
+
+static char *aisles(void)
+{
+    char *text = malloc(ROWS * 8), *end = text;
+
+    if (!text)
+        exit(1);
+    for (unsigned row = 1; row <= ROWS; row++)
+        end += sprintf(end, ",%u", row * ROW);
+    strcpy(end, "]");
+    text[0] = '[';
+    return text;
+}
+
+static void must(int status, int expected, const char *what)
+{
+    if (status == expected)
+        return;
+    fprintf(stderr, "seat_map: %s: %d\n", what, status);
+    exit(1);
+}
+
+static void build(struct crowd *crowd)
+{
+    char *labels = labels_of(ROWS), *house = aisles();
+
+    must(crowd_ask(crowd, NULL, "PUT", "/v1/semaphores/hall",
+                   "{\"capacity\":%d,\"labels\":%s,\"default_ttl\":\"8m\",\"grace\":\"10s\"}", CAPACITY, labels),
+         201, "PUT hall");
+    must(crowd_ask(crowd, NULL, "PUT", "/v1/semaphores/standing",
+                   "{\"capacity\":%d,\"kind\":\"counted\",\"default_ttl\":\"8m\"}", STANDING),
+         201, "PUT standing");
+    must(crowd_ask(crowd, NULL, "POST", "/v1/requests",
+                   "{\"external_id\":\"aisles\",\"permits\":[{\"semaphore\":\"hall\",\"slots\":%s}]}", house),
+         201, "the aisles");
+    must(crowd_ask(crowd, NULL, "POST", "/v1/requests/aisles/confirm", NULL), 200, "the aisles, for good");
+    free(labels);
+    free(house);
+}
+
+/* ---- Everybody clicks A1 ---- */
+
+static void clicked(struct crowd *crowd, unsigned client, struct answer *answer)
+{
+    struct hall *hall = crowd_context(crowd);
+    const char *label;
+
+    (void)client;
+    hall->last_ms = now_ms();
+    if (answer->status == 201) {
+        hall->won++;
+        hall->taken[1]++;
+        return;
+    }
+    /* A refusal says which seat is taken, and until when: the page can colour it at once. */
+    label = json_object_get_string(answer_find(answer, "/blocking/0/taken/0/label"));
+    if (answer->status == 423 && label && !strcmp(label, "A1"))
+        hall->refused++;
+    else if (hall->unexplained++ == 0)
+        fprintf(stderr, "seat_map: A1: %d %s\n", answer->status, answer->text);
+}
+
+static void click(struct crowd *crowd, struct hall *hall, unsigned clients)
+{
+    crowd_connect(crowd);
+    hall->clicked_ms = now_ms();
+    for (unsigned i = 0; i < clients; i++)
+        crowd_send(crowd, i, clicked, "POST", "/v1/requests",
+                   "{\"external_id\":\"click-%u\",\"permits\":[{\"semaphore\":\"hall\",\"slots\":[\"A1\"]}]}", i);
+    crowd_run(crowd);
+    claim(hall->won == 1, "A1 was given to %u of %u", hall->won, clients);
+    claim(hall->refused == clients - 1, "%u were told at once that it is taken, and until when", hall->refused);
+    figure("seat_map: 2,000 clients click A1 at once", "exactly one winner, all answered within 1 s",
+           hall->won == 1 && hall->last_ms - hall->clicked_ms <= 1000, "%u of %u won, all answered in %.2f s",
+           hall->won, clients, (hall->last_ms - hall->clicked_ms) / 1000);
+}
+
+/* ---- Groups want the best seats that are left, together ---- */
+
+static unsigned size_of_group(unsigned client)
+{
+    return 2 + client % 4;
+}
+
+/* Every third group wants to sit in the first rows. */
+static bool wants_stalls(unsigned client)
+{
+    return client % 3 == 0;
+}
+
+static void seated(struct crowd *crowd, unsigned client, struct answer *answer)
+{
+    struct hall *hall = crowd_context(crowd);
+    unsigned count = size_of_group(client);
+    int64_t first = answer_number(answer, "/permits/0/slots/0");
+
+    if (answer->status != 201) {
+        hall->no_room += answer->status == 423;
+        return;
+    }
+    hall->groups++;
+    for (unsigned i = 0; i < count; i++) {
+        char pointer[32];
+        int64_t slot;
+
+        snprintf(pointer, sizeof(pointer), "/permits/0/slots/%u", i);
+        slot = answer_number(answer, pointer);
+        hall->apart += slot != first + i || slot % ROW == 0 || (slot - 1) / ROW != (first - 1) / ROW;
+        hall->twice += hall->taken[slot]++ > 0;
+        hall->outside_stalls += wants_stalls(client) && slot > STALLS * ROW;
+        hall->group_seats++;
+    }
+    hall->in_stalls += wants_stalls(client);
+}
+
+static void seat_groups(struct crowd *crowd, struct hall *hall, unsigned clients)
+{
+    char *stalls = labels_of(STALLS), *null;
+
+    while ((null = strstr(stalls, ",null"))) /* any_of names seats: the aisle is none */
+        memmove(null, null + 5, strlen(null + 5) + 1);
+    for (unsigned i = 0; i < clients; i++)
+        crowd_send(crowd, i, seated, "POST", "/v1/requests",
+                   "{\"external_id\":\"group-%u\",\"permits\":[{\"semaphore\":\"hall\",\"count\":%u,\"adjacent\":true"
+                   "%s%s}]}",
+                   i, size_of_group(i), wants_stalls(i) ? ",\"any_of\":" : "", wants_stalls(i) ? stalls : "");
+    crowd_run(crowd);
+    free(stalls);
+    printf("     %u groups found %u seats, %u did not\n", hall->groups, hall->group_seats, hall->no_room);
+    claim(hall->groups > 0 && hall->groups + hall->no_room == clients, "every group has an answer");
+    claim(hall->apart == 0, "every group sits together, in one row");
+    claim(hall->in_stalls > 0 && hall->outside_stalls == 0, "%u groups wanted the first %d rows and sit there",
+          hall->in_stalls, STALLS);
+    claim(hall->twice == 0, "no seat was given to two");
+}
+
+/* The seat map as everybody sees it, against what the clients were told. */
+static void compare(struct crowd *crowd, struct hall *hall)
+{
+    struct json_object *page, *slots;
+    unsigned same = 0, listed = 0;
+
+    crowd_ask(crowd, &page, "GET", "/v1/semaphores/hall/slots?limit=1000", NULL);
+    slots = json_object_object_get(page, "slots");
+    listed = (unsigned)json_object_array_length(slots);
+    for (unsigned i = 0; i < listed; i++) {
+        struct json_object *slot = json_object_array_get_idx(slots, i);
+        int64_t number = json_number(slot, "/number");
+        bool aisle = number % ROW == 0;
+
+        same += (json_object_object_get(slot, "token") != NULL) == (aisle || hall->taken[number] == 1);
+    }
+    json_object_put(page);
+    claim(listed == CAPACITY && same == listed, "the seat map shows %u of %u seats as the clients know them", same,
+          listed);
+}
+
+/* ---- Standing room ---- */
+
+static unsigned places_of(unsigned client)
+{
+    return 1 + client % 3;
+}
+
+static void admitted(struct crowd *crowd, unsigned client, struct answer *answer)
+{
+    struct hall *hall = crowd_context(crowd);
+
+    hall->standing += answer->status == 201 ? places_of(client) : 0;
+}
+
+static void fill_standing(struct crowd *crowd, struct hall *hall, unsigned clients)
+{
+    struct json_object *shown;
+    int64_t in_use;
+
+    for (unsigned i = 0; i < clients; i++)
+        crowd_send(crowd, i, admitted, "POST", "/v1/requests",
+                   "{\"external_id\":\"standing-%u\",\"permits\":[{\"semaphore\":\"standing\",\"count\":%u}]}", i,
+                   places_of(i));
+    crowd_run(crowd);
+    crowd_ask(crowd, &shown, "GET", "/v1/semaphores/standing", NULL);
+    in_use = json_number(shown, "/in_use");
+    json_object_put(shown);
+    claim(hall->standing == STANDING && in_use == STANDING, "standing room: %u of %d places given, permitd says %d",
+          hall->standing, STANDING, (int)in_use);
+}
+
+int main(int argc, char **argv)
+{
+    unsigned clients = argc > 2 ? (unsigned)atoi(argv[2]) : 2000;
+    struct hall hall = {0};
+    struct crowd *crowd;
+
+    if (argc < 2 || clients < STANDING) {
+        fprintf(stderr, "usage: seat_map URL [CLIENTS]     at least %d\n", STANDING);
+        return 64;
+    }
+    crowd = crowd_new(argv[1], clients, &hall);
+    build(crowd);
+    click(crowd, &hall, clients);
+    seat_groups(crowd, &hall, 200);
+    compare(crowd, &hall);
+    fill_standing(crowd, &hall, clients);
+    crowd_free(crowd);
+    return claims_kept() ? 0 : 1;
+}
