@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "http/labels.h"
 #include "http/look.h"
 #include "http/operations.h"
 #include "http/problem.h"
