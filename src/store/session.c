@@ -23,6 +23,7 @@ enum {
     CONNECT_TIMEOUT_S = 3, /* one connection attempt */
     TIMEOUT_S = 7,         /* longer than a row lock may take (innodb_lock_wait_timeout, 5 s) */
     ADMIN_TIMEOUT_S = 120, /* a migration */
+    PACKET_MAX = 16 * 1024 * 1024,
 };
 
 /*
@@ -40,9 +41,12 @@ struct session {
     char lock[LOCK_NAME_SIZE];   /* of this connection; "": it is not set up, or leaves nothing behind */
     char zombie[LOCK_NAME_SIZE]; /* of a connection that was lost and that the server may still be busy with; "" */
     bool mariadb;
+    bool clustered; /* with other nodes that may end our transactions at any time: statements go one by one */
     size_t max_packet;
 
     /* The packet under way. */
+    struct buf packet;   /* a copy, of a clustered one */
+    struct bytes unsent; /* what is left of it */
     MYSQL_RES *result;
     unsigned column_count;
     uint64_t affected;
@@ -209,6 +213,7 @@ struct session *session_new(const struct database_address *address, enum session
     if (session) {
         session->address = address;
         session->use = use;
+        buf_init(&session->packet, PACKET_MAX);
     }
     return session;
 }
@@ -235,6 +240,7 @@ void session_free(struct session *session)
     if (!session)
         return;
     session_close(session);
+    buf_release(&session->packet);
     free(session);
 }
 
@@ -291,14 +297,63 @@ static enum permit_status session_take_result(struct session *session, bool fail
     return PERMIT_OK;
 }
 
+/*
+ * When a Galera node applies what another one has committed, it ends a transaction of ours that is in the way; and if
+ * that happens between two statements of one packet, the server forgets to say so (seen with MariaDB 10.11.19): it runs
+ * the others, each a transaction of its own. Of statements sent one by one the next fails with 1213. No literal of ours
+ * has a ';' in it (sql_text.h).
+ */
+static struct bytes session_next_piece(struct session *session)
+{
+    struct bytes piece = session->unsent;
+    const char *end = memchr(piece.data, ';', piece.length);
+    if (end)
+        piece.length = (size_t)(end - piece.data);
+    size_t gone = piece.length + (end ? 1 : 0);
+    session->unsent = (struct bytes){session->unsent.data + gone, session->unsent.length - gone};
+    return piece;
+}
+
+/*
+ * Error 1205 for what waits for no row: the node is cut off from the others and cannot ask them what it lacks. (Of what
+ * names a table of ours it says 1047 at once.)
+ */
+static bool session_is_cut_off(const struct session *session, struct bytes sql, enum permit_status status)
+{
+    static const char read[] = "SELECT";
+    bool outside = !(session->mysql && session->mysql->server_status & SERVER_STATUS_IN_TRANS);
+    return status == PERMIT_LOCK_TIMEOUT && session->clustered && outside && sql.length >= sizeof read - 1 &&
+           !memcmp(sql.data, read, sizeof read - 1);
+}
+
+static enum permit_status session_query(struct session *session, struct bytes sql)
+{
+    bool failed = mysql_real_query(session->mysql, sql.data, (unsigned long)sql.length) != 0;
+    enum permit_status status = session_take_result(session, failed);
+    if (session_is_cut_off(session, sql, status))
+        status = session->packet_status = PERMIT_DATABASE_UNAVAILABLE;
+    return status;
+}
+
+static enum permit_status session_send_pieces(struct session *session, struct bytes sql)
+{
+    buf_clear(&session->packet);
+    buf_append(&session->packet, sql.data, sql.length);
+    if (session->packet.broken)
+        return session->packet_status = session_refuse(session, PERMIT_NO_MEMORY, "no memory for a packet");
+    session->unsent = (struct bytes){session->packet.data, session->packet.length};
+    return session_query(session, session_next_piece(session));
+}
+
 enum permit_status session_send(struct session *session, struct bytes sql)
 {
     session_free_result(session);
     session->packet_status = PERMIT_OK;
     session_clear_message(session);
+    session->unsent.length = 0;
     if (!session->mysql)
         return session->packet_status = session_refuse(session, PERMIT_DATABASE_LOST, "not connected to the database");
-    return session_take_result(session, mysql_real_query(session->mysql, sql.data, (unsigned long)sql.length) != 0);
+    return session->clustered ? session_send_pieces(session, sql) : session_query(session, sql);
 }
 
 bool session_row(struct session *session, struct session_row *ret_row)
@@ -322,7 +377,8 @@ uint64_t session_affected(const struct session *session)
 
 static bool session_has_more(const struct session *session)
 {
-    return session->packet_status == PERMIT_OK && session->mysql && mysql_more_results(session->mysql);
+    return session->packet_status == PERMIT_OK && session->mysql &&
+           (session->unsent.length || mysql_more_results(session->mysql));
 }
 
 enum permit_status session_next(struct session *session)
@@ -332,6 +388,8 @@ enum permit_status session_next(struct session *session)
         return session->packet_status;
     if (!session_has_more(session))
         return session->packet_status = session_refuse(session, PERMIT_INTERNAL, "the packet has no further statement");
+    if (session->unsent.length)
+        return session_query(session, session_next_piece(session));
     return session_take_result(session, mysql_next_result(session->mysql) != 0);
 }
 
@@ -406,16 +464,24 @@ int64_t column_i64(struct bytes column)
 #define SET_MARIADB        "SET SESSION in_predicate_conversion_threshold = 0"
 #define SET_MARIADB_WORKER "SET SESSION idle_transaction_timeout = 5"
 
+/*
+ * "Requests are read plainly after those locks": on a node of a Galera cluster a plain read can lack what was
+ * acknowledged through another one, as that is still in the queue of what is to be applied. 1: BEGIN and SELECT wait
+ * until all that was committed anywhere before has been applied here. Without a cluster it does nothing; servers
+ * that were built without Galera do not have it.
+ */
+#define SET_CAUSAL "SET SESSION wsrep_sync_wait = 1"
+
 #define READ_BACK                                                                                                      \
     "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone'," \
-    " 'autocommit', 'innodb_lock_wait_timeout', 'max_allowed_packet')"
+    " 'autocommit', 'innodb_lock_wait_timeout', 'max_allowed_packet', 'wsrep_on', 'wsrep_sync_wait')"
 
 /* What must be read back. A server or proxy that swallows SET would break promises without a sound. */
 static const struct expectation {
     const char *name;
     const char *value;
     bool contained; /* as a part of the value */
-    bool optional;  /* older or newer servers call it otherwise; then another row speaks */
+    bool optional;  /* there are servers without it; of the isolation one of two names must be there */
 } expectations[] = {
     {"transaction_isolation", "READ-COMMITTED", false, true},
     {"tx_isolation", "READ-COMMITTED", false, true},
@@ -423,6 +489,7 @@ static const struct expectation {
     {"time_zone", "+00:00", false, false},
     {"autocommit", "ON", false, false},
     {"innodb_lock_wait_timeout", "5", false, false},
+    {"wsrep_sync_wait", "1", false, true},
 };
 
 enum { ISOLATION_ROWS = 2 }; /* of the table above; one of them must be there */
@@ -467,6 +534,8 @@ static enum permit_status session_check_settings(struct session *session)
     while (session_row(session, &row)) {
         if (bytes_equal(row.columns[0], BYTES("max_allowed_packet")))
             session->max_packet = column_u64(row.columns[1]);
+        if (bytes_equal(row.columns[0], BYTES("wsrep_on"))) /* a schema's statements may have a ';' in a comment */
+            session->clustered = session->use != SESSION_ADMIN && bytes_equal(row.columns[1], BYTES("ON"));
         const struct expectation *expected = expectation_find(row.columns[0]);
         if (!expected)
             continue;
@@ -475,7 +544,7 @@ static enum permit_status session_check_settings(struct session *session)
             return session_refuse_setting(session, expected->name, row.columns[1], expected->value);
     }
     for (size_t i = ISOLATION_ROWS; i < ARRAY_LENGTH(expectations); i++)
-        if (!seen[i])
+        if (!seen[i] && !expectations[i].optional)
             return session_refuse_setting(session, expectations[i].name, BYTES(""), expectations[i].value);
     if (!seen[0] && !seen[1])
         return session_refuse_setting(session, expectations[0].name, BYTES(""), expectations[0].value);
@@ -553,6 +622,13 @@ static enum permit_status session_take_lock(struct session *session)
     return PERMIT_OK;
 }
 
+static enum permit_status session_set_causal(struct session *session)
+{
+    enum { UNKNOWN_VARIABLE = 1193 };
+    enum permit_status status = session_run(session, SET_CAUSAL);
+    return session->last_errno == UNKNOWN_VARIABLE ? PERMIT_OK : status;
+}
+
 static enum permit_status session_set_up(struct session *session)
 {
     bool worker = session->use == SESSION_WORKER;
@@ -562,6 +638,8 @@ static enum permit_status session_set_up(struct session *session)
     for (size_t i = 0; i < ARRAY_LENGTH(packets) && status == PERMIT_OK; i++)
         if (packets[i])
             status = session_run(session, packets[i]);
+    if (status == PERMIT_OK)
+        status = session_set_causal(session);
     if (status == PERMIT_OK)
         status = session_read_back(session);
     if (status == PERMIT_OK)
@@ -620,6 +698,7 @@ static enum permit_status session_open(struct session *session)
     if (!mysql_real_connect(session->mysql, address->socket ? NULL : address->host, address->user, address->password,
                             database, address->port, address->socket, CLIENT_MULTI_STATEMENTS))
         return session_fail(session, "cannot connect to the database");
+    session->clustered = false;
     session->mariadb = strstr(mysql_get_server_info(session->mysql), "MariaDB") != NULL;
     return PERMIT_OK;
 }

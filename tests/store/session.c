@@ -66,6 +66,7 @@ Test(session, settings_are_as_our_promises_need_them)
     cr_assert_eq(number_of(session, "SELECT @@net_write_timeout"), 5);
     cr_assert_eq(number_of(session, "SELECT @@idle_transaction_timeout"), 5);
     cr_assert_eq(number_of(session, "SELECT @@in_predicate_conversion_threshold"), 0);
+    cr_assert_eq(number_of(session, "SELECT @@wsrep_sync_wait"), 1);
     cr_assert_eq(session_max_packet(session), (size_t)number_of(session, "SELECT @@max_allowed_packet"));
     cr_assert(session_is_mariadb(session));
     session_free(session);
