@@ -35,6 +35,7 @@ waiting      lines      900  {bin}/torture/waiting
 storm        lines      900  {bin}/torture/storm
 each         lines      300  {bin}/torture/each
 promoted     lines      300  {bin}/torture/promoted
+galera       lines      600  {bin}/torture/galera
 guards       lines      600  {bin}/guards/guards
 fuzz         lines      600  tests/fuzz/run.sh --seconds 6
 examples     lines      600  tests/examples/run.sh

@@ -154,13 +154,22 @@ static struct kit_database *database_new(const char *const *flags)
     return database;
 }
 
+/* A node of a cluster answers for a moment before it does, and may end connections of that moment. */
+static bool database_takes_writes(void *context)
+{
+    const struct kit_database *database = context;
+    struct kit_sql *sql = kit_sql_try_open(database->socket, NULL);
+    bool written = sql && kit_sql_try(sql, "CREATE DATABASE IF NOT EXISTS permitd") == 0;
+    kit_sql_close(sql);
+    return written;
+}
+
 static struct kit_database *database_make(struct kit_database *database)
 {
     database_install(database);
     kit_database_restart(database);
-    struct kit_sql *sql = kit_sql_open(database->socket, NULL);
-    kit_sql_run(sql, "CREATE DATABASE permitd");
-    kit_sql_close(sql);
+    if (!kit_wait_until(database_takes_writes, database, READY_MS))
+        kit_fail("mariadbd does not make a database");
     return database;
 }
 
@@ -211,6 +220,19 @@ void kit_database_set_disk(struct kit_database *database, enum kit_disk disk)
 {
     KIT_CHECK(database->disk);
     atomic_store(database->disk, disk);
+}
+
+struct kit_database *kit_database_copy(const struct kit_database *of, const char *const *flags)
+{
+    KIT_CHECK(!of->pid);
+    struct kit_database *database = database_new(flags);
+    char *from = kit_text("%s/data", of->directory);
+    const char *const arguments[] = {"cp", "-a", from, database->directory, NULL};
+    int status = kit_wait_pid(kit_spawn(arguments, -1, database->log_path), INSTALL_MS);
+    if (status)
+        kit_fail("cp -a %s ended with status 0x%x", from, (unsigned)status);
+    free(from);
+    return database;
 }
 
 void kit_database_step_clock(struct kit_database *database, int64_t us)
@@ -282,12 +304,21 @@ void kit_database_stop(struct kit_database *database)
     free(database);
 }
 
-struct kit_sql *kit_sql_open(const char *socket, const char *database)
+struct kit_sql *kit_sql_try_open(const char *socket, const char *database)
 {
+    MYSQL *mysql = try_connect(socket, database);
+    if (!mysql)
+        return NULL;
     struct kit_sql *sql = calloc(1, sizeof(*sql));
     KIT_CHECK(sql);
-    sql->mysql = try_connect(socket, database);
-    if (!sql->mysql)
+    sql->mysql = mysql;
+    return sql;
+}
+
+struct kit_sql *kit_sql_open(const char *socket, const char *database)
+{
+    struct kit_sql *sql = kit_sql_try_open(socket, database);
+    if (!sql)
         kit_fail("cannot connect to %s", socket);
     return sql;
 }

@@ -124,6 +124,8 @@ enum kit_disk {
 struct kit_database *kit_database_start(const char *const *flags);
 /* The same, with a wall clock that kit_database_step_clock moves; at first it is right. */
 struct kit_database *kit_database_start_shifted(const char *const *flags);
+/* One on a copy of the files of one that has ended. kit_database_restart starts it. */
+struct kit_database *kit_database_copy(const struct kit_database *of, const char *const *flags);
 /* Its clock jumps by so much at once, forward or back, for as long as it and its restarts run. */
 void kit_database_step_clock(struct kit_database *database, int64_t us);
 /* The same, with a disk too that kit_database_set_disk fills; at first it is fine. */
@@ -145,6 +147,8 @@ void kit_database_stop(struct kit_database *database);
 /* Direct SQL over a Unix socket as root; one connection; a failure ends the process, except in kit_sql_try. */
 struct kit_sql;
 struct kit_sql *kit_sql_open(const char *socket, const char *database);
+/* NULL: it cannot be had. */
+struct kit_sql *kit_sql_try_open(const char *socket, const char *database);
 void kit_sql_close(struct kit_sql *sql);
 void kit_sql_run(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
 /* The mysql_errno of one statement, 0 if it worked. */
