@@ -376,8 +376,11 @@ static void call_waiters(struct engine *engine, const struct run *run)
 {
     for (size_t i = 0; i < run->plan.changes.semaphore_count; i++) {
         struct gate *gate = gates_find(&engine->queue.gates, run->plan.changes.semaphores[i].semaphore->id);
-        if (gate)
-            waits_call(engine, gate);
+        if (!gate)
+            continue;
+        waits_call(engine, gate);
+        if (gate->doubtful) /* somebody has given up who may have stood before them */
+            waits_call_certain(engine, gate, false, NULL);
     }
 }
 

@@ -145,9 +145,10 @@ static void add_want(struct slots_wanted *set, struct slot_name *named, const st
     if (want->named_count) {
         memcpy(named + set->named_count, want->named, want->named_count * sizeof *named);
         set->named_count += want->named_count;
-    } else if (place != PLACE_BEHIND) {
-        set->free += want->adjacent ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
     }
+    bool all = want->adjacent && !want->named_count;
+    if (place != PLACE_BEHIND) /* a named slot may be the lowest, and then it is not there for whoever wants any */
+        set->free += all ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
 }
 
 static size_t count_named(const struct run *run, uint64_t semaphore_id)

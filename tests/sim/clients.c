@@ -89,6 +89,29 @@ bool call_send(struct call *call, int64_t wait_us)
 
 /* --- clients ----------------------------------------------------------------------------------------------------- */
 
+/* Now and then certain slots: of the first few, that many may name them at the same time. */
+static void choose_slots(struct want *want, struct slot_name *names, const struct semaphore *row)
+{
+    uint32_t most = (uint32_t)max_i64(1, min_i64(row->capacity, 6));
+    if (row->kind == KIND_COUNTED || !dice_once_in(5))
+        return;
+    want->choice = (enum slot_choice)dice_between(CHOOSE_LOWEST, CHOOSE_ANY_OF);
+    want->adjacent = want->choice == CHOOSE_LOWEST || (want->choice == CHOOSE_ANY_OF && dice_once_in(3));
+    want->named = names;
+    for (uint32_t number = 1; want->choice != CHOOSE_LOWEST && number <= most && want->named_count < ROW_SLOTS_MAX;
+         number++)
+        if (number == most || dice_once_in(2)) {
+            struct bytes label = dice_once_in(3) ? slot_label(row->id, number) : (struct bytes){0};
+            names[want->named_count++] = (struct slot_name){label.data ? 0 : number, label};
+        }
+    if (want_sort_named(want) != PERMIT_OK)
+        abort();
+    if (want->choice == CHOOSE_NAMED)
+        want->count = (int64_t)want->named_count;
+    if (want->choice == CHOOSE_ANY_OF)
+        want->count = min_i64(want->count, (int64_t)want->named_count);
+}
+
 struct story *story_begin(void)
 {
     char text[KEY_SIZE];
@@ -101,8 +124,10 @@ struct story *story_begin(void)
             continue;
         const struct semaphore *row = &database.semaphores[i].row.semaphore;
         int64_t most = max_i64(1, min_i64(row->capacity, 3));
-        story->wants[story->want_count++] = (struct want){
+        struct want *want = &story->wants[story->want_count];
+        *want = (struct want){
             .semaphore = row->name, .semaphore_id = row->id, .count = dice_once_in(3) ? dice_between(1, most) : 1};
+        choose_slots(want, story->names[story->want_count++], row);
     }
     if (PLANTED(10)) { /* nobody has looked at the wants */
         story->wants[1] = story->wants[0];

@@ -108,6 +108,15 @@ struct db_semaphore *database_add_semaphore(const char *name, const struct semap
     return semaphore;
 }
 
+struct bytes slot_label(uint64_t semaphore_id, uint32_t number)
+{
+    static char texts[SLOTS_MAX + 1][4];
+    if (semaphore_id % 2 || number > SLOTS_MAX)
+        return (struct bytes){0};
+    snprintf(texts[number], sizeof texts[number], "S%u", number % 100);
+    return bytes_of(texts[number]);
+}
+
 struct db_semaphore *database_semaphore(uint64_t id)
 {
     return id >= 1 && id <= database.semaphore_count ? &database.semaphores[id - 1] : NULL;
@@ -372,6 +381,7 @@ static void insert_request(struct db_key *key, const struct request *request)
         for (uint32_t j = 0; j < request->permits[i].slots.count; j++)
             row->numbers[i][j] = request->permits[i].slots.numbers[j];
         row->permits[i].slots.numbers = row->numbers[i];
+        row->permits[i].labels = NULL; /* as slot_label says */
     }
     if (request->id > database.globals.last_id)
         database.globals.last_id = request->id; /* of an index: it is not undone, which only makes it larger */

@@ -43,6 +43,9 @@ struct db_semaphore {
     uint64_t max_token; /* that a client was told; no failover takes that back */
 };
 
+/* "S1" to "S24": the label of a slot of every semaphore whose id is even; data NULL: it has none. It never changes. */
+struct bytes slot_label(uint64_t semaphore_id, uint32_t number);
+
 /* What is in a row of `permit_request`, and its rows of `permit`. */
 struct request_row {
     bool exists;

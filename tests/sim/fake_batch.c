@@ -64,6 +64,16 @@ static int compare_keys(const void *a, const void *b)
     return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
 }
 
+static struct bytes *copy_labels(const struct permit *permit, const uint32_t *numbers, struct arena *arena)
+{
+    struct bytes *labels = permit->slots.count && slot_label(permit->semaphore_id, numbers[0]).data
+                               ? arena_array(arena, permit->slots.count, sizeof *labels)
+                               : NULL;
+    for (uint32_t i = 0; labels && i < permit->slots.count; i++)
+        labels[i] = slot_label(permit->semaphore_id, numbers[i]);
+    return labels;
+}
+
 static void copy_request(const struct request_row *row, struct arena *arena, struct request *ret_request)
 {
     *ret_request = row->request;
@@ -73,6 +83,7 @@ static void copy_request(const struct request_row *row, struct arena *arena, str
         uint32_t *numbers = arena_array(arena, row->permits[i].slots.count, sizeof *numbers);
         memcpy(numbers, row->numbers[i], row->permits[i].slots.count * sizeof *numbers);
         ret_request->permits[i].slots.numbers = numbers;
+        ret_request->permits[i].labels = copy_labels(&row->permits[i], row->numbers[i], arena);
     }
 }
 
@@ -94,20 +105,69 @@ static void read_keys(const struct lock_set *set, struct arena *arena, struct vi
 static void read_slots(const struct semaphore_row *row, int64_t wanted, struct arena *arena, struct free_slots *ret)
 {
     ret->numbers = arena_array(arena, SLOTS_MAX, sizeof *ret->numbers);
+    if (slot_label(row->semaphore.id, 1).data)
+        ret->labels = arena_array(arena, SLOTS_MAX, sizeof *ret->labels);
     for (uint32_t number = row->semaphore.first_free; number <= row->in_service && (int64_t)ret->count < wanted;
          number++)
-        if (number > 0 && row->slots[number] == 0)
+        if (number > 0 && row->slots[number] == 0) {
+            if (ret->labels)
+                ret->labels[ret->count] = slot_label(row->semaphore.id, number);
             ret->numbers[ret->count++] = number;
+        }
     ret->complete = (int64_t)ret->count < wanted;
 }
 
-static void read_semaphore(const struct db_semaphore *semaphore, int64_t wanted, struct arena *arena, struct view *view)
+static bool is_named(const struct slots_wanted *wanted, uint32_t number, struct bytes label)
+{
+    for (size_t i = 0; i < wanted->named_count; i++) {
+        const struct slot_name *name = &wanted->named[i];
+        if (name->number ? name->number == number : bytes_equal(name->label, label))
+            return true;
+    }
+    return false;
+}
+
+/* The request that holds the permit with this token. */
+static const struct request *holder_of(uint64_t semaphore_id, uint64_t token)
+{
+    for (size_t i = 0; token && i < database.held_count; i++)
+        for (size_t j = 0; j < database.held[i]->row.request.permit_count; j++)
+            if (database.held[i]->row.permits[j].semaphore_id == semaphore_id &&
+                database.held[i]->row.permits[j].token == token)
+                return &database.held[i]->row.request;
+    return NULL;
+}
+
+static void read_named(const struct semaphore_row *row, const struct slots_wanted *wanted, struct arena *arena,
+                       struct named_slots *ret)
+{
+    ret->rows = arena_array(arena, SLOTS_MAX, sizeof *ret->rows);
+    for (uint32_t number = 1; number <= row->slot_rows; number++) {
+        struct bytes label = slot_label(row->semaphore.id, number);
+        if (!is_named(wanted, number, label))
+            continue;
+        const struct request *holder = holder_of(row->semaphore.id, row->slots[number]);
+        ret->rows[ret->count++] = (struct slot_row){.number = number,
+                                                    .label = label,
+                                                    .permit_id = row->slots[number],
+                                                    .retired = number > row->in_service,
+                                                    .holder = holder ? holder->external_id : (struct bytes){0},
+                                                    .due_at = holder ? holder->due_at : NEVER,
+                                                    .grace_ms = holder ? holder->grace_ms : 0,
+                                                    .without_ttl = holder && holder->ttl_ms == TTL_NONE};
+    }
+}
+
+static void read_semaphore(const struct db_semaphore *semaphore, const struct slots_wanted *wanted, struct arena *arena,
+                           struct view *view)
 {
     size_t at = view->semaphore_count++;
     view->semaphores[at] = semaphore->row.semaphore;
     view->next_due[at] = semaphore->row.semaphore.next_due_at;
-    if (wanted > 0)
-        read_slots(&semaphore->row, wanted, arena, &view->free_slots[at]);
+    if (wanted->free > 0)
+        read_slots(&semaphore->row, wanted->free, arena, &view->free_slots[at]);
+    if (wanted->named_count > 0)
+        read_named(&semaphore->row, wanted, arena, &view->named_slots[at]);
 }
 
 static void read_clock(struct view *view)
@@ -154,10 +214,10 @@ static void read_view(const struct lock_set *set, struct arena *arena, struct vi
     view->next_due = arena_array(arena, room, sizeof *view->next_due);
     struct db_semaphore *named = set->semaphore_name.data ? database_semaphore_named(set->semaphore_name) : NULL;
     if (named)
-        read_semaphore(named, 0, arena, view);
+        read_semaphore(named, &(struct slots_wanted){0}, arena, view); /* nobody changes labels here */
     for (size_t i = 0; i < set->semaphore_count; i++)
         if (database_semaphore(set->semaphore_ids[i]))
-            read_semaphore(database_semaphore(set->semaphore_ids[i]), set->slots_wanted[i].free, arena, view);
+            read_semaphore(database_semaphore(set->semaphore_ids[i]), &set->slots_wanted[i], arena, view);
 }
 
 /* BEGIN ends what is open by a COMMIT. */
@@ -255,6 +315,15 @@ static bool in_view(const struct view *view, size_t count, struct bytes external
     return false;
 }
 
+/* Who holds a slot that is named, and is due. */
+static void read_due_named(const struct named_slots *named, utc_us now, struct arena *arena, struct view *view)
+{
+    for (size_t i = 0; i < named->count; i++)
+        if (named->rows[i].permit_id && named->rows[i].due_at <= now &&
+            !in_view(view, view->request_count, named->rows[i].holder))
+            copy_request(&database_key(named->rows[i].holder)->row, arena, &view->requests[view->request_count++]);
+}
+
 /* As batch_due.c while there are few holders: all deadlines of the semaphore, as many as are needed and one more. */
 enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                        struct arena *arena, struct view *view)
@@ -281,6 +350,8 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
                 copy_request(row, arena, &view->requests[view->request_count++]);
         }
         view->next_due[shortfalls[i].semaphore] = bound;
+        if (shortfalls[i].named)
+            read_due_named(&view->named_slots[shortfalls[i].semaphore], now, arena, view);
     }
     if (view->request_count > 1)
         qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);

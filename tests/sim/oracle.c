@@ -96,10 +96,36 @@ struct story *story_new(struct db_key *key)
     return story;
 }
 
+bool story_is_certain(const struct story *story)
+{
+    for (size_t i = 0; i < story->want_count; i++)
+        if (want_is_certain(&story->wants[i]))
+            return true;
+    return false;
+}
+
 static bool surely_holds(const struct story *story)
 {
     return story->surely_held && !story->release_sent && !story->lost &&
            sim_now() < story->surely_until - JUMP_US * clock_jumps;
+}
+
+/* What a client was told that it holds of a semaphore, a bit per slot. */
+static uint32_t slots_told(const struct story *story, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < story->want_count; i++)
+        if (story->wants[i].semaphore_id == semaphore_id)
+            return story->slots[i];
+    return 0;
+}
+
+/* P10: "along one slot grants follow each other". */
+static void check_slots_told(const struct sure *list, const struct story *story, const struct semaphore *row)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->stories[i] != story && slots_told(list->stories[i], row->id) & slots_told(story, row->id))
+            violation("P10", "%s and %s were told that they hold the same slot of %.*s", list->stories[i]->key->text,
+                      story->key->text, (int)row->name.length, row->name.data);
 }
 
 /* P1, by what clients were told alone. */
@@ -119,6 +145,7 @@ static void count_sure(struct story *story)
         list->count = kept;
         if (kept == ARRAY_LENGTH(list->stories))
             violation("P1", "more clients hold %.*s than it has units", (int)row->name.length, row->name.data);
+        check_slots_told(list, story, row);
         list->stories[list->count++] = story;
         for (size_t j = 0; j < list->count; j++)
             for (size_t k = 0; k < list->stories[j]->want_count; k++)
@@ -146,6 +173,29 @@ void oracle_commits(const struct transaction *transaction)
     }
 }
 
+bool want_lists(const struct want *want, uint64_t semaphore_id, uint32_t number)
+{
+    struct bytes label = slot_label(semaphore_id, number);
+    for (size_t i = 0; i < want->named_count; i++)
+        if (want->named[i].number ? want->named[i].number == number : bytes_equal(want->named[i].label, label))
+            return true;
+    return want->choice == CHOOSE_LOWEST;
+}
+
+/* It holds what it named, or as many of these, or neighbours. */
+static void check_choice(const struct story *story, const struct want *want, const struct permit *permit)
+{
+    counts.certain += want_is_certain(want);
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
+        uint32_t number = permit->slots.numbers[i];
+        if (!want_lists(want, permit->semaphore_id, number))
+            violation("P10", "%s was granted slot %u, which it has not named", story->key->text, number);
+        if (i > 0 &&
+            (number <= permit->slots.numbers[i - 1] || (want->adjacent && number != permit->slots.numbers[i - 1] + 1)))
+            violation("P10", "%s was granted slots that do not follow each other", story->key->text);
+    }
+}
+
 static void check_grant_is_whole(const struct story *story, const struct request_row *row)
 {
     if (row->request.permit_count != story->want_count)
@@ -157,6 +207,7 @@ static void check_grant_is_whole(const struct story *story, const struct request
         bool slotted = semaphore->row.semaphore.kind == KIND_SLOTTED;
         if (permit->count != story->wants[i].count || permit->slots.count != (slotted ? permit->count : 0))
             violation("P2", "%s was granted other units than it asked for", story->key->text);
+        check_choice(story, &story->wants[i], permit);
         if (permit->token <= semaphore->max_token)
             violation("P9", "%s was granted token %llu of %s, of which %llu was out already", story->key->text,
                       (unsigned long long)permit->token, semaphore->name, (unsigned long long)semaphore->max_token);
@@ -168,7 +219,8 @@ static bool waits_before(const struct call *waiter, const struct call *call, uin
 {
     bool wants = false;
     if (waiter->operation.kind != OP_ACQUIRE || waiter->number >= call->number || waiter->other_payload ||
-        waiter->wait_until < sim_now() + PARKED_US || waiter->story->key->row.exists || waiter->story == call->story)
+        waiter->wait_until < sim_now() + PARKED_US || waiter->story->key->row.exists || waiter->story == call->story ||
+        story_is_certain(waiter->story))
         return false;
     mono_us came_at = call->story->waited_at[call->process]; /* "an ended wait keeps its place" */
     if (waiter->sent_at > (came_at ? came_at : call->sent_at) - PARKED_US)
@@ -364,14 +416,28 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
 
 /* --- calls ------------------------------------------------------------------------------------------------------- */
 
+/* " s1:2", " s1:2~" for neighbours, " s1:2@1,3,S4" of these. */
+static size_t write_want(const struct want *want, char *at, size_t room)
+{
+    size_t length = (size_t)snprintf(at, room, " %.*s:%lld%s", (int)want->semaphore.length, want->semaphore.data,
+                                     (long long)want->count, want->adjacent ? "~" : "");
+    for (size_t i = 0; i < want->named_count; i++) {
+        const struct slot_name *name = &want->named[i];
+        if (name->number)
+            length += (size_t)snprintf(at + length, room - length, "%c%u", i ? ',' : '@', name->number);
+        else
+            length += (size_t)snprintf(at + length, room - length, "%c%.*s", i ? ',' : '@', (int)name->label.length,
+                                       name->label.data);
+    }
+    return length;
+}
+
 static void write_sent(const struct call *call)
 {
-    char wants[64] = "";
+    char wants[128] = "";
     size_t length = 0;
     for (size_t i = 0; call->operation.kind == OP_ACQUIRE && i < call->story->want_count; i++)
-        length += (size_t)snprintf(wants + length, sizeof wants - length, " %.*s:%lld",
-                                   (int)call->story->wants[i].semaphore.length, call->story->wants[i].semaphore.data,
-                                   (long long)call->story->wants[i].count);
+        length += write_want(&call->story->wants[i], wants + length, sizeof wants - length);
     step_write("#%llu sent to p%d: %s %s%s%s", (unsigned long long)call->number, call->process,
                operation_kind_word(call->operation.kind), call->story ? call->story->key->text : "", wants,
                call->wait_until ? ", waits" : "");
@@ -418,6 +484,19 @@ static void note_end(struct story *story)
     story->end_told = true;
 }
 
+/* As they were told, with the labels of the slots. */
+static uint32_t note_slots(const struct permit *permit)
+{
+    uint32_t slots = 0;
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
+        struct bytes label = slot_label(permit->semaphore_id, permit->slots.numbers[i]);
+        if (permit->labels ? !bytes_equal(permit->labels[i], label) : label.length > 0)
+            violation("P10", "slot %u of a grant is called otherwise", permit->slots.numbers[i]);
+        slots |= 1U << permit->slots.numbers[i];
+    }
+    return slots;
+}
+
 /* P3: the same tokens in all answers. */
 static void note_grant(struct call *call, const struct request *request)
 {
@@ -430,6 +509,7 @@ static void note_grant(struct call *call, const struct request *request)
         if (story->grant_told && story->tokens[i] != request->permits[i].token)
             violation("P3", "%s is told another token", story->key->text);
         story->tokens[i] = request->permits[i].token;
+        story->slots[i] = note_slots(&request->permits[i]);
         if (request->permits[i].token > semaphore->max_token)
             semaphore->max_token = request->permits[i].token;
     }
@@ -478,6 +558,8 @@ static bool others_wait(const struct call *call)
 /* P7: "and at once for an acquire that needs it". Where nothing has changed since it was sent this is exact. */
 static void check_due(const struct call *call)
 {
+    if (story_is_certain(call->story)) /* whether its slots are among what would come back nobody says here */
+        return;
     for (size_t i = 0; i < call->story->want_count; i++) {
         const struct db_semaphore *semaphore = database_semaphore(call->story->wants[i].semaphore_id);
         const struct semaphore *row = &semaphore->row.semaphore;

@@ -44,6 +44,7 @@ struct call {
 struct story {
     struct db_key *key;
     struct want wants[ROW_PERMITS_MAX];
+    struct slot_name names[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* that its wants name */
     size_t want_count;
     struct ttl ttl;
     unsigned char digest[DIGEST_SIZE];
@@ -58,6 +59,7 @@ struct story {
     bool grant_told; /* with these tokens */
     mono_us grant_told_at;
     uint64_t tokens[ROW_PERMITS_MAX];
+    uint32_t slots[ROW_PERMITS_MAX]; /* a bit per number */
     uint32_t renewals_told;
     bool end_told; /* an answer said that it has ended, or was released */
     mono_us end_told_at;
@@ -92,6 +94,10 @@ void oracle_clock_jumps(void);
 int64_t oracle_jumps_over(void);
 
 void oracle_begin(void);
+/* It may be had for this want: named, or none is. */
+bool want_lists(const struct want *want, uint64_t semaphore_id, uint32_t number);
+/* It wants certain slots of some semaphore. */
+bool story_is_certain(const struct story *story);
 struct story *story_new(struct db_key *key);
 
 /* --- rows -------------------------------------------------------------------------------------------------------- */
@@ -117,7 +123,7 @@ void oracle_left(struct call *call);
 
 extern struct counts {
     uint64_t told[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
-    uint64_t waited, served_after_wait, abandoned;
+    uint64_t waited, served_after_wait, abandoned, certain; /* the last: grants of certain slots */
     mono_us longest_servable;
 } counts;
 #endif

@@ -27,7 +27,7 @@ const struct list *run_calls(int process)
 
 /* --- P17: who waits and fits ------------------------------------------------------------------------------------- */
 
-/* "A waiter that is refused because a semaphore is paused or closed holds nobody up." */
+/* "A waiter that is refused because a semaphore is paused or closed holds nobody up", nor one for certain slots. */
 static bool holds_nobody_up(struct bytes external_id)
 {
     const struct story *story = database_key(external_id)->story;
@@ -36,7 +36,7 @@ static bool holds_nobody_up(struct bytes external_id)
         if (row->paused_reason.data || row->capacity == 0)
             return true;
     }
-    return false;
+    return story && story_is_certain(story);
 }
 
 /* Nobody who may keep it from a unit stands before it, as its permitd says. */
@@ -58,14 +58,28 @@ static bool is_first(const struct call *call)
     return first;
 }
 
+/* As many of the slots that it means are free, or neighbours. */
+static bool slots_are_free(const struct db_semaphore *semaphore, const struct want *want)
+{
+    int64_t free = 0;
+    for (uint32_t number = 1; number <= semaphore->row.in_service && free < want->count; number++) {
+        bool usable = !semaphore->row.slots[number] && want_lists(want, semaphore->row.semaphore.id, number);
+        free = usable ? free + 1 : want->adjacent ? 0 : free;
+    }
+    return free >= want->count;
+}
+
 static bool is_servable(const struct call *call)
 {
     if (call->operation.kind != OP_ACQUIRE || call->wait_until < sim_now() || call->other_payload ||
         call->story->key->row.exists)
         return false;
     for (size_t i = 0; i < call->story->want_count; i++) {
-        const struct semaphore *row = &database_semaphore(call->story->wants[i].semaphore_id)->row.semaphore;
-        if (row->paused_reason.data || row->capacity - row->in_use < call->story->wants[i].count)
+        const struct want *want = &call->story->wants[i];
+        const struct db_semaphore *semaphore = database_semaphore(want->semaphore_id);
+        const struct semaphore *row = &semaphore->row.semaphore;
+        if (row->paused_reason.data || row->capacity - row->in_use < want->count ||
+            (want_is_certain(want) && !slots_are_free(semaphore, want)))
             return false;
     }
     return is_first(call);
