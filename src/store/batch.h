@@ -27,6 +27,9 @@ enum permit_status batch_read_named(struct session *session, const struct lock_s
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
                                   struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
+/* Of these tokens the ids of their requests. */
+void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql);
+
 /* Step 3: all changes, guarded, and COMMIT. */
 void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql);
 #endif

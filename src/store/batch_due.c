@@ -106,6 +106,13 @@ static size_t due_tokens(const struct named_slots *slots, utc_us now, size_t *at
     return count;
 }
 
+void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql)
+{
+    buf_printf(sql, due_of_tokens, (unsigned long long)semaphore_id);
+    sql_ids(sql, tokens, count);
+    buf_append_char(sql, ')');
+}
+
 static enum permit_status find_named(struct session *session, const struct shortfall *shortfall, struct buf *sql,
                                      uint64_t *ids, size_t *count, const struct view *view)
 {
@@ -117,9 +124,7 @@ static enum permit_status find_named(struct session *session, const struct short
     const struct named_slots *slots = &view->named_slots[shortfall->semaphore];
     while (status == PERMIT_OK && (token_count = due_tokens(slots, now, &at, tokens, KEYS_A_STATEMENT)) > 0) {
         buf_clear(sql);
-        buf_printf(sql, due_of_tokens, (unsigned long long)view->semaphores[shortfall->semaphore].id);
-        sql_ids(sql, tokens, u64_sort_unique(tokens, token_count));
-        buf_append_char(sql, ')');
+        batch_tokens_sql(view->semaphores[shortfall->semaphore].id, tokens, u64_sort_unique(tokens, token_count), sql);
         status = session_send_buf(session, sql);
         while (status == PERMIT_OK && session_row(session, &row))
             ids[(*count)++] = column_u64(row.columns[0]);

@@ -11,11 +11,12 @@
 enum { KEYS_A_STATEMENT = 500 };
 
 /* Walks the index named, then the primary keys of the permit and the request that hold the slot. */
-static const char select_slots[] = "SELECT l.number,l.label,l.permit_id,l.retired,r.external_id,r.due_at,r.grace_ms"
-                                   " FROM slot l FORCE INDEX (%s) LEFT JOIN permit p FORCE INDEX (PRIMARY)"
-                                   " ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
-                                   " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-                                   " WHERE l.semaphore_id=";
+static const char select_slots[] =
+    "SELECT l.number,l.label,l.permit_id,l.retired,r.external_id,r.due_at,r.grace_ms,r.ttl_ms"
+    " FROM slot l FORCE INDEX (%s) LEFT JOIN permit p FORCE INDEX (PRIMARY)"
+    " ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
+    " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+    " WHERE l.semaphore_id=";
 
 /* --- keys, each once ------------------------------------------------------------------------------------------ */
 
@@ -130,6 +131,8 @@ static void read_slot(struct row_reader *reader, struct slot_row *ret_slot)
     ret_slot->holder = row_bytes(reader);
     ret_slot->due_at = row_time(reader);
     ret_slot->grace_ms = row_i64(reader);
+    bool has_ttl = row_column(reader).data != NULL;
+    ret_slot->without_ttl = ret_slot->holder.data && !has_ttl;
 }
 
 /* The rows of one statement, behind those that are there. */

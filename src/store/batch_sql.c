@@ -263,16 +263,14 @@ static void insert_requests_sql(const struct changes *changes, size_t count, boo
         buf_append_char(sql, ';');
 }
 
-/* A line for each slot. */
 static void labels_sql(const struct permit *permit, struct buf *sql)
 {
-    buf_append_text(sql, "x'");
-    for (uint32_t i = 0; i < permit->slots.count; i++) {
-        if (i > 0)
-            buf_append_hex(sql, "\n", 1);
-        buf_append_hex(sql, permit->labels[i].data, permit->labels[i].length);
-    }
-    buf_append_char(sql, '\'');
+    struct buf text;
+    buf_init(&text, LABELS_TEXT_MAX);
+    labels_format(permit->labels, permit->slots.count, &text);
+    sql_bytes(sql, (struct bytes){text.data, text.length});
+    sql->broken |= text.broken;
+    buf_release(&text);
 }
 
 static void permit_values_sql(const struct request *request, const struct permit *permit, bool labels, struct buf *sql)

@@ -97,24 +97,6 @@ void row_request(struct row_reader *reader, struct request *ret_request)
     ret_request->ended_at = row_time(reader);
 }
 
-/* permit.labels: a line for each slot. NULL: not that, or no memory. */
-static struct bytes *split_labels(struct bytes text, uint32_t count, struct arena *arena)
-{
-    struct bytes *labels = arena_array(arena, count, sizeof *labels);
-    if (!labels || !count)
-        return NULL;
-    const char *end = text.data + text.length;
-    for (uint32_t i = 0; i < count; i++) {
-        const char *line = text.data;
-        const char *line_end = memchr(line, '\n', (size_t)(end - line));
-        if ((line_end == NULL) != (i + 1 == count))
-            return NULL;
-        labels[i] = (struct bytes){line, (size_t)((line_end ? line_end : end) - line)};
-        text.data = line_end ? line_end + 1 : end;
-    }
-    return labels;
-}
-
 void row_permit(struct row_reader *reader, struct permit *ret_permit)
 {
     ret_permit->semaphore_id = row_u64(reader);
@@ -122,8 +104,6 @@ void row_permit(struct row_reader *reader, struct permit *ret_permit)
     ret_permit->count = row_i64(reader);
     reader->broken |= !slots_parse(row_column(reader), reader->arena, &ret_permit->slots);
     struct bytes labels = row_bytes(reader);
-    if (!labels.data || reader->broken)
-        return;
-    ret_permit->labels = split_labels(labels, ret_permit->slots.count, reader->arena);
-    reader->broken |= !ret_permit->labels;
+    if (labels.data)
+        reader->broken |= !labels_parse(labels, ret_permit->slots.count, reader->arena, &ret_permit->labels);
 }

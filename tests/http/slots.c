@@ -18,16 +18,7 @@ static void acquire(struct talk *talk, const char *key, const char *semaphore, i
              semaphore, count));
 }
 
-/* Straight into the database: the labels of all slots are made of their numbers. */
-static void give_labels(const char *semaphore)
-{
-    struct kit_sql *sql = kit_sql_open(text("%s/mariadb.sock", shared_directory()), "permitd");
-    kit_sql_run(sql,
-                "UPDATE slot SET label = CONCAT(IF(number > 4, 'B', 'A'), number)"
-                " WHERE semaphore_id = (SELECT id FROM semaphore WHERE name = '%s')",
-                semaphore);
-    kit_sql_close(sql);
-}
+#define LABELS_OF_8 "{\"capacity\":8,\"labels\":[\"A1\",\"A2\",\"A3\",\"A4\",\"B5\",\"B6\",\"B7\",\"B8\"]}"
 
 static const char *etag_of(const struct talk *talk)
 {
@@ -46,9 +37,8 @@ static void look_again(struct talk *talk, int status, const char *path, const ch
 Test(slots, are_shown_with_who_holds_them)
 {
     struct talk talk = talk_to(shared_port());
-    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *name = fresh_semaphore(&talk, LABELS_OF_8);
     const char *key = fresh_name("k"), *sold = fresh_name("k"), *kept_open = fresh_name("k");
-    give_labels(name);
     acquire(&talk, key, name, 1, "\"10m\"");
     int64_t token = number_of(&talk, "permits.0.token");
     char *expires_at = kept(kit_json_text(talk.reply.body, "expires_at"));
@@ -57,7 +47,7 @@ Test(slots, are_shown_with_who_holds_them)
     acquire(&talk, kept_open, name, 1, "\"none\"");
 
     say(&talk, 200, "GET", slots_path(name, ""), NULL);
-    cr_assert_eq(kit_json_length(talk.reply.body, "slots"), 5);
+    cr_assert_eq(kit_json_length(talk.reply.body, "slots"), 8);
     cr_assert_not(kit_json_has(talk.reply.body, "next"));
     cr_expect_eq(number_of(&talk, "slots.0.number"), 1);
     text_is(&talk, "slots.0.label", "A1");
@@ -92,8 +82,7 @@ static void page_is(struct talk *talk, const char *name, const char *query, cons
 Test(slots, come_in_pages_by_state_and_label)
 {
     struct talk talk = talk_to(shared_port());
-    const char *name = fresh_semaphore(&talk, "{\"capacity\":8}");
-    give_labels(name);
+    const char *name = fresh_semaphore(&talk, LABELS_OF_8);
     acquire(&talk, fresh_name("k"), name, 3, "\"10m\"");
     page_is(&talk, name, "", "1,2,3,4,5,6,7,8", "-");
     page_is(&talk, name, "?limit=3", "1,2,3", "3");
@@ -157,6 +146,10 @@ Test(slots, are_the_same_until_something_changes)
         say(&talk, 200, changes[i].method, text("/v1/requests/%s%s", key, changes[i].path), changes[i].body);
         look_again(&talk, 200, all, tag);
     }
+    tag = etag_of(&talk);
+    say(&talk, 200, "PUT", text("/v1/semaphores/%s/slots?from=2", name), "{\"labels\":[\"B\"]}");
+    look_again(&talk, 200, all, tag);
+    text_is(&talk, "slots.1.label", "B");
     say(&talk, 200, "GET", free_ones, NULL);
     tag = etag_of(&talk);
     look_again(&talk, 304, free_ones, text("W/%s", tag));

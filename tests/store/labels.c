@@ -106,13 +106,14 @@ Test(labels, named_slots_are_read_once_each_with_their_holders)
 {
     acquire("k", "hall", 2, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
     acquire("m", "hall", 1, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
+    acquire("n", "hall", 1, (struct ttl){.kind = TTL_UNLIMITED});
     struct operation confirm = {.kind = OP_CONFIRM, .external_id = BYTES("m")};
     cr_assert_eq(run(&one, &confirm)->status, PERMIT_OK);
     run_on(hall, "UPDATE slot SET retired = 1 WHERE semaphore_id = %llu AND number = 6");
     must_run(eye, "UPDATE permit_request SET grace_ms = 7 WHERE external_id = 'k'");
-    const struct slot_name names[] = {{.label = BYTES("A4")}, {.number = 6}, {.label = BYTES("A1")},
-                                      {.number = 3},          {.number = 1}, {.label = BYTES("A4")},
-                                      {.label = BYTES("a1")}, {.number = 7}, {.label = BYTES("A1 ")}};
+    const struct slot_name names[] = {
+        {.label = BYTES("A4")}, {.number = 6},          {.label = BYTES("A1")}, {.number = 3},           {.number = 1},
+        {.label = BYTES("A4")}, {.label = BYTES("a1")}, {.number = 7},          {.label = BYTES("A1 ")}, {.number = 5}};
     look_at(hall, (struct slots_wanted){.named = names, .named_count = ARRAY_LENGTH(names)});
     const struct named_slots *slots = &one.view.named_slots[0];
     static const struct {
@@ -120,13 +121,12 @@ Test(labels, named_slots_are_read_once_each_with_their_holders)
         const char *label;
         uint64_t token;
         const char *holder;
-        bool due, retired;
+        bool due, retired, without_ttl;
         int64_t grace_ms;
     } expected[] = {
-        {1, "A1", 1, "k", true, false, 7},
-        {3, "A3", 2, "m", false, false, 0},
-        {4, "A4", 0, NULL, false, false, 0},
-        {6, NULL, 0, NULL, false, true, 0},
+        {1, "A1", 1, "k", true, false, false, 7},  {3, "A3", 2, "m", false, false, false, 0},
+        {4, "A4", 3, "n", true, false, true, 0},   {5, NULL, 0, NULL, false, false, false, 0},
+        {6, NULL, 0, NULL, false, true, false, 0},
     };
     cr_assert_eq(slots->count, ARRAY_LENGTH(expected));
     for (size_t i = 0; i < slots->count; i++) {
@@ -137,6 +137,7 @@ Test(labels, named_slots_are_read_once_each_with_their_holders)
         cr_expect(label_is(row->holder, expected[i].holder), "slot %u", row->number);
         cr_expect_eq(row->due_at != NEVER, expected[i].due, "slot %u", row->number);
         cr_expect_eq(row->retired, expected[i].retired, "slot %u", row->number);
+        cr_expect_eq(row->without_ttl, expected[i].without_ttl, "slot %u", row->number);
         cr_expect_eq(row->grace_ms, expected[i].grace_ms, "slot %u", row->number);
     }
 }
@@ -320,6 +321,37 @@ Test(labels, named_slots_are_found_by_their_indexes)
     buf_release(&sql);
 }
 
+/* It is explained as a walk of PRIMARY, a range of it. */
+static void walks_primary(const char *statement)
+{
+    static char sql[SQL_ROOM];
+    struct session_row row;
+    snprintf(sql, sizeof sql, "EXPLAIN %.*s", (int)strcspn(statement, ";"), statement);
+    cr_assert_eq(session_send(eye, bytes_of(sql)), PERMIT_OK, "%s", session_message(eye));
+    cr_assert(session_row(eye, &row));
+    cr_expect(bytes_equal(row.columns[5], BYTES("PRIMARY")) && bytes_equal(row.columns[3], BYTES("range")), "%s", sql);
+    cr_assert_eq(session_finish(eye), PERMIT_OK);
+}
+
+Test(labels, who_holds_named_slots_and_what_is_labelled_is_found_by_the_primary_key)
+{
+    const struct label_change changes[] = {{big, 1, BYTES("x")}, {big, 2, BYTES("y")}};
+    const uint64_t tokens[] = {1, 2, 3};
+    struct changes written = {.labels = changes, .label_count = ARRAY_LENGTH(changes)};
+    struct buf sql;
+    size_t found = 0;
+    acquire("k", "big", 700, (struct ttl){.kind = TTL_UNLIMITED});
+    buf_init(&sql, SQL_ROOM);
+    batch_tokens_sql(big, tokens, ARRAY_LENGTH(tokens), &sql);
+    walks_primary(buf_text(&sql));
+    buf_clear(&sql);
+    batch_apply_sql(&written, &one.arena, &sql);
+    for (const char *at = buf_text(&sql); (at = strstr(at, "UPDATE slot")) != NULL; at++, found++)
+        walks_primary(at);
+    cr_assert_eq(found, 2);
+    buf_release(&sql);
+}
+
 static size_t statements(const struct buf *sql)
 {
     size_t count = 1;
@@ -400,7 +432,7 @@ Test(labels, a_permit_whose_labels_do_not_match_its_slots_is_not_believed)
     struct request request;
     struct bytes *names;
     struct query_time time;
-    static const char *const wrong[] = {"''", "'A1'", "'A1\\nA2\\nA3'", "'A1\\nA2\\n'"};
+    static const char *const wrong[] = {"'A1'", "'A1\\nA2\\nA3'", "'A1\\nA2\\n'"};
     acquire("k", "hall", 2, (struct ttl){.kind = TTL_UNLIMITED});
     for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++) {
         char sql[100];
@@ -503,6 +535,88 @@ Test(labels, go_with_a_semaphore_that_goes_out_of_service)
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
     cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE label IS NOT NULL"), MANY);
+}
+
+/* --- decided ---------------------------------------------------------------------------------------------------- */
+
+static const struct outcome *acquire_these(const char *key, struct slot_name *names, size_t count)
+{
+    static struct want want;
+    static struct operation operation;
+    want = (struct want){.semaphore = BYTES("hall"),
+                         .count = (int64_t)count,
+                         .choice = CHOOSE_NAMED,
+                         .named = names,
+                         .named_count = count};
+    cr_assert_eq(want_sort_named(&want), PERMIT_OK);
+    operation = acquire_of(key, &want, 1);
+    operation.ttl = (struct ttl){.kind = TTL_DURATION, .ms = 60000};
+    cr_assert(request_digest(operation.owner, operation.ttl, &want, 1, operation.digest));
+    return run(&one, &operation);
+}
+
+Test(labels, who_names_slots_is_granted_them_or_told_who_has_them)
+{
+    struct slot_name two[] = {{.label = BYTES("A3")}, {.number = 5}};
+    struct slot_name three[] = {{.label = BYTES("A1")}, {.label = BYTES("A3")}};
+    const struct outcome *outcome = acquire_these("k", two, 2);
+    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
+    cr_assert_str_eq(text_of(eye, "SELECT CONCAT(slots, ':', labels) FROM permit"), "3,5:A3\n");
+    cr_assert(acquire_these("k", two, 2)->replayed);
+    outcome = acquire_these("m", three, 2);
+    cr_assert_eq(outcome->status, PERMIT_NO_CAPACITY);
+    cr_assert_eq(outcome->shortages[0].taken_count, 1);
+    const struct taken_slot *taken = &outcome->shortages[0].taken[0];
+    cr_assert(taken->number == 3 && taken->token == 1 && label_is(taken->label, "A3") && label_is(taken->holder, "k"));
+    cr_assert_neq(taken->expires_at, NEVER);
+    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 2);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(acquire_these("m", three, 2)->status, PERMIT_OK);
+}
+
+/* Though other slots are free. */
+Test(labels, who_is_due_on_a_named_slot_ends_for_who_names_it)
+{
+    struct slot_name names[] = {{.label = BYTES("A2")}};
+    cr_assert_eq(acquire_these("k", names, 1)->status, PERMIT_OK);
+    cr_assert_eq(acquire_these("m", names, 1)->status, PERMIT_NO_CAPACITY);
+    must_run(eye, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR WHERE external_id = 'k';"
+                  "UPDATE semaphore SET next_due_at = next_due_at - INTERVAL 1 HOUR WHERE name = 'hall'");
+    cr_assert_eq(acquire_these("m", names, 1)->status, PERMIT_OK);
+    cr_assert_eq(number_of(eye, "SELECT end_reason FROM permit_request WHERE external_id = 'k'"), END_EXPIRED);
+    cr_assert_eq(number_of(eye, "SELECT permit_id FROM slot WHERE label = 'A2'"), 2);
+}
+
+static const struct outcome *change_labels(uint32_t from, const struct bytes *labels, size_t count)
+{
+    static struct semaphore_change change;
+    static struct operation operation;
+    change = (struct semaphore_change){.has_labels = true, .labels = labels, .label_count = count, .labels_from = from};
+    operation = (struct operation){.kind = OP_SEMAPHORE_LABELS, .semaphore = BYTES("hall"), .change = &change};
+    return run(&one, &operation);
+}
+
+Test(labels, change_as_it_was_decided)
+{
+    const struct bytes swapped[] = {BYTES("A2"), BYTES("A1"), {0}};
+    const struct bytes added[] = {BYTES("A3"), BYTES("A6")};
+    cr_assert_eq(change_labels(1, swapped, 3)->status, PERMIT_OK);
+    cr_assert_str_eq(labels_of(hall), "A2 A1 - A4 - -");
+    cr_assert_eq(change_labels(5, added, 2)->status, PERMIT_OK);
+    cr_assert_str_eq(labels_of(hall), "A2 A1 - A4 A3 A6");
+    cr_assert_eq(change_labels(1, added, 1)->status, PERMIT_INVALID, "A3 is at slot 5, outside the page");
+    struct slot_name held[] = {{.number = 2}};
+    cr_assert_eq(acquire_these("k", held, 1)->status, PERMIT_OK);
+    cr_assert_eq(change_labels(2, &(struct bytes){0}, 1)->status, PERMIT_IN_USE);
+    cr_assert_str_eq(labels_of(hall), "A2 A1 - A4 A3 A6");
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    struct operation retire = {.kind = OP_SEMAPHORE_RETIRE, .semaphore = BYTES("hall")};
+    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(run(&one, &retire)->status, PERMIT_OK);
+    cr_assert_str_eq(labels_of(hall), "- - - - - -");
+    semaphore_make(&one, "hall", KIND_SLOTTED, 6);
+    cr_assert_str_eq(labels_of(hall), "- - - - - -");
 }
 
 /* --- looking up ----------------------------------------------------------------------------------------------- */

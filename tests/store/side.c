@@ -37,14 +37,19 @@ struct lock_set lock_set_of(struct side *side, struct operation *operation)
     struct lock_set set = {
         .semaphore_ids = ids, .slots_wanted = wanted, .keys = &operation->external_id, .key_count = 1};
     if (operation_is_administrative(operation->kind))
-        return (struct lock_set){.semaphore_name = operation->semaphore, .semaphore_ids = ids, .slots_wanted = wanted};
+        return (struct lock_set){.semaphore_name = operation->semaphore,
+                                 .semaphore_ids = ids,
+                                 .slots_wanted = wanted,
+                                 .all_slots = operation->change && operation->change->has_labels};
     for (size_t i = 0; i < operation->want_count; i++)
         names[i] = (struct resolve_name){.name = operation->wants[i].semaphore};
     key = (struct resolve_key){.external_id = operation->external_id};
     cr_assert_eq(store_resolve(side->store, &resolve, &side->arena), PERMIT_OK, "%s", side->store->message);
     for (size_t i = 0; i < operation->want_count; i++) {
         operation->wants[i].semaphore_id = names[i].ret_id;
-        wanted[set.semaphore_count] = (struct slots_wanted){.free = operation->wants[i].count};
+        wanted[set.semaphore_count] = (struct slots_wanted){.free = operation->wants[i].count,
+                                                            .named = operation->wants[i].named,
+                                                            .named_count = operation->wants[i].named_count};
         ids[set.semaphore_count++] = names[i].ret_id;
     }
     for (size_t i = 0; i < key.ret_count && operation->want_count == 0; i++) {
