@@ -88,6 +88,8 @@ static void add_key(struct points *points, const struct key_facts *key, unsigned
     if (!share || (!key->held && !key->open))
         return;
     int64_t granted = later(key->first_asked, key->last_absent_sent);
+    if (!key->held && granted >= key->end_known)
+        return; /* it had ended before anybody asked for it */
     int64_t ended = later(granted, later(key->held_until, key->last_held_sent));
     struct point grant = {.kind = POINT_GRANT,
                           .key = number,

@@ -141,6 +141,15 @@ Test(linear, what_was_not_answered_may_have_happened_or_not)
     cr_assert_not(run(&over));
 }
 
+Test(linear, what_was_asked_for_after_its_end_holds_nothing)
+{
+    struct story story = {{RELEASED(0, 1, 2), LOST(0, 3, 4, {ONE, 1, 0}), REFUSED(1, 5, 6, {ONE, 1, 0})}};
+    struct story without = story;
+    without.calls[2] = (struct call)HELD(1, 5, 6, {ONE, 1, 5});
+    cr_assert_not(run(&story));
+    cr_assert(run(&without));
+}
+
 Test(linear, a_grant_that_was_heard_of_later_counts_from_some_moment_on)
 {
     struct story story = {
