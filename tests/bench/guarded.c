@@ -5,11 +5,13 @@
  *
  * bench_guards [--quick] [STORE ...]: mariadb, postgresql, redis, redis-memory, file; without names all of them
  */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "measure.h"
 #include "stores.h"
@@ -47,10 +49,46 @@ struct client {
     uint64_t updates;
 };
 
+/* One run. */
+struct run {
+    double rate, cpu_us; /* updates a second; CPU time of the store for each */
+};
+
 /* Plain, guarded, and their ratio, in every round. */
 struct rates {
     double plain[ROUNDS_MAX], guarded[ROUNDS_MAX], ratio[ROUNDS_MAX];
+    double plain_cpu[ROUNDS_MAX], guarded_cpu[ROUNDS_MAX];
 };
+
+/* The parent of a process, 0 if it is gone. */
+static int parent_of(const char *pid)
+{
+    char path[300], line[512] = "";
+    int parent = 0;
+    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+    FILE *file = fopen(path, "re");
+    const char *name_end = file && fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+    if (file)
+        fclose(file);
+    return name_end && sscanf(name_end, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* Of the server and its children (PostgreSQL has one for each session); of us, where there is no server. */
+static int64_t store_cpu_us(const struct store *store)
+{
+    if (!store->pid)
+        return process_cpu_us(getpid());
+    int64_t sum = process_cpu_us(store->pid);
+    DIR *directory = opendir("/proc");
+    KIT_CHECK(directory);
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && parent_of(entry->d_name) == store->pid) {
+            int64_t cpu = process_cpu_us(atoi(entry->d_name));
+            sum += cpu > 0 ? cpu : 0;
+        }
+    closedir(directory);
+    return sum;
+}
 
 static void *client_run(void *context)
 {
@@ -67,8 +105,7 @@ static void *client_run(void *context)
     return NULL;
 }
 
-/* Updates a second. */
-static double measure(struct client *clients, unsigned count, bool guarded, int ms)
+static struct run measure(struct client *clients, unsigned count, bool guarded, int ms)
 {
     atomic_bool counting = false, over = false;
     uint64_t updates = 0;
@@ -80,15 +117,19 @@ static double measure(struct client *clients, unsigned count, bool guarded, int 
         KIT_CHECK(!pthread_create(&clients[i].thread, NULL, client_run, &clients[i]));
     }
     kit_sleep_ms(WARM_MS);
-    int64_t begun = measure_now_us();
+    const struct store *store = clients[0].session.store;
+    int64_t begun = measure_now_us(), cpu = store_cpu_us(store);
     atomic_store(&counting, true);
     kit_sleep_ms(ms);
+    atomic_store(&counting, false);
+    int64_t ended = measure_now_us();
+    cpu = store_cpu_us(store) - cpu;
     atomic_store(&over, true);
     for (unsigned i = 0; i < count; i++) {
         pthread_join(clients[i].thread, NULL);
         updates += clients[i].updates;
     }
-    return (double)updates * 1e6 / (double)(measure_now_us() - begun);
+    return (struct run){(double)updates * 1e6 / (double)(ended - begun), (double)cpu / (double)(updates + !updates)};
 }
 
 static void measure_subject(const struct subject *subject, const struct numbers *numbers, struct rates rates[CROWDS])
@@ -104,11 +145,12 @@ static void measure_subject(const struct subject *subject, const struct numbers 
     for (unsigned round = 0; round < numbers->rounds; round++)
         for (size_t crowd = 0; crowd < CROWDS; crowd++) {
             struct rates *to = &rates[crowd];
-            for (unsigned turn = 0; turn < 2; turn++) /* who is first changes from round to round */
-                if ((turn + round) % 2)
-                    to->guarded[round] = measure(clients, crowds[crowd], true, numbers->ms);
-                else
-                    to->plain[round] = measure(clients, crowds[crowd], false, numbers->ms);
+            for (unsigned turn = 0; turn < 2; turn++) { /* who is first changes from round to round */
+                bool guarded = (turn + round) % 2;
+                struct run run = measure(clients, crowds[crowd], guarded, numbers->ms);
+                *(guarded ? &to->guarded[round] : &to->plain[round]) = run.rate;
+                *(guarded ? &to->guarded_cpu[round] : &to->plain_cpu[round]) = run.cpu_us;
+            }
             to->ratio[round] = to->guarded[round] / to->plain[round];
         }
     for (unsigned i = 0; i < CLIENTS_MAX; i++)
@@ -134,8 +176,9 @@ static void print_subject(const struct subject *subject, const struct numbers *n
         char what[128], measured[160];
         double ratio = median(rates[crowd].ratio, numbers->rounds);
         snprintf(what, sizeof(what), "%s, %u client%s", subject->title, crowds[crowd], crowds[crowd] > 1 ? "s" : "");
-        snprintf(measured, sizeof(measured), "%.2f times (%.0f and %.0f updates/s)", ratio,
-                 median(rates[crowd].guarded, numbers->rounds), median(rates[crowd].plain, numbers->rounds));
+        snprintf(measured, sizeof(measured), "%.2f times (%.0f and %.0f updates/s; CPU %.0f and %.0f us)", ratio,
+                 median(rates[crowd].guarded, numbers->rounds), median(rates[crowd].plain, numbers->rounds),
+                 median(rates[crowd].guarded_cpu, numbers->rounds), median(rates[crowd].plain_cpu, numbers->rounds));
         print_asked(what, "0.7 times the plain rate", measured, ratio >= 0.7, 0);
     }
 }
