@@ -176,6 +176,7 @@ static struct store *start(bool durable)
     KIT_CHECK(store);
     store->kind = &store_mariadb;
     store->server = database;
+    store->pid = database->pid;
     store->socket = database->socket;
     load_guard(store);
     session_open(&session, store);
