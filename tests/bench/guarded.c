@@ -5,11 +5,14 @@
  *
  * bench_guards [--quick] [STORE ...]: mariadb, postgresql, redis, redis-memory, file; without names all of them
  */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "measure.h"
 #include "stores.h"
@@ -20,7 +23,7 @@ enum { CLIENTS_MAX = 8, WARM_MS = 200 };
 static const struct numbers {
     unsigned rounds;
     int ms;
-} full = {9, 1500}, quick = {1, 500};
+} full = {9, 1500}, quick = {3, 500};
 
 static const unsigned crowds[] = {1, 8};
 enum { CROWDS = sizeof(crowds) / sizeof(crowds[0]) };
@@ -47,10 +50,54 @@ struct client {
     uint64_t updates;
 };
 
+/* One run. */
+struct run {
+    double rate, cpu_us; /* updates a second; CPU time of the store for each */
+};
+
 /* Plain, guarded, and their ratio, in every round. */
 struct rates {
     double plain[ROUNDS_MAX], guarded[ROUNDS_MAX], ratio[ROUNDS_MAX];
+    double plain_cpu[ROUNDS_MAX], guarded_cpu[ROUNDS_MAX];
 };
+
+/* The parent of a process, 0 if it is gone. */
+static int parent_of(const char *pid)
+{
+    char path[300], line[512] = "";
+    int parent = 0;
+    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+    FILE *file = fopen(path, "re");
+    const char *name_end = file && fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+    if (file)
+        fclose(file);
+    return name_end && sscanf(name_end, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* To the nanosecond, which /proc does not tell; 0 if it is gone. */
+static double cpu_us_of(pid_t pid)
+{
+    struct timespec used = {0};
+    clockid_t clock;
+    if (!clock_getcpuclockid(pid, &clock))
+        clock_gettime(clock, &used);
+    return (double)used.tv_sec * 1e6 + (double)used.tv_nsec / 1e3;
+}
+
+/* Of the server and its children (PostgreSQL has one for each session); of us, where there is no server. */
+static double store_cpu_us(const struct store *store)
+{
+    if (!store->pid)
+        return cpu_us_of(getpid());
+    double sum = cpu_us_of(store->pid);
+    DIR *directory = opendir("/proc");
+    KIT_CHECK(directory);
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && parent_of(entry->d_name) == store->pid)
+            sum += cpu_us_of(atoi(entry->d_name));
+    closedir(directory);
+    return sum;
+}
 
 static void *client_run(void *context)
 {
@@ -67,8 +114,7 @@ static void *client_run(void *context)
     return NULL;
 }
 
-/* Updates a second. */
-static double measure(struct client *clients, unsigned count, bool guarded, int ms)
+static struct run measure(struct client *clients, unsigned count, bool guarded, int ms)
 {
     atomic_bool counting = false, over = false;
     uint64_t updates = 0;
@@ -80,15 +126,20 @@ static double measure(struct client *clients, unsigned count, bool guarded, int 
         KIT_CHECK(!pthread_create(&clients[i].thread, NULL, client_run, &clients[i]));
     }
     kit_sleep_ms(WARM_MS);
+    const struct store *store = clients[0].session.store;
     int64_t begun = measure_now_us();
+    double cpu = store_cpu_us(store);
     atomic_store(&counting, true);
     kit_sleep_ms(ms);
+    atomic_store(&counting, false);
+    int64_t ended = measure_now_us();
+    cpu = store_cpu_us(store) - cpu;
     atomic_store(&over, true);
     for (unsigned i = 0; i < count; i++) {
         pthread_join(clients[i].thread, NULL);
         updates += clients[i].updates;
     }
-    return (double)updates * 1e6 / (double)(measure_now_us() - begun);
+    return (struct run){(double)updates * 1e6 / (double)(ended - begun), cpu / (double)(updates + !updates)};
 }
 
 static void measure_subject(const struct subject *subject, const struct numbers *numbers, struct rates rates[CROWDS])
@@ -104,11 +155,12 @@ static void measure_subject(const struct subject *subject, const struct numbers 
     for (unsigned round = 0; round < numbers->rounds; round++)
         for (size_t crowd = 0; crowd < CROWDS; crowd++) {
             struct rates *to = &rates[crowd];
-            for (unsigned turn = 0; turn < 2; turn++) /* who is first changes from round to round */
-                if ((turn + round) % 2)
-                    to->guarded[round] = measure(clients, crowds[crowd], true, numbers->ms);
-                else
-                    to->plain[round] = measure(clients, crowds[crowd], false, numbers->ms);
+            for (unsigned turn = 0; turn < 2; turn++) { /* who is first changes from round to round */
+                bool guarded = (turn + round) % 2;
+                struct run run = measure(clients, crowds[crowd], guarded, numbers->ms);
+                *(guarded ? &to->guarded[round] : &to->plain[round]) = run.rate;
+                *(guarded ? &to->guarded_cpu[round] : &to->plain_cpu[round]) = run.cpu_us;
+            }
             to->ratio[round] = to->guarded[round] / to->plain[round];
         }
     for (unsigned i = 0; i < CLIENTS_MAX; i++)
@@ -134,8 +186,9 @@ static void print_subject(const struct subject *subject, const struct numbers *n
         char what[128], measured[160];
         double ratio = median(rates[crowd].ratio, numbers->rounds);
         snprintf(what, sizeof(what), "%s, %u client%s", subject->title, crowds[crowd], crowds[crowd] > 1 ? "s" : "");
-        snprintf(measured, sizeof(measured), "%.2f times (%.0f and %.0f updates/s)", ratio,
-                 median(rates[crowd].guarded, numbers->rounds), median(rates[crowd].plain, numbers->rounds));
+        snprintf(measured, sizeof(measured), "%.2f times (%.0f and %.0f updates/s; CPU %.0f and %.0f us)", ratio,
+                 median(rates[crowd].guarded, numbers->rounds), median(rates[crowd].plain, numbers->rounds),
+                 median(rates[crowd].guarded_cpu, numbers->rounds), median(rates[crowd].plain_cpu, numbers->rounds));
         print_asked(what, "0.7 times the plain rate", measured, ratio >= 0.7, 0);
     }
 }
@@ -171,9 +224,10 @@ int main(int argc, char **argv)
     struct instance instance = instance_start();
     print_machine(&instance);
     instance_stop(&instance);
-    printf(
-        "- Medians of %u rounds of %.1f s, plain and guarded by turns, each client on a row and a slot of its own\n\n",
-        numbers->rounds, numbers->ms / 1e3);
+    printf("- Medians of %u rounds of %.1f s, plain and guarded by turns, each client on a row and a slot of its own; "
+           "CPU: "
+           "what the store used for an update, guarded and plain (with a file: the program)\n\n",
+           numbers->rounds, numbers->ms / 1e3);
     print_asked_head();
     for (size_t i = 0; i < SUBJECTS; i++)
         if (chosen[i])

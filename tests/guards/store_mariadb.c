@@ -17,8 +17,13 @@ static void quote(char *to, size_t size, const char *name)
     snprintf(to + at, size - at, "'");
 }
 
-static const struct sql_words words = {"CALL permit_fence", "CALL permit_fence_resource", "CALL permit_fence_floor",
-                                       "CALL permit_fence_raise_floor", quote};
+static const struct sql_words words = {"CALL permit_fence",
+                                       "CALL permit_fence_resource",
+                                       "CALL permit_fence_floor",
+                                       "CALL permit_fence_raise_floor",
+                                       "BEGIN; ",
+                                       "; COMMIT",
+                                       quote};
 
 static enum verdict judge(struct session *session)
 {
@@ -171,6 +176,7 @@ static struct store *start(bool durable)
     KIT_CHECK(store);
     store->kind = &store_mariadb;
     store->server = database;
+    store->pid = database->pid;
     store->socket = database->socket;
     load_guard(store);
     session_open(&session, store);

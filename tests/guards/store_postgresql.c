@@ -26,8 +26,14 @@ static void quote(char *to, size_t size, const char *name)
     snprintf(to + at, size - at, "'");
 }
 
-static const struct sql_words words = {"SELECT permit.fence", "SELECT permit.fence_resource",
-                                       "SELECT permit.fence_floor", "SELECT permit.raise_floor", quote};
+/* Statements of one query are one transaction. */
+static const struct sql_words words = {"SELECT permit.fence",
+                                       "SELECT permit.fence_resource",
+                                       "SELECT permit.fence_floor",
+                                       "SELECT permit.raise_floor",
+                                       "",
+                                       "",
+                                       quote};
 
 static enum verdict judge(struct session *session, const PGresult *result)
 {

@@ -57,7 +57,8 @@ void sql_update(const struct sql_words *words, const struct write *write_or_null
         return;
     }
     sql_guard(words, write_or_null, guard, sizeof(guard));
-    snprintf(to, size, "BEGIN; %s; UPDATE stock SET number = number + 1 WHERE id = %u; COMMIT", guard, row);
+    snprintf(to, size, "%s%s; UPDATE stock SET number = number + 1 WHERE id = %u%s", words->begin, guard, row,
+             words->commit);
 }
 
 void sql_mark(const struct sql_words *words, const struct write *write, char *to, size_t size)

@@ -10,6 +10,7 @@ enum { SQL_GUARD = 64000, SQL_TEXT = SQL_GUARD + 2000 };
 /* How the two differ. */
 struct sql_words {
     const char *slots, *resource, *floor, *raise; /* the call, up to its arguments */
+    const char *begin, *commit;                   /* around an update in one exchange, where it needs any */
     void (*quote)(char *to, size_t size, const char *name);
 };
 

@@ -2,9 +2,11 @@
 /* What each guard lets pass: a table, read from above; and what its refusals say. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "guards.h"
+#include "strict.h"
 #include "testkit.h"
 
 #define LIMIT (INT64_C(1) << 53)
@@ -172,6 +174,17 @@ static void check_loose(struct session *session)
     KIT_CHECK(session->store->kind->mark(session, ON_SLOTS("loose", "1", 0)) == 0);
 }
 
+/* What fence.h alone can be asked. */
+static void check_header(void)
+{
+    char *path = kit_path("strict"), *foreign = kit_path("report");
+    KIT_CHECK(strict_rule_holds());
+    KIT_CHECK(strict_file_holds(path));
+    KIT_CHECK(strict_foreign_file_is_refused(foreign));
+    free(path);
+    free(foreign);
+}
+
 void guard_table(struct store *store)
 {
     struct session session;
@@ -184,6 +197,8 @@ void guard_table(struct store *store)
         }
     if (store->kind != &store_file)
         check_thousand(&session);
+    if (store->kind == &store_file)
+        check_header();
     if (store->kind == &store_mariadb)
         check_loose(&session);
     session_close(&session);

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* What strict.c has tried. */
+#ifndef STRICT_H
+#define STRICT_H
+
+#include <stdbool.h>
+
+bool strict_rule_holds(void);
+bool strict_file_holds(const char *path);
+bool strict_foreign_file_is_refused(const char *path);
+#endif
