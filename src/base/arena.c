@@ -28,6 +28,7 @@ void arena_clear(struct arena *arena)
     if (arena->chunks)
         arena->chunks->used = 0;
     arena->used = 0;
+    arena->refused = false;
 }
 
 void arena_release(struct arena *arena)
@@ -49,17 +50,24 @@ static struct arena_chunk *arena_grow(struct arena *arena, size_t size)
     return chunk;
 }
 
-void *arena_alloc(struct arena *arena, size_t size)
+/* A chunk with room for it; NULL: there is no memory, or it is beyond the limit. */
+static struct arena_chunk *arena_chunk_for(struct arena *arena, size_t size, size_t rounded)
 {
-    const size_t align = sizeof(max_align_t);
     if (size > ARENA_MAX_PIECE || size > arena->limit || arena->used > arena->limit - size)
         return NULL;
-    size = size ? (size + align - 1) / align * align : align;
     struct arena_chunk *chunk = arena->chunks;
-    if (!chunk || chunk->size - chunk->used < size)
-        chunk = arena_grow(arena, size);
-    if (!chunk)
+    return chunk && chunk->size - chunk->used >= rounded ? chunk : arena_grow(arena, rounded);
+}
+
+void *arena_alloc(struct arena *arena, size_t wanted)
+{
+    const size_t align = sizeof(max_align_t);
+    size_t size = wanted ? (wanted + align - 1) / align * align : align;
+    struct arena_chunk *chunk = arena_chunk_for(arena, wanted, size);
+    if (!chunk) {
+        arena->refused = true;
         return NULL;
+    }
     void *memory = (char *)chunk->memory + chunk->used;
     chunk->used += size;
     arena->used += size;

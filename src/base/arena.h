@@ -15,6 +15,7 @@ struct arena {
     size_t chunk_size;
     size_t used;  /* in all chunks, for the bound */
     size_t limit; /* arena_alloc refuses to go beyond */
+    bool refused; /* it has, or there was no memory, since the last arena_clear: for those who see only a "no" */
 };
 
 /* Allocates nothing yet. chunk_size is the least size of a chunk, limit the most the arena will ever hand out. */

@@ -324,14 +324,6 @@ static bool any_closed(struct planner *planner, const struct operation *operatio
     return false;
 }
 
-static bool any_certain(const struct operation *operation)
-{
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (want_is_certain(&operation->wants[i]))
-            return true;
-    return false;
-}
-
 /*
  * Who waits and found no room: "on a semaphore with queue fifo nobody gets a unit once somebody who waits was refused
  * one for want of room; with backfill only once a PLACE_AGED was". One that waits for a closed semaphore "holds nobody
@@ -339,7 +331,8 @@ static bool any_certain(const struct operation *operation)
  */
 static void keep_from_those_behind(struct planner *planner, const struct operation *operation)
 {
-    if (!operation->waits || any_closed(planner, operation) || any_certain(operation))
+    if (!operation->waits || any_closed(planner, operation) ||
+        wants_are_certain(operation->wants, operation->want_count))
         return;
     for (size_t i = 0; i < operation->want_count; i++) {
         uint64_t semaphore_id = operation->wants[i].semaphore_id;

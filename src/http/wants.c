@@ -6,6 +6,9 @@
 #include "http/service.h"
 #include "http/wire.h"
 
+/* So much the waiter of one request may have to keep. */
+enum { REQUEST_MAX_NAMED = SLOTS_MAX_COUNT };
+
 #define SLOTS_EXPECTED "an array of 1 to 1000 slots, each a number from 1, or a label"
 
 struct want_form {
@@ -101,10 +104,17 @@ enum permit_status wants_read(struct exchange *exchange, struct json_object *lis
     struct want *wants = arena_array(&exchange->arena, count, sizeof *wants);
     if (!wants)
         return PERMIT_NO_MEMORY;
+    size_t named = 0;
     for (size_t i = 0; i < count; i++) {
         enum permit_status status = read_want(exchange, wire_list_at(list, i), i, &wants[i]);
         if (status != PERMIT_OK)
             return status;
+        named += wants[i].named_count;
+    }
+    if (named > REQUEST_MAX_NAMED) {
+        buf_printf(&exchange->service->message, "permits name %zu slots; a request may name %d", named,
+                   REQUEST_MAX_NAMED);
+        return PERMIT_INVALID;
     }
     operation->wants = wants;
     operation->want_count = count;

@@ -360,8 +360,12 @@ static enum permit_status unknown_member(const struct wire_table *table, const c
     return PERMIT_INVALID;
 }
 
-static enum permit_status refuse_member(const struct wire_member *member, const char *where, struct buf *message)
+/* It was not read: there was no memory for a copy, or it is not what it must be. */
+static enum permit_status refuse_member(const struct wire_member *member, const char *where, const struct arena *arena,
+                                        struct buf *message)
 {
+    if (arena->refused)
+        return PERMIT_NO_MEMORY;
     buf_printf(message, "%s%s must be %s", where, member->name, member->expected);
     return PERMIT_INVALID;
 }
@@ -375,7 +379,7 @@ static enum permit_status read_members(struct json_object *object, const struct 
         if (!member)
             return unknown_member(table, where, name, message);
         if (!value || !read_value(value, member, (char *)form + member->offset, arena))
-            return refuse_member(member, where, message);
+            return refuse_member(member, where, arena, message);
         if (member->given_offset)
             *(bool *)((char *)form + member->given_offset) = true;
     }
@@ -411,6 +415,8 @@ enum permit_status wire_read_at(const struct json_object *list, size_t index, co
     }
     if (value && read_value(value, element, place, arena))
         return PERMIT_OK;
+    if (arena->refused)
+        return PERMIT_NO_MEMORY;
     buf_printf(message, "%s[%zu] must be %s", where, index, element->expected);
     return PERMIT_INVALID;
 }
