@@ -23,7 +23,8 @@ static struct query_time now;
  */
 static void rows_make(void)
 {
-    session = connected(fresh_database(), SESSION_READER);
+    const struct database_address *address = fresh_database();
+    session = connected(address, SESSION_READER);
     arena_init(&arena, 1 << 16, 1 << 26);
     must_run(session,
              "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms, max_hold_ms)"
@@ -48,7 +49,7 @@ static void rows_make(void)
              "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) SELECT 4, seq, 100000 + "
              "seq, 1, '', 1 FROM seq_1_to_%d",
              ENDED, ENDED, STRANGERS, STRANGERS);
-    must_run(session, sql);
+    must_run_long(address, sql);
     must_run(session, "UPDATE cluster SET tick_at = SYSDATE(6)");
 }
 

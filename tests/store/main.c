@@ -80,6 +80,16 @@ void must_run(struct session *session, const char *sql)
         cr_assert_fail("%s: %s", sql, session_message(session));
 }
 
+void must_run_long(const struct database_address *address, const char *sql)
+{
+    struct session *admin = connected(address, SESSION_ADMIN);
+    char *all = text_made("USE %s;", address->database, 0, 0);
+    must_run(admin, all);
+    must_run(admin, sql);
+    free(all);
+    session_free(admin);
+}
+
 const char *text_of(struct session *session, const char *sql)
 {
     static char text[4096];

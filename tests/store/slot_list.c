@@ -31,9 +31,7 @@ static void rows_make(void)
 static void seats_make(void)
 {
     char sql[1000];
-    struct session *admin = connected(address, SESSION_ADMIN); /* has the patience */
     snprintf(sql, sizeof sql,
-             "USE %s;"
              "INSERT INTO slot (semaphore_id, number, label, permit_id) SELECT 1, seq,"
              " CONCAT(IF(seq > 49900, 'Z', 'A'), seq), IF(seq BETWEEN %d AND %d, (seq - 1) DIV 10, 0)"
              " FROM seq_1_to_%d;"
@@ -43,9 +41,8 @@ static void seats_make(void)
              "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
              " SELECT 1, seq, seq, 10, 1 FROM seq_2000_to_2999;"
              "ANALYZE TABLE slot, permit, permit_request",
-             address->database, HELD_FROM, HELD_TO, SEATS);
-    must_run(admin, sql);
-    session_free(admin);
+             HELD_FROM, HELD_TO, SEATS);
+    must_run_long(address, sql);
 }
 
 static void rows_forget(void)

@@ -17,6 +17,8 @@ struct session *connected(const struct database_address *address, enum session_u
 
 /* Runs it and fails the test with the server's words if that fails. */
 void must_run(struct session *session, const char *sql);
+/* The same for what may take long on a loaded machine: no other session has the patience. */
+void must_run_long(const struct database_address *address, const char *sql);
 /* The first column of the first row as a number; fails the test if there is none. */
 int64_t number_of(struct session *session, const char *sql);
 /* The first column of the first row as text; valid until the next call. */
