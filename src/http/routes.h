@@ -16,9 +16,9 @@ bool request_confirm(struct exchange *exchange);
 bool request_force_release(struct exchange *exchange);
 bool request_get(struct exchange *exchange);
 bool request_list(struct exchange *exchange);
-bool request_why(struct exchange *exchange);   /* why.c */
-bool request_batch(struct exchange *exchange); /* batch.c */
-bool semaphore_put(struct exchange *exchange); /* semaphores.c */
+bool request_why(struct exchange *exchange);      /* why.c */
+bool request_batch(struct exchange *exchange);    /* batch.c */
+bool semaphore_put(struct exchange *exchange);    /* semaphores.c */
 bool semaphore_labels(struct exchange *exchange); /* labels.c */
 bool semaphore_pause(struct exchange *exchange);  /* semaphores.c */
 bool semaphore_resume(struct exchange *exchange);
@@ -34,8 +34,8 @@ bool template_get(struct exchange *exchange);
 bool template_list(struct exchange *exchange);
 bool template_delete(struct exchange *exchange);
 bool semaphore_slots(struct exchange *exchange); /* slots.c */
-bool fence_bump(struct exchange *exchange); /* fence.c */
-bool owner_put(struct exchange *exchange);  /* owners.c */
+bool fence_bump(struct exchange *exchange);      /* fence.c */
+bool owner_put(struct exchange *exchange);       /* owners.c */
 bool owner_get(struct exchange *exchange);
 bool owner_delete(struct exchange *exchange);
 bool ops_health(struct exchange *exchange); /* ops.c */

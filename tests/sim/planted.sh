@@ -36,7 +36,7 @@ faults='
 24  newcomers planned before waiters
 25  epochs counted in hours
 '
-seeds=1-300
+seeds=1-900
 
 build=${PERMIT_BUILD:-build}/planted
 log=$(mktemp)
