@@ -6,8 +6,6 @@
 
 enum { TTL_MS = 1234 };
 
-
-
 /* A template with this version; 0: there is none. */
 static struct template template_of(uint64_t version)
 {
@@ -54,8 +52,7 @@ Test(template, is_changed_by_the_rules_of_a_semaphore)
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct template template = template_of(cases[i].version);
         const char *refusal = NULL;
-        enum permit_status status =
-            template_apply(&template, cases[i].version, &cases[i].change, TTL_MS, &refusal);
+        enum permit_status status = template_apply(&template, cases[i].version, &cases[i].change, TTL_MS, &refusal);
         cr_assert_eq(status, cases[i].status, "%s: %s", cases[i].what, refusal);
         cr_assert_eq(refusal == NULL, status == PERMIT_OK, "%s", cases[i].what);
         cr_assert_eq(template.settings.config_version, cases[i].version + (status == PERMIT_OK), "%s", cases[i].what);
