@@ -346,21 +346,13 @@ static bool has_other_news(const struct gate *gate, const struct semaphore_image
     return gate->version != image->expected_version || image->settings;
 }
 
-/*
- * Who wants certain slots is called when one of those may be free: what others did, through another permitd, is only
- * seen as a version. Before learn_rows.
- */
-static void call_certain(struct engine *engine, const struct run *run)
+/* Of each semaphore of the run; before learn_rows. */
+static void note_news(struct engine *engine, const struct run *run, bool *ret_news)
 {
     const struct changes *changes = &run->plan.changes;
     for (size_t i = 0; i < changes->semaphore_count; i++) {
-        const struct semaphore_image *image = &changes->semaphores[i];
-        struct gate *gate = gates_find(&engine->queue.gates, image->semaphore->id);
-        if (!gate || gate->certain_count == 0)
-            continue;
-        bool news = has_other_news(gate, image);
-        if (news || image->changed)
-            waits_call_certain(engine, gate, news, changes);
+        const struct gate *gate = gates_find(&engine->queue.gates, changes->semaphores[i].semaphore->id);
+        ret_news[i] = gate && has_other_news(gate, &changes->semaphores[i]);
     }
 }
 
@@ -372,15 +364,29 @@ static void learn_rows(struct engine *engine, const struct run *run)
         waits_learn(engine, run->plan.changes.semaphores[i].semaphore, now);
 }
 
-static void call_waiters(struct engine *engine, const struct run *run)
+/*
+ * Who wants certain slots is called when one of those may be free; what others did, through another permitd, is only
+ * seen as a version. Also one of this very batch: what ended in it may have ended after its turn.
+ */
+static void call_certain(struct engine *engine, struct gate *gate, const struct semaphore_image *image, bool news,
+                         const struct changes *changes)
 {
-    for (size_t i = 0; i < run->plan.changes.semaphore_count; i++) {
-        struct gate *gate = gates_find(&engine->queue.gates, run->plan.changes.semaphores[i].semaphore->id);
+    if (news || image->changed)
+        waits_call_certain(engine, gate, news, changes);
+    else if (gate->doubtful) /* somebody has given up who may have stood before them */
+        waits_call_certain(engine, gate, false, NULL);
+}
+
+static void call_waiters(struct engine *engine, const struct run *run, const bool *news)
+{
+    const struct changes *changes = &run->plan.changes;
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        const struct semaphore_image *image = &changes->semaphores[i];
+        struct gate *gate = gates_find(&engine->queue.gates, image->semaphore->id);
         if (!gate)
             continue;
         waits_call(engine, gate);
-        if (gate->doubtful) /* somebody has given up who may have stood before them */
-            waits_call_certain(engine, gate, false, NULL);
+        call_certain(engine, gate, image, news[i], changes);
     }
 }
 
@@ -388,12 +394,13 @@ static void call_waiters(struct engine *engine, const struct run *run)
 static void end_ops(struct worker *worker, struct run *run, struct end *ends)
 {
     struct engine *engine = worker->engine;
+    bool news[BATCH_MAX_SEMAPHORES + 1];
     remember_grants(engine, &run->plan);
-    call_certain(engine, run);
+    note_news(engine, run, news);
     learn_rows(engine, run);
     for (size_t i = 0; i < run->count; i++)
         end_op(worker, run->ops[i], &run->plan.outcomes[i], &ends[i]);
-    call_waiters(engine, run);
+    call_waiters(engine, run, news);
     waits_changed(engine);
 }
 
