@@ -42,7 +42,41 @@ struct walk {
     bool control; /* a control character in a string */
     bool nul;     /* the last string has an escaped NUL: json-c would cut a name there */
     bool nul_in_name;
+    bool half; /* an escaped half of a surrogate pair stands alone */
 };
+
+enum { ESCAPED_UNIT_LENGTH = 6, NO_UNIT = -1 };
+
+/* The UTF-16 unit of the \uXXXX that begins at `at`. */
+static int32_t escaped_unit(struct bytes text, size_t at)
+{
+    if (text.length - at < ESCAPED_UNIT_LENGTH || memcmp(text.data + at, "\\u", 2) != 0)
+        return NO_UNIT;
+    int32_t unit = 0;
+    for (size_t i = at + 2; i < at + ESCAPED_UNIT_LENGTH; i++) {
+        static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+        const char *digit = memchr(digits, text.data[i], sizeof digits - 1);
+        if (!digit)
+            return NO_UNIT;
+        unit = unit << 4 | (int32_t)((digit - digits) & 0xF);
+    }
+    return unit;
+}
+
+/*
+ * Skips the escape whose backslash stands at `at`; returns its last byte. Half a pair means nothing (RFC 8259, 8.2),
+ * and json-c 0.16 remembers one at which a text breaks off until the next text it reads: somebody else's.
+ */
+static size_t skip_escape(struct bytes text, size_t at, struct walk *walk)
+{
+    int32_t unit = escaped_unit(text, at);
+    walk->nul |= unit == 0;
+    if (unit < 0xD800 || unit > 0xDFFF)
+        return at + 1;
+    int32_t low = escaped_unit(text, at + ESCAPED_UNIT_LENGTH);
+    walk->half |= unit > 0xDBFF || low < 0xDC00 || low > 0xDFFF;
+    return at + 2 * ESCAPED_UNIT_LENGTH - 1;
+}
 
 /* Skips a string that begins at `at`, behind its quote; the end of the text if it does not end. */
 static size_t skip_string(struct bytes text, size_t at, struct walk *walk)
@@ -50,8 +84,7 @@ static size_t skip_string(struct bytes text, size_t at, struct walk *walk)
     walk->nul = false;
     for (; at < text.length && text.data[at] != '"'; at++) {
         if (text.data[at] == '\\') {
-            walk->nul |= text.length - at >= 6 && memcmp(text.data + at, "\\u0000", 6) == 0;
-            at++;
+            at = skip_escape(text, at, walk);
         } else if ((unsigned char)text.data[at] < 0x20) {
             walk->control = true;
         }
@@ -89,8 +122,9 @@ static bool word_is_literal(struct bytes word)
 }
 
 /*
- * One walk over the text for what json-c does not refuse: control characters in strings, comments, odd numbers,
- * TRUE and NaN. Counts the members: json-c keeps the last of two with one name, so its tree then has fewer.
+ * One walk over the text for what json-c does not refuse: control characters and half surrogate pairs in strings,
+ * comments, odd numbers, TRUE and NaN. Counts the members: json-c keeps the last of two with one name, so its tree then
+ * has fewer.
  */
 static const char *scan(struct bytes text, size_t *ret_members)
 {
@@ -114,6 +148,8 @@ static const char *scan(struct bytes text, size_t *ret_members)
         }
     }
     *ret_members = walk.members;
+    if (walk.half)
+        return "an escaped half of a surrogate pair stands alone in a string";
     return walk.control || walk.nul_in_name ? "a control character stands in a string" : NULL;
 }
 

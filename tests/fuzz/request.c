@@ -346,11 +346,11 @@ static void check_strictness(const struct exchange *exchange, const struct input
     if (!input->body.length || (!passed && !malformed))
         return;
     json_judge(input->body, &facts);
-    bool refused = !facts.is_json || !facts.is_object || facts.twice || facts.nul_name;
+    bool refused = !facts.is_json || !facts.is_object || facts.twice || facts.nul_name || facts.surrogate;
     if (passed)
         MUST(!refused && facts.depth <= WIRE_MAX_DEPTH);
     else
-        MUST(refused || facts.depth >= WIRE_MAX_DEPTH || facts.surrogate);
+        MUST(refused || facts.depth >= WIRE_MAX_DEPTH);
 }
 
 /* --- the second time ---------------------------------------------------------------------------------------------- */
