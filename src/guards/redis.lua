@@ -20,75 +20,76 @@
 -- Answers what the last command answered, or OK if there was none. The error STALE: somebody has written there with a
 -- newer token: write no more. INVALID: the arguments make no sense. After either nothing has been changed.
 
-local fence, token, place = KEYS[1], ARGV[1], ARGV[2]
+local fence, token, place, last = KEYS[1], ARGV[1], ARGV[2], #ARGV
+
+-- Nearly always: one command, of who has written before and finds his own token.
+if last > 3 and fence and tonumber(ARGV[3]) == last - 3 and redis.call('HGET', fence, place) == token then
+  return redis.call(unpack(ARGV, 4))
+end
+
+local function invalid(why)
+  return redis.error_reply('INVALID ' .. why)
+end
 
 -- The commands are looked at before anything is written.
-local at, last = 3, #ARGV
+local at = 3
 while at <= last do
   local words = tonumber(ARGV[at]) or 0
   if words < 1 or words % 1 ~= 0 or at + words > last then
-    return redis.error_reply('INVALID a command is not as long as it says')
+    return invalid('a command is not as long as it says')
   end
   at = at + words + 1
 end
 
--- Whoever writes again finds his own token. Nothing else is to be done then.
-if not (fence and token and place) or redis.call('HGET', fence, place) ~= token then
+local function seen(field)
+  return tonumber(redis.call('HGET', fence, field) or '0')
+end
 
-  local function seen(field)
-    return tonumber(redis.call('HGET', fence, field) or '0')
+local function stale(where, newer)
+  return redis.error_reply(string.format('STALE token %s: %s of %s has seen %.0f', token, where, fence, newer))
+end
+
+-- Tokens are below 2^53: Lua's numbers hold them exactly.
+local wanted = token and #token <= 16 and token:match('^[1-9]%d*$') and tonumber(token)
+if not (fence and place and wanted and wanted < 2 ^ 53) then
+  return invalid('give the key of the fence, a token and a place')
+end
+
+local fields, kind = {}, ''
+if place == 'floor' then
+  local floor = seen(place)
+  if floor == 0 then
+    return invalid('no floor was told yet')
+  elseif wanted < floor then
+    return stale('the floor', floor)
   end
-
-  local function invalid(why)
-    return redis.error_reply('INVALID ' .. why)
+elseif place == 'raise_floor' then
+  if wanted > seen('floor') then
+    redis.call('HSET', fence, 'floor', token)
   end
-
-  local function stale(where, newer)
-    return redis.error_reply(string.format('STALE token %s: %s of %s has seen %.0f', token, where, fence, newer))
-  end
-
-  -- Tokens are below 2^53: Lua's numbers hold them exactly.
-  local wanted = token and #token <= 16 and token:match('^[1-9]%d*$') and tonumber(token)
-  if not (fence and place and wanted and wanted < 2 ^ 53) then
-    return invalid('give the key of the fence, a token and a place')
-  end
-
-  local fields, kind = {}, ''
-  if place == 'floor' then
-    local floor = seen(place)
-    if floor == 0 then
-      return invalid('no floor was told yet')
-    elseif wanted < floor then
-      return stale('the floor', floor)
+elseif place:match('^resource:.') then
+  fields[1] = place
+else
+  kind = 'slot '
+  for slot in (place .. ','):gmatch('([^,]*),') do
+    if #slot > 9 or not slot:match('^[1-9]%d*$') then
+      return invalid('a place is slots (3 or 3,4), resource:NAME, floor or raise_floor')
     end
-  elseif place == 'raise_floor' then
-    if wanted > seen('floor') then
-      redis.call('HSET', fence, 'floor', token)
-    end
-  elseif place:match('^resource:.') then
-    fields[1] = place
-  else
-    kind = 'slot '
-    for slot in (place .. ','):gmatch('([^,]*),') do
-      if #slot > 9 or not slot:match('^[1-9]%d*$') then
-        return invalid('a place is slots (3 or 3,4), resource:NAME, floor or raise_floor')
-      end
-      fields[#fields + 1] = slot
-    end
+    fields[#fields + 1] = slot
   end
+end
 
-  local raise = {}
-  for _, field in ipairs(fields) do
-    local newest = seen(field)
-    if wanted < newest then
-      return stale(kind .. field, newest)
-    elseif wanted > newest then
-      raise[#raise + 1] = field
-    end
+local raise = {}
+for _, field in ipairs(fields) do
+  local newest = seen(field)
+  if wanted < newest then
+    return stale(kind .. field, newest)
+  elseif wanted > newest then
+    raise[#raise + 1] = field
   end
-  for _, field in ipairs(raise) do
-    redis.call('HSET', fence, field, token)
-  end
+end
+for _, field in ipairs(raise) do
+  redis.call('HSET', fence, field, token)
 end
 
 if last < 3 then

@@ -3,7 +3,8 @@
  * What a fencing guard costs (docs/fencing.md): each client updates one row of its own, plain and behind the guard, by
  * turns, on real stores of the same durability. Prints Markdown on standard output and its progress on standard error.
  *
- * bench_guards [--quick] [STORE ...]: mariadb, postgresql, redis, redis-memory, file; without names all of them
+ * bench_guards [--quick] [STORE ...]: mariadb-rows, mariadb, postgresql-rows, postgresql, redis, redis-memory, file;
+ * without names all of them
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -31,13 +32,15 @@ enum { CROWDS = sizeof(crowds) / sizeof(crowds[0]) };
 static const struct subject {
     const char *name, *title;
     const struct store_kind *kind;
-    bool durable;
+    bool durable, in_rows;
 } subjects[] = {
-    {"mariadb", "MariaDB, flushed at commit", &store_mariadb, true},
-    {"postgresql", "PostgreSQL, flushed at commit", &store_postgresql, true},
-    {"redis", "Redis, appendfsync always", &store_redis, true},
-    {"redis-memory", "Redis, in memory alone", &store_redis, false},
-    {"file", "a file, fdatasync, and fence.h", &store_file, true},
+    {"mariadb-rows", "MariaDB, flushed at commit, in the row", &store_mariadb, true, true},
+    {"mariadb", "MariaDB, flushed at commit, a call", &store_mariadb, true, false},
+    {"postgresql-rows", "PostgreSQL, flushed at commit, in the row", &store_postgresql, true, true},
+    {"postgresql", "PostgreSQL, flushed at commit, a call", &store_postgresql, true, false},
+    {"redis", "Redis, appendfsync always", &store_redis, true, false},
+    {"redis-memory", "Redis, in memory alone", &store_redis, false, false},
+    {"file", "a file, fdatasync, and fence.h", &store_file, true, false},
 };
 enum { SUBJECTS = sizeof(subjects) / sizeof(subjects[0]) };
 
@@ -146,11 +149,14 @@ static void measure_subject(const struct subject *subject, const struct numbers 
 {
     struct client clients[CLIENTS_MAX] = {0};
     struct store *store = subject->kind->start(subject->durable);
+    store->in_rows = subject->in_rows;
     for (unsigned i = 0; i < CLIENTS_MAX; i++) {
         clients[i].number = i + 1;
         session_open(&clients[i].session, store);
-        if (subject->kind->transactions)
+        if (subject->kind->transactions) {
             session_run(&clients[i].session, "INSERT INTO stock VALUES (%u, 0)", i + 1);
+            session_run(&clients[i].session, "INSERT INTO fenced VALUES (%u, 0, 0)", i + 1);
+        }
     }
     for (unsigned round = 0; round < numbers->rounds; round++)
         for (size_t crowd = 0; crowd < CROWDS; crowd++) {
@@ -225,8 +231,7 @@ int main(int argc, char **argv)
     print_machine(&instance);
     instance_stop(&instance);
     printf("- Medians of %u rounds of %.1f s, plain and guarded by turns, each client on a row and a slot of its own; "
-           "CPU: "
-           "what the store used for an update, guarded and plain (with a file: the program)\n\n",
+           "CPU: what the store used for an update, guarded and plain (with a file: the program)\n\n",
            numbers->rounds, numbers->ms / 1e3);
     print_asked_head();
     for (size_t i = 0; i < SUBJECTS; i++)

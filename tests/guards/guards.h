@@ -8,6 +8,8 @@
 
 /* Tables of calls, one after the other: what passes, and which marks stand afterwards. */
 void guard_table(struct store *store);
+/* A trigger on the rows that are written: which updates pass, and what is in the rows afterwards; for SQL stores. */
+void guard_rows(struct store *store);
 /* Two sessions in every order that matters, in every isolation; for stores with transactions. */
 void guard_races(struct store *store);
 /* Many sessions, any slots in any order: nobody deadlocks on slots that were used before, no slot goes back. */

@@ -30,7 +30,7 @@ static void live_start(struct live *live, struct store *store, unsigned port, co
     live->store = store;
     live->http = kit_http(port);
     live->http.timeout_ms = WAIT_MS + 15000;
-    snprintf(live->name, sizeof(live->name), "%s-%s", store->kind->name, what);
+    snprintf(live->name, sizeof(live->name), "%s-%s", store->name, what);
     permits_semaphore(&live->http, live->name, kind, capacity);
     session_open(&live->session, store);
     prepare_history(&live->session, live->name, capacity);
@@ -91,7 +91,7 @@ static void check_stopped(struct store *store, unsigned port)
     int status;
     KIT_CHECK(waitpid(pid, &status, 0) == pid);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != STALE)
-        kit_fail("%s: the stopped holder's write ended with status 0x%x, it should be stale", store->kind->name,
+        kit_fail("%s: the stopped holder's write ended with status 0x%x, it should be stale", store->name,
                  (unsigned)status);
     KIT_CHECK(write_with(&live, &permit) == PASSED);
     KIT_CHECK(check_history(&live.session, live.name, 1) == 3);
@@ -100,7 +100,7 @@ static void check_stopped(struct store *store, unsigned port)
         close(go[i]);
     }
     live_end(&live);
-    printf("%-10s a holder stopped beyond its ttl is refused once its successor has written\n", store->kind->name);
+    printf("%-10s a holder stopped beyond its ttl is refused once its successor has written\n", store->name);
 }
 
 /* ---- ten live holders of ten slots ---- */
@@ -141,8 +141,8 @@ static void *holder_run(void *context)
         while (holder->writes < until && !atomic_load(holder->stop)) {
             enum verdict verdict = session_write(&session, ON_SLOTS(holder->name, permit.slots, permit.token));
             if (verdict != PASSED)
-                kit_fail("%s: a live holder of slot %s with token %" PRIi64 " was refused: %s",
-                         holder->store->kind->name, permit.slots, permit.token, session.message);
+                kit_fail("%s: a live holder of slot %s with token %" PRIi64 " was refused: %s", holder->store->name,
+                         permit.slots, permit.token, session.message);
             note_highest(holder, permit.token);
             holder->writes++;
         }
@@ -180,7 +180,7 @@ static void check_ten(struct store *store, unsigned port, int seconds)
     live_end(&live);
     printf("%-10s ten live holders for %d s: %" PRIu64 " writes under %" PRIu64 " permits, none refused; one maximum "
            "for all would have refused %" PRIu64 "\n",
-           store->kind->name, seconds, writes, permits, below_highest);
+           store->name, seconds, writes, permits, below_highest);
 }
 
 /* ---- fence bump ---- */
@@ -211,7 +211,7 @@ static void check_bump(struct store *store, unsigned port)
     permits_release(&live.http, &after);
     live_end(&live);
     printf("%-10s fence bump: tokens from %" PRIi64 " on, the holder of before writes on until his successor does\n",
-           store->kind->name, from);
+           store->name, from);
 }
 
 /* ---- a counted semaphore ---- */
@@ -257,7 +257,7 @@ static void check_counted(struct store *store, unsigned port)
     KIT_CHECK(at_place(&live, PLACE_RESOURCE, "file", first.token) == STALE);
     live_end(&live);
     printf("%-10s a counted semaphore, by floor and by resource: live holders pass, the ended one is refused\n",
-           store->kind->name);
+           store->name);
 }
 
 /* ---- a store that has lost its marks ---- */
@@ -312,7 +312,7 @@ static void check_restored(struct store *store, unsigned port)
     KIT_CHECK(write_with(&live, &later) == PASSED);
     live_end(&live);
     printf("%-10s with all its marks lost and raised again: every ended holder refused, every live one not\n",
-           store->kind->name);
+           store->name);
 }
 
 void guard_live(struct store *store, unsigned port, int seconds)

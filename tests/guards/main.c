@@ -2,10 +2,11 @@
 /*
  * The guards of src/guards and include/permit/fence.h on real stores, with a real permitd (docs/fencing.md).
  *
- *     guards [--long] [--seed N] [mariadb] [postgresql] [redis] [file] [planted]
+ *     guards [--long] [--seed N] [mariadb] [mariadb-rows] [postgresql] [postgresql-rows] [redis] [file]
+ *            [planted]
  *
- * --long: 1,000,000 guarded writes on each store, and ten live holders for a minute. planted: guards that are none, to
- * see that they are found out.
+ * -rows: the guard is a trigger on the rows that are written. --long: 1,000,000 guarded writes on each store, and ten
+ * live holders for a minute. planted: guards that are none, to see that they are found out.
  */
 #include <stdio.h>
 
@@ -14,10 +15,16 @@
 
 static struct kit_permitd *permitd;
 
-static void check(const struct store_kind *kind, const struct form *form)
+static void check(const struct store_kind *kind, const char *rows_or_null, const struct form *form)
 {
     struct store *store = kind->start(false);
-    guard_table(store);
+    store->in_rows = rows_or_null;
+    if (rows_or_null) {
+        store->name = rows_or_null;
+        guard_rows(store);
+    } else {
+        guard_table(store);
+    }
     if (kind->transactions)
         guard_races(store);
     guard_crowd(store, form->seed);
@@ -25,7 +32,7 @@ static void check(const struct store_kind *kind, const struct form *form)
     struct soak soak;
     guard_soak(store, permitd->port, form->full ? 1000000 : 3000, form->seed, &soak);
     if (soak.stale_accepted || soak.live_refused)
-        kit_fail("%s: the guard does not hold", kind->name);
+        kit_fail("%s: the guard does not hold", store->name);
     kind->stop(store);
 }
 
@@ -45,30 +52,39 @@ static void run_planted(const struct form *form)
 
 static void run_mariadb(const struct form *form)
 {
-    check(&store_mariadb, form);
+    check(&store_mariadb, NULL, form);
+}
+
+static void run_mariadb_rows(const struct form *form)
+{
+    check(&store_mariadb, "mariadb-rows", form);
 }
 
 static void run_postgresql(const struct form *form)
 {
-    check(&store_postgresql, form);
+    check(&store_postgresql, NULL, form);
+}
+
+static void run_postgresql_rows(const struct form *form)
+{
+    check(&store_postgresql, "postgresql-rows", form);
 }
 
 static void run_redis(const struct form *form)
 {
-    check(&store_redis, form);
+    check(&store_redis, NULL, form);
 }
 
 static void run_file(const struct form *form)
 {
-    check(&store_file, form);
+    check(&store_file, NULL, form);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct part parts[] = {{"mariadb", run_mariadb, 0},
-                                        {"postgresql", run_postgresql, 0},
-                                        {"redis", run_redis, 0},
-                                        {"file", run_file, 0},
+    static const struct part parts[] = {{"mariadb", run_mariadb, 0},       {"mariadb-rows", run_mariadb_rows, 0},
+                                        {"postgresql", run_postgresql, 0}, {"postgresql-rows", run_postgresql_rows, 0},
+                                        {"redis", run_redis, 0},           {"file", run_file, 0},
                                         {"planted", run_planted, 0}};
     static const char *const flags[] = {"--failover-hold", "200ms", NULL};
     permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});

@@ -67,7 +67,7 @@ void permits_release(struct kit_http *http, const struct permit *permit)
 void prepare_history(struct session *session, const char *semaphore, unsigned slots)
 {
     for (unsigned slot = 1; session->store->kind->transactions && slot <= slots; slot++)
-        session_run(session, "INSERT INTO last VALUES ('%s', %u, 0)", semaphore, slot);
+        session_run(session, "INSERT INTO last VALUES ('%s', %u, 0, 0)", semaphore, slot);
 }
 
 size_t look_at_history(struct session *session, const char *semaphore, unsigned slot, size_t *ret_back)
@@ -85,7 +85,7 @@ size_t check_history(struct session *session, const char *semaphore, unsigned sl
 {
     size_t back, count = look_at_history(session, semaphore, slot, &back);
     if (back)
-        kit_fail("%s: slot %u of %s went back %zu times in %zu lines: a stale write was accepted",
-                 session->store->kind->name, slot, semaphore, back, count);
+        kit_fail("%s: slot %u of %s went back %zu times in %zu lines: a stale write was accepted", session->store->name,
+                 slot, semaphore, back, count);
     return count;
 }

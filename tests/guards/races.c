@@ -72,7 +72,7 @@ static bool is_waiting(void *context)
 static void await_blocked(struct race *race, struct call *call)
 {
     if (!kit_wait_until(is_waiting, &race->watch, BLOCKED_MS) || atomic_load(&call->done))
-        kit_fail("%s: the second session does not wait for the first", race->store->kind->name);
+        kit_fail("%s: the second session does not wait for the first", race->store->name);
 }
 
 #define OF(slots, token) ON_SLOTS(race->semaphore, slots, token)
@@ -346,7 +346,7 @@ void guard_races(struct store *store)
             race_run(store, i, levels[at], at);
             count += 2;
         }
-    printf("%-10s %u races of two sessions, in %s isolation\n", store->kind->name, count, "every");
+    printf("%-10s %u races of two sessions, in %s isolation\n", store->name, count, "every");
 }
 
 /* ---- a crowd ---- */
@@ -382,7 +382,7 @@ static void *member_run(void *context)
         enum verdict verdict;
         while ((verdict = session_write(&session, ON_SLOTS(member->semaphore, slots, token < 1 ? 1 : token))) == AGAIN)
             if (++member->again > CROWD_AGAIN)
-                kit_fail("%s: no end of conflicts", member->store->kind->name);
+                kit_fail("%s: no end of conflicts", member->store->name);
         member->passed += verdict == PASSED;
         member->stale += verdict == STALE;
     }
@@ -410,7 +410,7 @@ static void crowd_run(struct store *store, struct session *session, const char *
     for (unsigned slot = 1; slot <= CROWD_SLOTS; slot++)
         lines += check_history(session, semaphore, slot);
     if (!sum.passed || !sum.stale || lines < sum.passed)
-        kit_fail("%s: of a crowd %u passed, %u were stale; %zu lines", store->kind->name, sum.passed, sum.stale, lines);
+        kit_fail("%s: of a crowd %u passed, %u were stale; %zu lines", store->name, sum.passed, sum.stale, lines);
     *ret_sum = sum;
 }
 
@@ -430,8 +430,8 @@ void guard_crowd(struct store *store, uint64_t seed)
     crowd_run(store, &session, "crowd", seed, &sum);
     session_close(&session);
     if (sum.again)
-        kit_fail("%s: %u conflicts in a crowd", store->kind->name, sum.again);
+        kit_fail("%s: %u conflicts in a crowd", store->name, sum.again);
     printf("%-10s a crowd on any slots in any order: %u passed, %u stale, no slot went back, no conflict; %u conflicts "
            "at the first use of its slots\n",
-           store->kind->name, sum.passed, sum.stale, first.again);
+           store->name, sum.passed, sum.stale, first.again);
 }

@@ -52,7 +52,7 @@ struct writer {
 
 static void name_of(const struct store *store, unsigned semaphore, char *to, size_t size)
 {
-    snprintf(to, size, "%s-soak-%u", store->kind->name, semaphore);
+    snprintf(to, size, "%s-soak-%u", store->name, semaphore);
 }
 
 /* Before the first write with it. */
@@ -74,8 +74,8 @@ static void note_refusal(struct writer *writer, const struct permit *permit)
         if (atomic_load(&writer->ledger->granted[writer->semaphore][permit->numbers[i]]) > permit->token)
             return;
     if (!atomic_fetch_add(&writer->ledger->live_refused, 1))
-        printf("%-10s a live holder was refused: slots %s, token %" PRIi64 ": %s\n", writer->store->kind->name,
-               permit->slots, permit->token, writer->session.message);
+        printf("%-10s a live holder was refused: slots %s, token %" PRIi64 ": %s\n", writer->store->name, permit->slots,
+               permit->token, writer->session.message);
     fflush(stdout);
 }
 
@@ -97,10 +97,10 @@ static bool writer_write(struct writer *writer, const struct permit *permit)
         else if (verdict == STALE)
             note_refusal(writer, permit);
         else
-            kit_fail("%s: %s", writer->store->kind->name, writer->session.message);
+            kit_fail("%s: %s", writer->store->name, writer->session.message);
         return verdict == PASSED;
     }
-    kit_fail("%s: no end of conflicts: %s", writer->store->kind->name, writer->session.message);
+    kit_fail("%s: no end of conflicts: %s", writer->store->name, writer->session.message);
 }
 
 static void writer_hold(struct writer *writer, const struct permit *permit)
@@ -249,11 +249,11 @@ void guard_soak(struct store *store, unsigned port, uint64_t writes, uint64_t se
     session_close(&session);
     printf("%-10s %" PRIu64 " guarded writes in %.0f s: %" PRIu64 " accepted, of which stale: %" PRIu64 "; %" PRIu64
            " refused, of which live: %" PRIu64 "\n",
-           store->kind->name, atomic_load(&ledger->writes), (double)(kit_now_us() - begun) / 1e6,
+           store->name, atomic_load(&ledger->writes), (double)(kit_now_us() - begun) / 1e6,
            atomic_load(&ledger->passed), soak.stale_accepted, atomic_load(&ledger->stale), soak.live_refused);
     printf("%-10s %" PRIu64 " grants, %" PRIu64 " stops, %" PRIu64 " lines, %" PRIu64 " conflicts, %" PRIu64
            " sessions ended inside a transaction\n",
-           store->kind->name, atomic_load(&ledger->grants), stops, lines, atomic_load(&ledger->again),
+           store->name, atomic_load(&ledger->grants), stops, lines, atomic_load(&ledger->again),
            atomic_load(&ledger->lost));
     munmap(ledger, sizeof(*ledger));
     *ret_soak = soak;

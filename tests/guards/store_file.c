@@ -187,6 +187,7 @@ static struct store *start_as(const struct store_kind *kind)
     struct store *store = calloc(1, sizeof(*store));
     KIT_CHECK(store);
     store->kind = kind;
+    store->name = store->kind->name;
     store->directory = kit_path(kind->name);
     KIT_CHECK(!mkdir(store->directory, 0700));
     return store;

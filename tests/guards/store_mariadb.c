@@ -21,9 +21,16 @@ static const struct sql_words words = {"CALL permit_fence",
                                        "CALL permit_fence_resource",
                                        "CALL permit_fence_floor",
                                        "CALL permit_fence_raise_floor",
+                                       "ON DUPLICATE KEY UPDATE permit_token =",
                                        "BEGIN; ",
                                        "; COMMIT",
                                        quote};
+
+/* As the head of mariadb.sql has it. */
+#define TRIGGER                                                                                                        \
+    "CREATE TRIGGER %s_permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                  \
+    " SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token AND 9007199254740991,"                       \
+    " NEW.permit_token, permit_fence_row('%s', NEW.permit_token, OLD.permit_token))"
 
 static enum verdict judge(struct session *session)
 {
@@ -96,14 +103,14 @@ static void close_session(struct session *session)
 static enum verdict guard(struct session *session, const struct write *write)
 {
     char text[SQL_TEXT];
-    sql_guard(&words, write, text, sizeof(text));
+    sql_guard(&words, session->store->in_rows, write, text, sizeof(text));
     return run(session, text);
 }
 
 static enum verdict write_whole(struct session *session, const struct write *write)
 {
     char text[SQL_TEXT];
-    sql_write(&words, write, text, sizeof(text));
+    sql_write(&words, session->store->in_rows, write, text, sizeof(text));
     return run_whole(session, text);
 }
 
@@ -115,15 +122,14 @@ static enum verdict write_in_steps(struct session *session, const struct write *
 static enum verdict update(struct session *session, const struct write *write, unsigned row)
 {
     char text[SQL_TEXT];
-    sql_update(&words, write, row, text, sizeof(text));
+    sql_update(&words, session->store->in_rows, write, row, text, sizeof(text));
     return run_whole(session, text);
 }
 
 static uint64_t mark(struct session *session, const struct write *write)
 {
-    char where[SQL_TEXT], text[SQL_TEXT + 100];
-    sql_mark(&words, write, where, sizeof(where));
-    snprintf(text, sizeof(text), "SELECT token FROM permit_fence %s", where);
+    char text[SQL_TEXT];
+    sql_mark(&words, session->store->in_rows, "permit_fence", write, text, sizeof(text));
     return (uint64_t)number(session, text);
 }
 
@@ -175,12 +181,15 @@ static struct store *start(bool durable)
     struct session session;
     KIT_CHECK(store);
     store->kind = &store_mariadb;
+    store->name = store->kind->name;
     store->server = database;
     store->pid = database->pid;
     store->socket = database->socket;
     load_guard(store);
     session_open(&session, store);
     session_run(&session, "%s", SQL_TABLES);
+    session_run(&session, TRIGGER, "last", "last", "last");
+    session_run(&session, TRIGGER, "fenced", "fenced", "fenced");
     session_close(&session);
     return store;
 }

@@ -31,9 +31,16 @@ static const struct sql_words words = {"SELECT permit.fence",
                                        "SELECT permit.fence_resource",
                                        "SELECT permit.fence_floor",
                                        "SELECT permit.raise_floor",
+                                       "ON CONFLICT (semaphore, slot) DO UPDATE SET permit_token =",
                                        "",
                                        "",
                                        quote};
+
+/* As the head of postgresql.sql has it. */
+#define TRIGGER                                                                                                        \
+    "CREATE TRIGGER permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                     \
+    " WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND 9007199254740991) IS NOT TRUE)"                             \
+    " EXECUTE FUNCTION permit.fence_row()"
 
 static enum verdict judge(struct session *session, const PGresult *result)
 {
@@ -108,14 +115,14 @@ static void close_session(struct session *session)
 static enum verdict guard(struct session *session, const struct write *write)
 {
     char text[SQL_TEXT];
-    sql_guard(&words, write, text, sizeof(text));
+    sql_guard(&words, session->store->in_rows, write, text, sizeof(text));
     return run(session, text);
 }
 
 static enum verdict write_whole(struct session *session, const struct write *write)
 {
     char text[SQL_TEXT];
-    sql_write(&words, write, text, sizeof(text));
+    sql_write(&words, session->store->in_rows, write, text, sizeof(text));
     return run_whole(session, text);
 }
 
@@ -127,15 +134,14 @@ static enum verdict write_in_steps(struct session *session, const struct write *
 static enum verdict update(struct session *session, const struct write *write, unsigned row)
 {
     char text[SQL_TEXT];
-    sql_update(&words, write, row, text, sizeof(text));
+    sql_update(&words, session->store->in_rows, write, row, text, sizeof(text));
     return run_whole(session, text);
 }
 
 static uint64_t mark(struct session *session, const struct write *write)
 {
-    char where[SQL_TEXT], text[SQL_TEXT + 100];
-    sql_mark(&words, write, where, sizeof(where));
-    snprintf(text, sizeof(text), "SELECT token FROM permit.fence %s", where);
+    char text[SQL_TEXT];
+    sql_mark(&words, session->store->in_rows, "permit.fence", write, text, sizeof(text));
     return (uint64_t)number(session, text);
 }
 
@@ -244,6 +250,8 @@ static void make_shop(struct store *store)
     session_open(&session, store);
     run_file(&session, "postgresql.sql");
     session_run(&session, "%s", SQL_TABLES);
+    session_run(&session, TRIGGER, "last");
+    session_run(&session, TRIGGER, "fenced");
     session_close(&session);
 }
 
@@ -252,6 +260,7 @@ static struct store *start(bool durable)
     struct store *store = calloc(1, sizeof(*store));
     KIT_CHECK(store);
     store->kind = &store_postgresql;
+    store->name = store->kind->name;
     store->directory = kit_path("postgresql");
     store->socket = store->directory;
     make_directory(store);

@@ -239,6 +239,7 @@ static struct store *start(bool durable)
     struct store *store = calloc(1, sizeof(*store));
     KIT_CHECK(store);
     store->kind = &store_redis;
+    store->name = store->kind->name;
     store->directory = kit_path("redis");
     store->socket = kit_text("%s/s", store->directory);
     KIT_CHECK(!mkdir(store->directory, 0700));

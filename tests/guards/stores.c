@@ -55,7 +55,7 @@ void session_run(struct session *session, const char *format, ...)
     KIT_CHECK(vasprintf(&text, format, arguments) >= 0);
     va_end(arguments);
     if (session->store->kind->run(session, text) != PASSED)
-        kit_fail("%s: %s: %s", session->store->kind->name, text, session->message);
+        kit_fail("%s: %s: %s", session->store->name, text, session->message);
     free(text);
 }
 

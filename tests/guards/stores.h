@@ -30,6 +30,8 @@ struct write {
 /* One server, or one directory of fence files. */
 struct store {
     const struct store_kind *kind;
+    const char *name;
+    bool in_rows;    /* slots are guarded by a trigger on the rows that are written, not by a call; SQL stores */
     int pid;         /* of the server; 0: none */
     char *directory; /* of the store's own */
     char *socket;    /* how clients reach it */

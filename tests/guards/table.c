@@ -123,7 +123,7 @@ static bool is_for(const struct row *row, const struct store *store)
 static void row_check(struct session *session, const struct row *row)
 {
     static const char *const words[] = {"passed", "stale", "invalid", "again", "lost"};
-    const char *store = session->store->kind->name, *where = row->where ? row->where : "";
+    const char *store = session->store->name, *where = row->where ? row->where : "";
     const struct write write = {row->semaphore, row->place, row->where, row->token};
     session->message[0] = 0;
     enum verdict verdict = session_guard(session, &write);
@@ -202,5 +202,5 @@ void guard_table(struct store *store)
     if (store->kind == &store_mariadb)
         check_loose(&session);
     session_close(&session);
-    printf("%-10s %u calls of the table decided as they must be\n", store->kind->name, count);
+    printf("%-10s %u calls of the table decided as they must be\n", store->name, count);
 }
