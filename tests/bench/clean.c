@@ -8,12 +8,13 @@
  */
 #include "instance.h"
 #include "measure.h"
+#include "table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILL_STEP = 50000, PATIENCE_MS = 60000, ROUNDS_MAX = 1000, ALONE_MS = 10000 };
+enum { FILL_STEP = 50000, PATIENCE_MS = 60000, TURNS_MAX = 1000, ALONE_MS = 10000 };
 
 struct clean_bench {
     long rows;
@@ -24,7 +25,7 @@ struct clean_bench {
     struct kit_sql *sql; /* holds the cleaner's lock, or does not */
     double alone;        /* rows a second */
     double alone_cpu_us; /* of the server, for a row */
-    double with[ROUNDS_MAX], without[ROUNDS_MAX], cleaned[ROUNDS_MAX];
+    double with[TURNS_MAX], without[ROUNDS_MAX], cleaned[ROUNDS_MAX];
     size_t rounds;
     double removed_under_load, seconds_under_load, failed;
 };
@@ -167,21 +168,9 @@ static bool measure_round(struct clean_bench *bench)
 
 /* ---- the figures ---- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t count)
-{
-    qsort(values, count, sizeof(values[0]), compare_doubles);
-    return count ? values[count / 2] : 0;
-}
-
 static void print_figures(struct clean_bench *bench)
 {
-    static double ratios[ROUNDS_MAX];
+    static double ratios[TURNS_MAX];
     double left = (double)kit_sql_number(bench->sql,
                                          "SELECT COUNT(*) FROM permit_request WHERE id >= 1000000000 AND id"
                                          " < 1000000000 + %ld",
@@ -227,7 +216,7 @@ int main(int argc, char **argv)
     kit_wait_until(is_flushed, bench.sql, PATIENCE_MS); /* what was made is none of the cleaner's cost */
     measure_alone(&bench);
     int64_t end = kit_now_us() + (int64_t)(bench.limit * 1e6);
-    while (bench.rounds < ROUNDS_MAX && kit_now_us() < end && measure_round(&bench))
+    while (bench.rounds < TURNS_MAX && kit_now_us() < end && measure_round(&bench))
         ;
     print_figures(&bench);
     kit_sql_close(bench.sql);

@@ -6,6 +6,7 @@
  *
  * bench_ends [--quick] [PART ...]: expiry, demand, renewals, idle; without names all of them
  */
+#include "choice.h"
 #include "expiry.h"
 #include "idle.h"
 #include "measure.h"
@@ -133,14 +134,6 @@ static const struct {
 
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
 
-static bool choose(const char *name, bool chosen[PARTS])
-{
-    for (size_t i = 0; i < PARTS; i++)
-        if (!strcmp(parts[i].name, name))
-            return chosen[i] = true;
-    return false;
-}
-
 static void print_all(const struct expiry_numbers *numbers, struct figures *figures, const bool chosen[PARTS])
 {
     struct instance instance = instance_start();
@@ -159,23 +152,14 @@ static void print_all(const struct expiry_numbers *numbers, struct figures *figu
 int main(int argc, char **argv)
 {
     static struct figures figures;
-    const struct expiry_numbers *numbers = &full;
-    bool chosen[PARTS] = {false}, some = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick"))
-            numbers = &quick;
-        else if (choose(argv[i], chosen))
-            some = true;
-        else
-            kit_fail("usage: bench_ends [--quick] [PART ...]");
-    }
+    struct choice choice = choice_read(argc, argv, parts, sizeof(parts[0]), PARTS);
+    const struct expiry_numbers *numbers = choice.quick ? &quick : &full;
     for (size_t i = 0; i < PARTS; i++) {
-        chosen[i] = chosen[i] || !some;
-        if (!chosen[i])
+        if (!choice.chosen[i])
             continue;
         fprintf(stderr, "bench: %s\n", parts[i].name);
         parts[i].measure(numbers, &figures);
     }
-    print_all(numbers, &figures, chosen);
+    print_all(numbers, &figures, choice.chosen);
     return 0;
 }

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "choice.h"
 #include "measure.h"
 #include "stores.h"
 #include "table.h"
@@ -174,18 +175,6 @@ static void measure_subject(const struct subject *subject, const struct numbers 
     subject->kind->stop(store);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t count)
-{
-    qsort(values, count, sizeof(values[0]), compare);
-    return values[count / 2];
-}
-
 static void print_subject(const struct subject *subject, const struct numbers *numbers, struct rates rates[CROWDS])
 {
     for (size_t crowd = 0; crowd < CROWDS; crowd++) {
@@ -199,30 +188,13 @@ static void print_subject(const struct subject *subject, const struct numbers *n
     }
 }
 
-static bool choose(const char *name, bool chosen[SUBJECTS])
-{
-    for (size_t i = 0; i < SUBJECTS; i++)
-        if (!strcmp(subjects[i].name, name))
-            return chosen[i] = true;
-    return false;
-}
-
 int main(int argc, char **argv)
 {
     static struct rates rates[SUBJECTS][CROWDS];
-    const struct numbers *numbers = &full;
-    bool chosen[SUBJECTS] = {false}, some = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick"))
-            numbers = &quick;
-        else if (choose(argv[i], chosen))
-            some = true;
-        else
-            kit_fail("usage: bench_guards [--quick] [STORE ...]");
-    }
+    struct choice choice = choice_read(argc, argv, subjects, sizeof(subjects[0]), SUBJECTS);
+    const struct numbers *numbers = choice.quick ? &quick : &full;
     for (size_t i = 0; i < SUBJECTS; i++) {
-        chosen[i] = chosen[i] || !some;
-        if (!chosen[i])
+        if (!choice.chosen[i])
             continue;
         fprintf(stderr, "bench: %s\n", subjects[i].name);
         measure_subject(&subjects[i], numbers, rates[i]);
@@ -235,7 +207,7 @@ int main(int argc, char **argv)
            numbers->rounds, numbers->ms / 1e3);
     print_asked_head();
     for (size_t i = 0; i < SUBJECTS; i++)
-        if (chosen[i])
+        if (choice.chosen[i])
             print_subject(&subjects[i], numbers, rates[i]);
     return 0;
 }

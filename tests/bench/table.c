@@ -31,7 +31,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values, size_t count)
+double median(double *values, size_t count)
 {
     if (count == 0)
         return 0;

@@ -7,6 +7,9 @@
 
 enum { ROUNDS_MAX = 32 };
 
+/* Sorts. 0 if there are none. */
+double median(double *values, size_t count);
+
 /* One measurement, repeated. */
 struct series {
     struct result results[ROUNDS_MAX];

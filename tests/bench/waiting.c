@@ -6,6 +6,7 @@
  *
  * bench_waiting [--quick] [PART ...]: crowd, latency, wide, fifo, leave, parked, stop; without names all of them
  */
+#include "choice.h"
 #include "table.h"
 #include "waits.h"
 
@@ -221,30 +222,13 @@ static const struct {
 
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
 
-static bool choose(const char *name, bool chosen[PARTS])
-{
-    for (size_t i = 0; i < PARTS; i++)
-        if (!strcmp(parts[i].name, name))
-            return chosen[i] = true;
-    return false;
-}
-
 int main(int argc, char **argv)
 {
     static struct figures figures;
-    const struct numbers *numbers = &full;
-    bool chosen[PARTS] = {false}, some = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick"))
-            numbers = &quick;
-        else if (choose(argv[i], chosen))
-            some = true;
-        else
-            kit_fail("usage: bench_waiting [--quick] [PART ...]");
-    }
+    struct choice choice = choice_read(argc, argv, parts, sizeof(parts[0]), PARTS);
+    const struct numbers *numbers = choice.quick ? &quick : &full;
     for (size_t i = 0; i < PARTS; i++) {
-        chosen[i] = chosen[i] || !some;
-        if (!chosen[i])
+        if (!choice.chosen[i])
             continue;
         fprintf(stderr, "bench: %s\n", parts[i].name);
         parts[i].measure(numbers, &figures);
@@ -255,7 +239,7 @@ int main(int argc, char **argv)
     printf("- Here each part has a MariaDB of its own, with 128 MiB of buffer pool and flushed as often\n\n");
     print_asked_head();
     for (size_t i = 0; i < PARTS; i++)
-        if (chosen[i])
+        if (choice.chosen[i])
             parts[i].print(numbers, &figures);
     return 0;
 }

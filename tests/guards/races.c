@@ -110,17 +110,24 @@ static int64_t stock(struct race *race)
     return race->store->kind->number(&race->watch, "SELECT number FROM stock WHERE id = 1");
 }
 
+/* The first is in its transaction and has passed; the second asks in its own, and waits for it. */
+static void blocked(struct race *race, struct session *first, const struct write *first_write, struct session *second,
+                    const struct write *second_write, struct call *ret_call)
+{
+    begin(first);
+    KIT_CHECK(session_guard(first, first_write) == PASSED);
+    begin(second);
+    call_start(ret_call, second, second_write);
+    await_blocked(race, ret_call);
+}
+
 /* ---- races ---- */
 
 /* The older has checked and not committed: the newer waits, and then writes last. */
 static void newer_waits_for_older(struct race *race)
 {
     struct call call;
-    begin(&race->older);
-    KIT_CHECK(session_guard(&race->older, OF("3", OLD)) == PASSED);
-    begin(&race->newer);
-    call_start(&call, &race->newer, OF("3", NEW));
-    await_blocked(race, &call);
+    blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
     mark_stock(race, &race->older, OLD);
     session_run(&race->older, "COMMIT");
     KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
@@ -135,11 +142,7 @@ static void newer_waits_for_older(struct race *race)
 static void newer_goes_on_after_rollback(struct race *race)
 {
     struct call call;
-    begin(&race->older);
-    KIT_CHECK(session_guard(&race->older, OF("3", OLD)) == PASSED);
-    begin(&race->newer);
-    call_start(&call, &race->newer, OF("3", NEW));
-    await_blocked(race, &call);
+    blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
     session_run(&race->older, "ROLLBACK");
     KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
     session_run(&race->newer, "COMMIT");
@@ -149,11 +152,7 @@ static void newer_goes_on_after_rollback(struct race *race)
 static void older_is_refused_after_commit(struct race *race)
 {
     struct call call;
-    begin(&race->newer);
-    KIT_CHECK(session_guard(&race->newer, OF("3", NEW)) == PASSED);
-    begin(&race->older);
-    call_start(&call, &race->older, OF("3", OLD));
-    await_blocked(race, &call);
+    blocked(race, &race->newer, OF("3", NEW), &race->older, OF("3", OLD), &call);
     session_run(&race->newer, "COMMIT");
     KIT_CHECK(settled(&race->older, call_join(&call), OF("3", OLD)) == STALE);
     session_run(&race->older, "ROLLBACK");
@@ -163,11 +162,7 @@ static void older_is_refused_after_commit(struct race *race)
 static void older_passes_after_rollback(struct race *race)
 {
     struct call call;
-    begin(&race->newer);
-    KIT_CHECK(session_guard(&race->newer, OF("3", NEW)) == PASSED);
-    begin(&race->older);
-    call_start(&call, &race->older, OF("3", OLD));
-    await_blocked(race, &call);
+    blocked(race, &race->newer, OF("3", NEW), &race->older, OF("3", OLD), &call);
     session_run(&race->newer, "ROLLBACK");
     KIT_CHECK(settled(&race->older, call_join(&call), OF("3", OLD)) == PASSED);
     session_run(&race->older, "COMMIT");
@@ -191,11 +186,7 @@ static void old_view_does_not_pass(struct race *race)
 static void same_token_waits_and_passes(struct race *race)
 {
     struct call call;
-    begin(&race->older);
-    KIT_CHECK(session_guard(&race->older, OF("3", NEW)) == PASSED);
-    begin(&race->newer);
-    call_start(&call, &race->newer, OF("3", NEW));
-    await_blocked(race, &call);
+    blocked(race, &race->older, OF("3", NEW), &race->newer, OF("3", NEW), &call);
     session_run(&race->older, "COMMIT");
     KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
     session_run(&race->newer, "COMMIT");
@@ -205,11 +196,7 @@ static void same_token_waits_and_passes(struct race *race)
 static void opposite_order_does_not_deadlock(struct race *race)
 {
     struct call call;
-    begin(&race->older);
-    KIT_CHECK(session_guard(&race->older, OF("3,4", OLD)) == PASSED);
-    begin(&race->newer);
-    call_start(&call, &race->newer, OF("4,3", NEW));
-    await_blocked(race, &call);
+    blocked(race, &race->older, OF("3,4", OLD), &race->newer, OF("4,3", NEW), &call);
     session_run(&race->older, "COMMIT");
     KIT_CHECK(settled(&race->newer, call_join(&call), OF("4,3", NEW)) == PASSED);
     session_run(&race->newer, "COMMIT");
@@ -279,12 +266,8 @@ static void newer_sees_what_older_wrote(struct race *race)
 {
     struct call call;
     session_run(&race->watch, "UPDATE stock SET number = 0 WHERE id = 1");
-    begin(&race->older);
-    KIT_CHECK(session_guard(&race->older, OF("3", OLD)) == PASSED);
+    blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
     mark_stock(race, &race->older, OLD);
-    begin(&race->newer);
-    call_start(&call, &race->newer, OF("3", NEW));
-    await_blocked(race, &call);
     session_run(&race->older, "COMMIT");
     KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
     int64_t seen = race->store->kind->number(&race->newer, "SELECT number FROM stock WHERE id = 1");

@@ -24,6 +24,7 @@ static const struct sql_words words = {"CALL permit_fence",
                                        "ON DUPLICATE KEY UPDATE permit_token =",
                                        "BEGIN; ",
                                        "; COMMIT",
+                                       "permit_fence",
                                        quote};
 
 /* As the head of mariadb.sql has it. */
@@ -65,15 +66,6 @@ static enum verdict run(struct session *session, const char *text)
     return mysql_errno(mysql) ? judge(session) : PASSED;
 }
 
-/* A transaction in one exchange. Nothing of it stays if it fails. */
-static enum verdict run_whole(struct session *session, const char *text)
-{
-    enum verdict verdict = run(session, text);
-    if (verdict != PASSED && verdict != LOST && mysql_query(session->link, "ROLLBACK"))
-        return LOST;
-    return verdict;
-}
-
 static int64_t number(struct session *session, const char *text)
 {
     MYSQL *mysql = session->link;
@@ -98,39 +90,6 @@ static void open_session(struct session *session)
 static void close_session(struct session *session)
 {
     mysql_close(session->link);
-}
-
-static enum verdict guard(struct session *session, const struct write *write)
-{
-    char text[SQL_TEXT];
-    sql_guard(&words, session->store->in_rows, write, text, sizeof(text));
-    return run(session, text);
-}
-
-static enum verdict write_whole(struct session *session, const struct write *write)
-{
-    char text[SQL_TEXT];
-    sql_write(&words, session->store->in_rows, write, text, sizeof(text));
-    return run_whole(session, text);
-}
-
-static enum verdict write_in_steps(struct session *session, const struct write *write)
-{
-    return sql_write_in_steps(&words, session, write, run);
-}
-
-static enum verdict update(struct session *session, const struct write *write, unsigned row)
-{
-    char text[SQL_TEXT];
-    sql_update(&words, session->store->in_rows, write, row, text, sizeof(text));
-    return run_whole(session, text);
-}
-
-static uint64_t mark(struct session *session, const struct write *write)
-{
-    char text[SQL_TEXT];
-    sql_mark(&words, session->store->in_rows, "permit_fence", write, text, sizeof(text));
-    return (uint64_t)number(session, text);
 }
 
 static size_t history(struct session *session, const char *semaphore, unsigned slot, uint64_t **ret_tokens)
@@ -201,17 +160,18 @@ static void stop(struct store *store)
 }
 
 const struct store_kind store_mariadb = {.name = "mariadb",
+                                         .words = &words,
                                          .transactions = true,
                                          .start = start,
                                          .stop = stop,
                                          .open = open_session,
                                          .close = close_session,
-                                         .guard = guard,
-                                         .write = write_whole,
-                                         .write_in_steps = write_in_steps,
-                                         .update = update,
+                                         .guard = sql_guard,
+                                         .write = sql_write,
+                                         .write_in_steps = sql_write_in_steps,
+                                         .update = sql_update,
                                          .history = history,
-                                         .mark = mark,
+                                         .mark = sql_mark,
                                          .run = run,
                                          .waiting = waiting,
                                          .number = number};

@@ -34,6 +34,7 @@ static const struct sql_words words = {"SELECT permit.fence",
                                        "ON CONFLICT (semaphore, slot) DO UPDATE SET permit_token =",
                                        "",
                                        "",
+                                       "permit.fence",
                                        quote};
 
 /* As the head of postgresql.sql has it. */
@@ -65,14 +66,6 @@ static enum verdict run(struct session *session, const char *text)
     ExecStatusType status = PQresultStatus(result);
     enum verdict verdict = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? PASSED : judge(session, result);
     PQclear(result);
-    return verdict;
-}
-
-static enum verdict run_whole(struct session *session, const char *text)
-{
-    enum verdict verdict = run(session, text);
-    if (verdict != PASSED && verdict != LOST)
-        PQclear(PQexec(session->link, "ROLLBACK"));
     return verdict;
 }
 
@@ -110,39 +103,6 @@ static void open_session(struct session *session)
 static void close_session(struct session *session)
 {
     PQfinish(session->link);
-}
-
-static enum verdict guard(struct session *session, const struct write *write)
-{
-    char text[SQL_TEXT];
-    sql_guard(&words, session->store->in_rows, write, text, sizeof(text));
-    return run(session, text);
-}
-
-static enum verdict write_whole(struct session *session, const struct write *write)
-{
-    char text[SQL_TEXT];
-    sql_write(&words, session->store->in_rows, write, text, sizeof(text));
-    return run_whole(session, text);
-}
-
-static enum verdict write_in_steps(struct session *session, const struct write *write)
-{
-    return sql_write_in_steps(&words, session, write, run);
-}
-
-static enum verdict update(struct session *session, const struct write *write, unsigned row)
-{
-    char text[SQL_TEXT];
-    sql_update(&words, session->store->in_rows, write, row, text, sizeof(text));
-    return run_whole(session, text);
-}
-
-static uint64_t mark(struct session *session, const struct write *write)
-{
-    char text[SQL_TEXT];
-    sql_mark(&words, session->store->in_rows, "permit.fence", write, text, sizeof(text));
-    return (uint64_t)number(session, text);
 }
 
 static size_t history(struct session *session, const char *semaphore, unsigned slot, uint64_t **ret_tokens)
@@ -292,17 +252,18 @@ static void stop(struct store *store)
 }
 
 const struct store_kind store_postgresql = {.name = "postgresql",
+                                            .words = &words,
                                             .transactions = true,
                                             .start = start,
                                             .stop = stop,
                                             .open = open_session,
                                             .close = close_session,
-                                            .guard = guard,
-                                            .write = write_whole,
-                                            .write_in_steps = write_in_steps,
-                                            .update = update,
+                                            .guard = sql_guard,
+                                            .write = sql_write,
+                                            .write_in_steps = sql_write_in_steps,
+                                            .update = sql_update,
                                             .history = history,
-                                            .mark = mark,
+                                            .mark = sql_mark,
                                             .run = run,
                                             .waiting = waiting,
                                             .number = number};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Statements of the two SQL stores. */
+/* Guarded writes of the two SQL stores. */
 #include "store_sql.h"
 
 #include <stdio.h>
@@ -28,7 +28,8 @@ static void upsert_rows(const struct sql_words *words, const struct write *write
     snprintf(to + at, size - at, " %s %lld", words->row, (long long)write->token);
 }
 
-void sql_guard(const struct sql_words *words, bool in_rows, const struct write *write, char *to, size_t size)
+/* "CALL permit_fence('s','3',57)", or an upsert of rows of `last`. */
+static void guard_text(const struct sql_words *words, bool in_rows, const struct write *write, char *to, size_t size)
 {
     char semaphore[NAME], where[NAME];
     const char *const call[] = {words->slots, words->resource, words->floor, words->raise};
@@ -45,11 +46,13 @@ void sql_guard(const struct sql_words *words, bool in_rows, const struct write *
         snprintf(to, size, "%s(%s, %lld)", call[write->place], semaphore, (long long)write->token);
 }
 
-/* The write carries the token itself where it is guarded in rows. */
-void sql_write(const struct sql_words *words, bool in_rows, const struct write *write, char *to, size_t size)
+/* The rows of `last` must be there (prepare_history). The write carries the token itself where it is guarded in rows.
+ */
+static void write_text(const struct session *session, const struct write *write, char *to, size_t size)
 {
     char guard[SQL_GUARD], token[64];
-    sql_guard(words, in_rows, write, guard, sizeof(guard));
+    bool in_rows = session->store->in_rows;
+    guard_text(session->store->kind->words, in_rows, write, guard, sizeof(guard));
     snprintf(token, sizeof(token), ", permit_token = %lld", (long long)write->token);
     snprintf(to, size,
              "BEGIN; %s%sUPDATE last SET number = number + 1%s WHERE semaphore = '%s' AND slot IN (%s); "
@@ -59,51 +62,71 @@ void sql_write(const struct sql_words *words, bool in_rows, const struct write *
              (long long)write->token, write->semaphore, write->where);
 }
 
-enum verdict sql_write_in_steps(const struct sql_words *words, struct session *session, const struct write *write,
-                                enum verdict (*run)(struct session *session, const char *text))
+/* Nothing of it stays if it has not passed. */
+static enum verdict ended(struct session *session, enum verdict verdict)
+{
+    if (verdict != PASSED && verdict != LOST && session->store->kind->run(session, "ROLLBACK") != PASSED)
+        return LOST;
+    return verdict;
+}
+
+enum verdict sql_guard(struct session *session, const struct write *write)
+{
+    char text[SQL_TEXT];
+    guard_text(session->store->kind->words, session->store->in_rows, write, text, sizeof(text));
+    return session->store->kind->run(session, text);
+}
+
+enum verdict sql_write(struct session *session, const struct write *write)
+{
+    char text[SQL_TEXT];
+    write_text(session, write, text, sizeof(text));
+    return ended(session, session->store->kind->run(session, text));
+}
+
+enum verdict sql_write_in_steps(struct session *session, const struct write *write)
 {
     char text[SQL_TEXT], *rest = text;
     enum verdict verdict = PASSED;
-    sql_write(words, session->store->in_rows, write, text, sizeof(text));
+    write_text(session, write, text, sizeof(text));
     while (verdict == PASSED && rest) {
         char *statement = rest, *end = strstr(rest, "; ");
         rest = end ? end + 2 : NULL;
         if (end)
             *end = 0;
-        verdict = run(session, statement);
+        verdict = session->store->kind->run(session, statement);
     }
-    if (verdict != PASSED && verdict != LOST && run(session, "ROLLBACK") != PASSED)
-        return LOST;
-    return verdict;
+    return ended(session, verdict);
 }
 
-void sql_update(const struct sql_words *words, bool in_rows, const struct write *write_or_null, unsigned row, char *to,
-                size_t size)
+enum verdict sql_update(struct session *session, const struct write *write_or_null, unsigned row)
 {
-    char guard[SQL_GUARD];
+    const struct sql_words *words = session->store->kind->words;
+    char text[SQL_TEXT], guard[SQL_GUARD];
     if (!write_or_null) {
-        snprintf(to, size, "UPDATE stock SET number = number + 1 WHERE id = %u", row);
-        return;
-    }
-    if (in_rows) {
-        snprintf(to, size, "UPDATE fenced SET number = number + 1, permit_token = %lld WHERE id = %u",
+        snprintf(text, sizeof(text), "UPDATE stock SET number = number + 1 WHERE id = %u", row);
+    } else if (session->store->in_rows) {
+        snprintf(text, sizeof(text), "UPDATE fenced SET number = number + 1, permit_token = %lld WHERE id = %u",
                  (long long)write_or_null->token, row);
-        return;
+    } else {
+        guard_text(words, false, write_or_null, guard, sizeof(guard));
+        snprintf(text, sizeof(text), "%s%s; UPDATE stock SET number = number + 1 WHERE id = %u%s", words->begin, guard,
+                 row, words->commit);
     }
-    sql_guard(words, in_rows, write_or_null, guard, sizeof(guard));
-    snprintf(to, size, "%s%s; UPDATE stock SET number = number + 1 WHERE id = %u%s", words->begin, guard, row,
-             words->commit);
+    return ended(session, session->store->kind->run(session, text));
 }
 
-void sql_mark(const struct sql_words *words, bool in_rows, const char *table, const struct write *write, char *to,
-              size_t size)
+uint64_t sql_mark(struct session *session, const struct write *write)
 {
-    char semaphore[NAME], resource[NAME];
+    const struct sql_words *words = session->store->kind->words;
+    char semaphore[NAME], resource[NAME], text[SQL_TEXT];
     words->quote(semaphore, sizeof(semaphore), write->semaphore);
     words->quote(resource, sizeof(resource), write->place == PLACE_RESOURCE ? write->where : "");
-    if (in_rows && write->place == PLACE_SLOTS)
-        snprintf(to, size, "SELECT permit_token FROM last WHERE semaphore = %s AND slot = %s", semaphore, write->where);
+    if (session->store->in_rows && write->place == PLACE_SLOTS)
+        snprintf(text, sizeof(text), "SELECT permit_token FROM last WHERE semaphore = %s AND slot = %s", semaphore,
+                 write->where);
     else
-        snprintf(to, size, "SELECT token FROM %s WHERE semaphore = %s AND slot = %s AND resource = %s", table,
-                 semaphore, write->place == PLACE_SLOTS ? write->where : "0", resource);
+        snprintf(text, sizeof(text), "SELECT token FROM %s WHERE semaphore = %s AND slot = %s AND resource = %s",
+                 words->table, semaphore, write->place == PLACE_SLOTS ? write->where : "0", resource);
+    return (uint64_t)session->store->kind->number(session, text);
 }

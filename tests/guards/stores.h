@@ -46,9 +46,12 @@ struct session {
     unsigned lost; /* times that it had to be opened again */
 };
 
+struct sql_words;
+
 struct store_kind {
     const char *name;
-    bool transactions; /* begin and commit are calls of their own */
+    const struct sql_words *words; /* of SQL stores */
+    bool transactions;             /* begin and commit are calls of their own */
     struct store *(*start)(bool durable);
     void (*stop)(struct store *store);
     void (*open)(struct session *session);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* The command line of a benchmark with several parts: [--quick] [PART ...]. */
+#ifndef CHOICE_H
+#define CHOICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { CHOICE_MAX = 16 };
+
+struct choice {
+    bool quick;
+    bool chosen[CHOICE_MAX]; /* all, if no part is named */
+};
+
+/* Rows of a table, each of this size, which begin with the part's name. kit_fail with the usage if a word is unknown.
+ */
+struct choice choice_read(int argc, char **argv, const void *rows, size_t row_size, size_t count);
+#endif
