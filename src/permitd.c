@@ -470,8 +470,19 @@ static enum permit_status know_server(struct permitd *permitd, struct session *s
     return status;
 }
 
+/* --check changes nothing: permitd may be looked at before it takes over from an older one. */
+static enum permit_status look_at_schema(struct permitd *permitd, struct session *session)
+{
+    unsigned version;
+    enum permit_status status = schema_look(session, permitd->address->database, &version, &permitd->message);
+    if (status == PERMIT_OK && version < schema_newest())
+        printf("schema: version %u; permitd makes it %u when it starts\n", version, schema_newest());
+    return status;
+}
+
 static enum permit_status prepare_session(struct permitd *permitd, struct session *session)
 {
+    bool checks = permitd->line.action == ACTION_CHECK;
     enum permit_status status = session_connect(session);
     if (status != PERMIT_OK) {
         buf_append_text(&permitd->message, "the database at ");
@@ -479,10 +490,11 @@ static enum permit_status prepare_session(struct permitd *permitd, struct sessio
         buf_printf(&permitd->message, " cannot be used: %s", session_message(session));
         return status;
     }
-    status = schema_apply(session, permitd->address->database, &permitd->message);
+    status = checks ? look_at_schema(permitd, session)
+                    : schema_apply(session, permitd->address->database, &permitd->message);
     if (status == PERMIT_OK)
         status = examine_database(permitd, session);
-    if (status == PERMIT_OK && permitd->line.action == ACTION_SERVE)
+    if (status == PERMIT_OK && !checks)
         status = know_server(permitd, session);
     return status;
 }
@@ -703,7 +715,7 @@ static void print_help(void)
            "  permitd --data-dir DIR     on a private MariaDB in DIR\n"
            "  permitd --database URL     on your own\n\n"
            "  -c, --config FILE          read settings from FILE (INI) first\n"
-           "  --check                    look whether the database can be used, and end\n"
+           "  --check                    look whether the database can be used, change nothing in it, and end\n"
            "  --print-config-markdown    docs/config.md\n"
            "  -V, --version\n"
            "  -h, --help\n\n"

@@ -215,21 +215,39 @@ static enum permit_status schema_migrate(struct session *session, struct progres
     return PERMIT_OK;
 }
 
+static enum permit_status schema_refuse_newer(struct progress progress, struct buf *message)
+{
+    if (progress.version <= schema_newest())
+        return PERMIT_OK;
+    buf_printf(message,
+               "the database has schema version %u, and this permitd knows only up to %u: use the newer permitd that "
+               "made it, or restore a backup from before the upgrade",
+               progress.version, schema_newest());
+    return PERMIT_INTERNAL;
+}
+
 static enum permit_status schema_bring_up(struct session *session, struct buf *message)
 {
     struct progress progress = {.version = 0};
     enum permit_status status = schema_progress(session, &progress);
     if (status != PERMIT_OK)
         return schema_fail(session, status, "cannot read schema_version", message);
-    if (progress.version > schema_newest()) {
-        buf_printf(
-            message,
-            "the database has schema version %u, and this permitd knows only up to %u: use the newer permitd that "
-            "made it, or restore a backup from before the upgrade",
-            progress.version, schema_newest());
-        return PERMIT_INTERNAL;
-    }
-    return schema_migrate(session, progress, message);
+    status = schema_refuse_newer(progress, message);
+    return status == PERMIT_OK ? schema_migrate(session, progress, message) : status;
+}
+
+enum permit_status schema_look(struct session *session, const char *database, unsigned *ret_version,
+                               struct buf *message)
+{
+    struct progress progress = {.version = 0};
+    enum permit_status status = schema_run(session, "USE `%s`", database);
+    if (status == PERMIT_OK)
+        status = schema_read_progress(session, &progress);
+    unsigned error = session_errno(session);
+    if (status != PERMIT_OK && error != ER_DATABASE_UNKNOWN && error != ER_TABLE_UNKNOWN)
+        return schema_fail(session, status, "cannot read schema_version", message);
+    *ret_version = progress.complete || progress.version == 0 ? progress.version : progress.version - 1;
+    return schema_refuse_newer(progress, message);
 }
 
 enum permit_status schema_apply(struct session *session, const char *database, struct buf *message)

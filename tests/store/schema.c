@@ -49,6 +49,35 @@ Test(schema, several_at_once_all_succeed)
     session_free(session);
 }
 
+static unsigned look(const struct database_address *address)
+{
+    unsigned version = 9999;
+    struct buf message;
+    struct session *session = session_new(address, SESSION_ADMIN);
+    buf_init(&message, 4000);
+    cr_assert_eq(session_connect(session), PERMIT_OK);
+    cr_assert_eq(schema_look(session, address->database, &version, &message), PERMIT_OK, "%s", buf_text(&message));
+    session_free(session);
+    buf_release(&message);
+    return version;
+}
+
+Test(schema, a_look_tells_how_far_it_is_and_changes_nothing)
+{
+    const struct database_address *address = fresh_address();
+    cr_assert_eq(look(address), 0, "there is no database yet");
+    cr_assert_eq(look(address), 0, "and the look has not made it");
+    struct buf message;
+    buf_init(&message, 4000);
+    cr_assert_eq(apply(address, &message), PERMIT_OK);
+    cr_assert_eq(look(address), schema_newest());
+    struct session *session = connected(address, SESSION_READER);
+    must_run(session, "UPDATE schema_version SET applied_at = NULL ORDER BY version DESC LIMIT 1");
+    cr_assert_eq(look(address), schema_newest() - 1, "the newest is not complete");
+    session_free(session);
+    buf_release(&message);
+}
+
 Test(schema, a_newer_one_is_refused)
 {
     struct buf message;
