@@ -92,13 +92,22 @@ static void follow_server(struct watcher *watcher)
     waits_forget(watcher->engine);
 }
 
-static enum permit_status read_page(struct watcher *watcher, const uint64_t *ids, size_t count,
-                                    struct semaphore_page *ret_page)
+static enum permit_status try_page(struct watcher *watcher, const uint64_t *ids, size_t count,
+                                   struct semaphore_page *ret_page)
 {
     arena_clear(&watcher->arena);
     enum permit_status status = store_reconnect(watcher->store);
-    if (status == PERMIT_OK)
-        status = store_semaphores(watcher->store, ids, count, &watcher->arena, ret_page);
+    return status == PERMIT_OK ? store_semaphores(watcher->store, ids, count, &watcher->arena, ret_page) : status;
+}
+
+/* While nobody waits nothing is asked, and the server ends a session that is silent for some seconds: then once more.
+ */
+static enum permit_status read_page(struct watcher *watcher, const uint64_t *ids, size_t count,
+                                    struct semaphore_page *ret_page)
+{
+    enum permit_status status = try_page(watcher, ids, count, ret_page);
+    if (status == PERMIT_DATABASE_LOST)
+        status = try_page(watcher, ids, count, ret_page);
     if (status != PERMIT_OK && !watcher->in_trouble)
         log_write(LOG_WARN, "what others have freed cannot be read", "status", permit_status_word(status), "error",
                   watcher->store->message, NULL);
