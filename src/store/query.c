@@ -461,25 +461,11 @@ enum permit_status query_requests(struct session *session, const struct request_
 
 /* --- fence --- */
 
-/* The floor of one slot: who holds it; if nobody does, whoever is next. */
-static void fence_floor_sql(struct buf *sql, uint32_t slot)
-{
-    if (slot == 0)
-        buf_append_text(sql, ROW_FLOOR);
-    else
-        buf_printf(
-            sql,
-            "COALESCE((SELECT l.permit_id FROM slot l WHERE l.semaphore_id=s.id AND l.number=%u AND l.permit_id<>0),"
-            "s.next_permit_id)",
-            slot);
-}
-
 /* Walks the unique name, then the primary keys. A retired semaphore still knows its tokens. */
-static void fence_sql(struct buf *sql, struct bytes semaphore, uint64_t token, uint32_t slot)
+static void fence_sql(struct buf *sql, struct bytes semaphore, uint64_t token)
 {
-    buf_append_text(sql, "SELECT STRAIGHT_JOIN ");
-    fence_floor_sql(sql, slot);
-    buf_append_text(sql, ",p.id,p.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
+    buf_append_text(sql, "SELECT STRAIGHT_JOIN " ROW_FLOOR
+                         ",p.id,p.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
                          " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=s.id AND p.id=");
     buf_append_u64(sql, token);
     buf_append_text(sql, " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE s.name=");
@@ -523,7 +509,7 @@ enum permit_status query_fence(struct session *session, struct bytes semaphore, 
 {
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
-    fence_sql(&sql, semaphore, token, slot);
+    fence_sql(&sql, semaphore, token);
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && !fence_read_row(session, slot, ret_row))
         status = PERMIT_UNKNOWN_SEMAPHORE;

@@ -70,7 +70,7 @@ struct request_filter {
 enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
                                   struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                   struct query_time *ret_time) MUST_CHECK;
-/* slot 0: the semaphore as a whole. PERMIT_UNKNOWN_SEMAPHORE if there is none. */
+/* slot 0: on any; else a token of another slot is not known. PERMIT_UNKNOWN_SEMAPHORE if there is none. */
 enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
                                struct fence_row *ret_row) MUST_CHECK;
 /* The clock alone. */

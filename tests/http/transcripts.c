@@ -365,6 +365,8 @@ Test(fence, tells_live_tokens_from_dead_ones)
     cr_assert(kit_json_true(talk.reply.body, "live"));
     say(&talk, 200, "GET", text("/v1/semaphores/%s/fence?token=%lld&slot=2", name, token), NULL);
     cr_assert_not(kit_json_true(talk.reply.body, "live"));
+    text_is(&talk, "state", "UNKNOWN");
+    cr_assert_eq(number_of(&talk, "floor"), token, "the floor is the semaphore's: below it all are dead");
     say(&talk, 200, "DELETE", request_path(key), NULL);
     say(&talk, 200, "GET", text("/v1/semaphores/%s/fence?token=%lld", name, token), NULL);
     cr_assert_not(kit_json_true(talk.reply.body, "live"));
