@@ -27,7 +27,7 @@ static const struct sql_words words = {"CALL permit_fence",
                                        "permit_fence",
                                        quote};
 
-/* As the head of mariadb.sql has it. */
+/* As the head of mariadb-row.sql has it. */
 #define TRIGGER                                                                                                        \
     "CREATE TRIGGER %s_permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                  \
     " SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token AND 9007199254740991,"                       \
@@ -117,15 +117,15 @@ static int64_t waiting(struct session *session)
                            "WHERE variable_name = 'innodb_row_lock_current_waits'");
 }
 
-/* The script has DELIMITER, which the command line client understands. */
-static void load_guard(const struct store *store)
+/* The scripts have DELIMITER, which the command line client understands. */
+static void load(const struct store *store, const char *script)
 {
     char command[1024];
     snprintf(command, sizeof(command), "mariadb --no-defaults --user=root --socket='%s' permitd < '%s/src/guards/%s'",
-             store->socket, PERMIT_SOURCE_DIR, "mariadb.sql");
+             store->socket, PERMIT_SOURCE_DIR, script);
     for (int i = 0; i < 2; i++) /* loading it again keeps what is there */
         if (system(command))
-            kit_fail("mariadb: mariadb.sql cannot be loaded");
+            kit_fail("mariadb: %s cannot be loaded", script);
 }
 
 static struct store *start(bool durable)
@@ -144,7 +144,8 @@ static struct store *start(bool durable)
     store->server = database;
     store->pid = database->pid;
     store->socket = database->socket;
-    load_guard(store);
+    load(store, "mariadb.sql");
+    load(store, "mariadb-row.sql");
     session_open(&session, store);
     session_run(&session, "%s", SQL_TABLES);
     session_run(&session, TRIGGER, "last", "last", "last");
