@@ -11,8 +11,9 @@
  *                                                                 .ttl_ms = 30000, .wait_ms = PERMIT_FOREVER}, &held))
  *         fprintf(stderr, "%s\n", permit_client_message(client));
  *     else {
- *         ... work; send held->permits[0].token and .slots along with every write, so that the store can refuse a stale
- * one permit_release(client, held->external_id, NULL); permit_request_free(held);
+ *         ... work; held->permits[0].token and .slots go along with every write, for the store's guard
+ *         permit_release(client, held->external_id, NULL);
+ *         permit_request_free(held);
  *     }
  *     permit_client_free(client);
  *
