@@ -23,11 +23,25 @@ static void abandon(const struct cli *cli)
     (void)permit_release(cli->client, key, NULL);
 }
 
+/* "-s user:4711" asks for 4711 units of user, which may not be what was meant. */
+static void explain_counts(const struct cli_options *given)
+{
+    for (size_t i = 0; i < given->want_count; i++) {
+        const struct permit_want *want = &given->wants[i];
+        if (want->count > 1)
+            (void)cli_complain(0, "%lld units of %s were asked for; one unit of \"%s:%lld\" is -s %s:%lld:1",
+                               (long long)want->count, want->semaphore, want->semaphore, (long long)want->count,
+                               want->semaphore, (long long)want->count);
+    }
+}
+
 /* No permit: says why, and cleans up. The exit status. */
 static int give_up(struct cli *cli, int signal_fd, enum permit_status status)
 {
     int signal = signals_next(signal_fd);
     int code = signal ? 128 + signal : cli_fail(cli, status);
+    if (status == PERMIT_UNKNOWN_SEMAPHORE)
+        explain_counts(&cli->options);
     if (permit_status_retry(status) == PERMIT_RETRY_SAME)
         abandon(cli);
     return code;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/buf.h"
 #include "base/duration.h"
 #include "cli/cli.h"
 #include "core/name.h"
@@ -313,12 +314,29 @@ static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
 
 /* ---- The whole line ---- */
 
+/* "semaphore" alone begins several verbs: which. */
+static void no_verb(const char *word)
+{
+    struct buf known;
+    size_t count;
+    const struct verb *verbs = verb_table(&count);
+    buf_init(&known, 4096);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(verbs[i].name, word, strlen(word)) == 0 && verbs[i].name[strlen(word)] == ' ')
+            buf_append_text(&known, verbs[i].name + strlen(word));
+    if (known.length)
+        (void)cli_complain(CLI_USAGE, "\"%s\" needs one more word:%s (permitctl --help)", word, buf_text(&known));
+    else
+        (void)cli_complain(CLI_USAGE, "there is no verb \"%s\" (permitctl --help)", word);
+    buf_release(&known);
+}
+
 static bool take_verb(int argc, char **argv, int *at, struct cli *cli)
 {
     int used = 0;
     cli->verb = verb_find(argv + *at, argc - *at, &used);
     if (!cli->verb)
-        (void)cli_complain(CLI_USAGE, "there is no verb \"%s\" (permitctl --help)", argv[*at]);
+        no_verb(argv[*at]);
     *at += used - 1;
     return cli->verb != NULL;
 }

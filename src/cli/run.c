@@ -231,6 +231,16 @@ static bool write_file(const char *path, const char *text)
     return fclose(file) == 0 && written;
 }
 
+/* Before anything is asked for: a job need not run to find out. */
+static bool can_report(const char *path)
+{
+    FILE *file = fopen(path, "ae");
+    if (!file)
+        return false;
+    (void)fclose(file);
+    return true;
+}
+
 static void report(const struct run *run, int code)
 {
     struct json_writer *writer = json_writer_new();
@@ -326,6 +336,9 @@ static int acquire_and_hold(struct run *run)
     if (run->signal_fd < 0 || run->lost_fd < 0)
         return cli_complain(CLI_NO_START, "no descriptors left");
     int code = CLI_OK;
+    const char *path = run->cli->options.report;
+    if (path && !can_report(path))
+        return cli_complain(CLI_NO_START, "%s cannot be written: %s", path, strerror(errno));
     if (!acquire(run, &code))
         return code;
     (void)signals_take(run->signal_fd, job_signals, ARRAY_LENGTH(job_signals), &set);

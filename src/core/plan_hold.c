@@ -115,7 +115,9 @@ enum permit_status plan_release(struct planner *planner, struct outcome *outcome
         return outcome_assert_again(planner, outcome, key);
     }
     if (key->request->confirmed_at != NEVER && !operation->of_confirmed) {
-        outcome_refuse(outcome, PERMIT_CONFIRMED, "it was confirmed; ?confirmed=true releases it all the same");
+        outcome_refuse(
+            outcome, PERMIT_CONFIRMED,
+            "it was confirmed: to release it all the same, say so (?confirmed=true, permitctl release --confirmed)");
         return outcome_assert_again(planner, outcome, key);
     }
     end_request(planner, key, END_RELEASED);

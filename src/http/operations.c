@@ -273,6 +273,30 @@ static void no_capacity_sentence(const struct operation *operation, const struct
         units_sentence(first, out);
 }
 
+/* "job-42 has ended (released); a key is used once: ask under another". */
+static void ended_sentence(const struct part *part, const struct decision *decision, struct buf *out)
+{
+    const struct request *request = decision->outcome->request;
+    buf_printf(out, "%.*s has ended (%s)", (int)request->external_id.length, request->external_id.data,
+               end_reason_word(request->end_reason));
+    if (part->operation.kind == OP_ACQUIRE)
+        buf_append_text(out, "; a key is used once: ask under another");
+}
+
+/* What only the answer knows to say; nothing: the status's title is enough. */
+static void refusal_sentence(const struct part *part, const struct decision *decision, enum permit_status status,
+                             struct buf *out)
+{
+    const struct outcome *outcome = decision->outcome;
+    struct bytes key = part->operation.external_id;
+    if (status == PERMIT_NO_CAPACITY && decision->blocking_count)
+        no_capacity_sentence(&part->operation, decision, out);
+    else if (status == PERMIT_ENDED && outcome && outcome->request && outcome->request->state == REQUEST_RELEASED)
+        ended_sentence(part, decision, out);
+    else if (status == PERMIT_UNKNOWN_REQUEST && key.length)
+        buf_printf(out, "there is no request \"%.*s\"", (int)key.length, key.data);
+}
+
 static void write_refusal(struct buf *out, const struct part *part, const struct decision *decision,
                           enum permit_status status)
 {
@@ -281,11 +305,9 @@ static void write_refusal(struct buf *out, const struct part *part, const struct
         detail = decision->outcome->detail;
     struct buf sentence;
     buf_init(&sentence, SENTENCE_MAX);
-    if (!detail && status == PERMIT_NO_CAPACITY && decision->blocking_count) {
-        no_capacity_sentence(&part->operation, decision, &sentence);
-        detail = buf_text(&sentence);
-    }
-    problem_begin(out, status, detail);
+    if (!detail)
+        refusal_sentence(part, decision, status, &sentence);
+    problem_begin(out, status, sentence.length ? buf_text(&sentence) : detail);
     buf_release(&sentence);
     if (status == PERMIT_ENDED)
         write_ended(out, decision);

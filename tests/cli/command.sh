@@ -116,3 +116,14 @@ check "--report is JSON with the outcome" test "$(jq -r '.external_id, .exit_sta
     "$dir/report" | xargs)" = "reported 4 false 1"
 check "and times" test "$(jq ".waiting_since <= .granted_at and .granted_at <= .ended_at" "$dir/report")" = true
 check "-v says what happened" contains "$err" "exit status 4"
+call "$permitctl" run --report "$dir/no/such/report" -s backups -- touch "$dir/ran_unreported"
+check "a report that cannot be written is told before the command runs" \
+    contains "$code $err" "71 permitctl: $dir/no/such/report cannot be written: No such file"
+check "which does not run then" not test -e "$dir/ran_unreported"
+call "$permitctl" run --report "$dir/report" -s backups --id reported -- sh -c 'exit 4'
+check "a key is used once" contains "$code $err" "65 permitctl: ended: reported has ended (released); a key is used once"
+call "$permitctl" run -n -s nobody:4711 true
+check "digits behind a name are a count: it is said where they may not have been meant" \
+    contains "$code $err" "one unit of \"nobody:4711\" is -s nobody:4711:1"
+call "$permitctl" semaphore
+check "half a verb is told how it may go on" contains "$code $err" '64 permitctl: "semaphore" needs one more word: put get list'
