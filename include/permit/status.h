@@ -14,7 +14,7 @@ extern "C" {
 enum permit_retry {
     PERMIT_RETRY_NEVER, /* the answer is final: change the request, or take it as it is */
     PERMIT_RETRY_LATER, /* after Retry-After; nothing was done */
-    PERMIT_RETRY_SAME,  /* whether it was done is not known: the same key again finds out */
+    PERMIT_RETRY_SAME,  /* whether it was done, or all of it, is not known: the same again finds out, or goes on */
 };
 
 /*
@@ -49,6 +49,7 @@ enum permit_retry {
     X(PERMIT_INTERNAL, "internal", 500, SAME, "A fault of the server")                                                 \
     X(PERMIT_BUSY, "busy", 503, LATER, "The server is busy")                                                           \
     X(PERMIT_OUTCOME_UNKNOWN, "outcome_unknown", 503, SAME, "Whether it was done is not known")                        \
+    X(PERMIT_UNFINISHED, "unfinished", 503, SAME, "It is done in part")                                                \
     X(PERMIT_DATABASE_UNAVAILABLE, "database_unavailable", 503, LATER, "The database cannot be used")                  \
     X(PERMIT_SHUTTING_DOWN, "shutting_down", 503, LATER, "The server is stopping")                                     \
     X(PERMIT_NO_SERVER, "no_server", 503, SAME, "No server could be reached")                                          \

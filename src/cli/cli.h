@@ -67,6 +67,7 @@ struct cli_options {
     const char *at;
     const char *reason;
     bool confirmed;
+    bool force;
     bool yes;
 
     int64_t interval_ms; /* top */
@@ -122,6 +123,7 @@ enum verb_bit {
     VERB_TOP = 1 << 23,
     VERB_SLOTS = 1 << 24,
     VERB_TEMPLATE = 1 << 25,
+    VERB_RETIRE = 1 << 26,
 };
 #define VERB_ANY (~0U)
 

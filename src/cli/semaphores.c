@@ -10,6 +10,8 @@
 #include "cli/lists.h"
 #include "cli/settings.h"
 
+enum { REASON_MAX = 1000 };
+
 static void print_semaphore(const char *body)
 {
     static const struct json_column lines[] = {
@@ -120,20 +122,52 @@ int verb_semaphore_get(struct cli *cli)
     return call(cli, "GET", "", NULL, print_semaphore);
 }
 
+/* False: a complaint has been written. */
+static bool has_reason(const struct cli *cli)
+{
+    if (cli->options.reason && *cli->options.reason)
+        return true;
+    (void)cli_complain(CLI_USAGE, "%s needs --reason TEXT, which is recorded", cli->verb->name);
+    return false;
+}
+
+/* Where there are many holders one call does not end them all: again, for as long as that ends more. */
+static int retire_by_force(struct cli *cli, const char *suffix)
+{
+    char path[CLI_PATH_MAX];
+    if (!semaphore_path(cli->words[0], suffix, path))
+        return CLI_USAGE;
+    enum permit_status status;
+    do
+        status = permit_call(cli->client, "DELETE", path, NULL);
+    while (status == PERMIT_UNFINISHED && json_number(permit_client_answer(cli->client), "forced") > 0);
+    return cli_finish(cli, status, print_nothing);
+}
+
 int verb_semaphore_delete(struct cli *cli)
 {
-    return call(cli, "DELETE", "", NULL, print_nothing);
+    const struct cli_options *given = &cli->options;
+    char encoded[3 * REASON_MAX + 1];
+    char suffix[sizeof(encoded) + 64];
+    if (!given->force && given->reason)
+        return cli_complain(CLI_USAGE, "--reason belongs to --force");
+    if (!given->force)
+        return call(cli, "DELETE", "", NULL, print_nothing);
+    if (!has_reason(cli))
+        return CLI_USAGE;
+    if (!permit_path_encode(given->reason, encoded, sizeof(encoded)))
+        return cli_complain(CLI_USAGE, "--reason: at most %d bytes", REASON_MAX);
+    (void)snprintf(suffix, sizeof(suffix), "?force=true&reason=%s", encoded);
+    return retire_by_force(cli, suffix);
 }
 
 /* {"reason":...} of --reason, which these verbs need. NULL: a complaint has been written, *ret_code is the status. */
 static struct json_writer *reason_new(struct cli *cli, int *ret_code)
 {
-    struct json_writer *writer = NULL;
-    if (!cli->options.reason || !*cli->options.reason) {
-        *ret_code = cli_complain(CLI_USAGE, "%s needs --reason TEXT, which is recorded", cli->verb->name);
+    *ret_code = CLI_USAGE;
+    if (!has_reason(cli))
         return NULL;
-    }
-    writer = json_writer_new();
+    struct json_writer *writer = json_writer_new();
     json_add_text(writer, "reason", cli->options.reason);
     if (json_text(writer))
         return writer;

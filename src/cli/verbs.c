@@ -75,8 +75,10 @@ static const struct verb verbs[] = {
      "Makes or changes a semaphore", put_more},
     {"semaphore get", "NAME", VERB_GET, 1, 1, false, verb_semaphore_get, "Shows a semaphore", NULL},
     {"semaphore list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_semaphore_list, "Lists semaphores", NULL},
-    {"semaphore delete", "NAME", VERB_DELETE, 1, 1, false, verb_semaphore_delete, "Retires a semaphore",
-     ". Refused while permits of it are held. Its tokens go on if it is ever made again"},
+    {"semaphore delete", "NAME [--force --reason TEXT]", VERB_RETIRE, 1, 1, false, verb_semaphore_delete,
+     "Retires a semaphore",
+     ". Refused while permits of it are held, unless --force ends all who hold them, as\n"
+     "force-release does, whatever else they hold. Its tokens go on if it is ever made again"},
     {"semaphore pause", "NAME --reason TEXT", VERB_PAUSE, 1, 1, false, verb_semaphore_pause,
      "Stops new grants of a semaphore", ". Who holds keeps what he has; who asks is told the reason"},
     {"semaphore resume", "NAME", VERB_RESUME, 1, 1, false, verb_semaphore_resume, "Allows new grants again", NULL},

@@ -100,7 +100,7 @@ struct exchange {
     bool of_owner;
     size_t part_count;       /* operations; 0: a look, or about an owner */
     struct part_list *batch; /* NULL: not POST /v1/batch */
-    void *context;           /* the handler's, for its look */
+    void *context;           /* the handler's, for what comes later */
 
     struct answer answer;
 

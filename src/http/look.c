@@ -63,6 +63,20 @@ bool query_number(struct exchange *exchange, size_t index, const char *name, uin
     return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
 }
 
+bool query_flag(struct exchange *exchange, size_t index, const char *name, bool *ret_flag)
+{
+    struct bytes text = exchange->values[index];
+    bool yes = bytes_equal(text, BYTES("true"));
+    if (!text.data || yes || bytes_equal(text, BYTES("false"))) {
+        *ret_flag = yes;
+        return true;
+    }
+    struct buf *message = &exchange->service->message;
+    buf_clear(message);
+    buf_printf(message, "%s must be true or false", name);
+    return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
+}
+
 void list_begin(struct exchange *exchange, const char *name)
 {
     struct buf *out = &exchange->answer.body;

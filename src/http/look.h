@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What handlers that only read have in common: a look-up on the engine's reader, lists in pages, numbers in queries. */
+/* What handlers that only read have in common: a look-up on the engine's reader, lists in pages; and query parameters.
+ */
 #ifndef HTTP_LOOK_H
 #define HTTP_LOOK_H
 
@@ -24,6 +25,9 @@ enum permit_status request_show(struct exchange *exchange, struct session *sessi
 /* A whole number in a query parameter; fallback if it is absent. False: an answer says what is wrong. */
 bool query_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,
                   uint64_t fallback, uint64_t *ret_number);
+
+/* "true" or "false" in a query parameter; false if it is absent. False: an answer says what is wrong. */
+bool query_flag(struct exchange *exchange, size_t index, const char *name, bool *ret_flag);
 
 /* {"name":[ ... ],"next":"..."}; next only if more follow. */
 void list_begin(struct exchange *exchange, const char *name);

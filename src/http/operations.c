@@ -63,14 +63,14 @@ static const struct wire_table renew_batched = {key_members + 1, 3};
 static const struct wire_table renew_alone = {key_members + 3, 1};
 
 enum { REASON_MAX = 1000 };
+#define REASON_EXPECTED "a text of 1 to 1000 bytes without control characters"
 
 struct reason_form {
     struct bytes reason;
 };
 
 static const struct wire_member reason_members[] = {
-    {"reason", WIRE_LINE, true, offsetof(struct reason_form, reason), 0, 1, REASON_MAX, NULL,
-     "a text of 1 to 1000 bytes without control characters"},
+    {"reason", WIRE_LINE, true, offsetof(struct reason_form, reason), 0, 1, REASON_MAX, NULL, REASON_EXPECTED},
 };
 static const struct wire_table reason_table = {reason_members, ARRAY_LENGTH(reason_members)};
 
@@ -156,6 +156,17 @@ enum permit_status operation_read_reason(struct exchange *exchange, struct bytes
     if (status == PERMIT_OK)
         *ret_reason = form.reason;
     return status;
+}
+
+enum permit_status operation_check_reason(struct exchange *exchange, struct bytes reason)
+{
+    struct buf *message = &exchange->service->message;
+    if (wire_is_line(reason, 1, REASON_MAX))
+        return PERMIT_OK;
+    buf_clear(message);
+    buf_append_text(message,
+                    reason.data ? "reason must be " REASON_EXPECTED : "reason is missing; it must be " REASON_EXPECTED);
+    return PERMIT_INVALID;
 }
 
 enum permit_status operation_read_batched_release(struct exchange *exchange, struct json_object *object,
@@ -395,7 +406,7 @@ bool operation_not_taken(struct exchange *exchange, enum permit_status status)
     return problem_answer(exchange, operation_public_status(status), operation_why_not_taken(exchange, status));
 }
 
-static void first_decided(struct op *op, const struct decision *decision)
+void operation_decided(struct op *op, const struct decision *decision)
 {
     struct part *part = CONTAINER_OF(op, struct part, op);
     struct exchange *exchange = part->exchange;
@@ -413,15 +424,20 @@ static void first_decided(struct op *op, const struct decision *decision)
     exchange_finish(exchange);
 }
 
-bool operation_submit(struct exchange *exchange)
+bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *op, const struct decision *decision))
 {
     struct part *part = &exchange->first;
     part->exchange = exchange;
     exchange->part_count = 1;
     exchange->deadline += exchange->wait_ms * US_PER_MS;
-    op_init(&part->op, &part->operation, exchange->deadline, first_decided);
+    op_init(&part->op, &part->operation, exchange->deadline, decided);
     if (exchange->wait_ms)
         part->op.wait_until = exchange->arrived_at + exchange->wait_ms * US_PER_MS;
     enum permit_status status = engine_submit(exchange->service->engine, &part->op);
     return status == PERMIT_OK ? false : operation_not_taken(exchange, status);
+}
+
+bool operation_submit(struct exchange *exchange)
+{
+    return operation_submit_to(exchange, operation_decided);
 }

@@ -9,6 +9,9 @@ struct json_object;
 
 /* Gives exchange->first to the engine; false, as a handler returns it, or true with a refusal as the answer. */
 bool operation_submit(struct exchange *exchange);
+/* The same, and `decided` is told of it instead of operation_decided, which answers with it. */
+bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *op, const struct decision *decision));
+void operation_decided(struct op *op, const struct decision *decision);
 /* The engine did not take it: true, with a refusal as the answer that says why. On the loop's thread. */
 bool operation_not_taken(struct exchange *exchange, enum permit_status status);
 /* Why the engine did not take it, where that is known; NULL otherwise. On the loop's thread, until the next call. */
@@ -39,6 +42,8 @@ enum permit_status operation_read_batched_confirm(struct exchange *exchange, str
                                                   struct part *part) MUST_CHECK;
 /* The body {"reason"} of the exchange, which force-release, pause and fence bump must have. */
 enum permit_status operation_read_reason(struct exchange *exchange, struct bytes *ret_reason) MUST_CHECK;
+/* The same of a query parameter; data NULL: it is absent. */
+enum permit_status operation_check_reason(struct exchange *exchange, struct bytes reason) MUST_CHECK;
 /* POST .../renew: the key is in the path. */
 enum permit_status operation_read_renew(struct exchange *exchange, struct json_object *object,
                                         struct part *part) MUST_CHECK;

@@ -65,12 +65,11 @@ bool request_acquire(struct exchange *exchange)
 /* ?confirmed=true: also if it was confirmed (a refund). */
 bool request_release(struct exchange *exchange)
 {
-    struct bytes confirmed = exchange->values[0];
-    bool yes = bytes_equal(confirmed, BYTES("true"));
-    if (confirmed.data && !yes && !bytes_equal(confirmed, BYTES("false")))
-        return problem_answer(exchange, PERMIT_INVALID, "confirmed must be true or false");
+    bool confirmed;
+    if (!query_flag(exchange, 0, "confirmed", &confirmed))
+        return true;
     exchange->first.operation =
-        (struct operation){.kind = OP_RELEASE, .external_id = exchange->parts[0], .of_confirmed = yes};
+        (struct operation){.kind = OP_RELEASE, .external_id = exchange->parts[0], .of_confirmed = confirmed};
     return operation_submit(exchange);
 }
 

@@ -47,7 +47,7 @@ static const struct route routes[] = {
                                                         {"prefix", "after", "limit"}},
     {METHOD_PUT,     "/v1/semaphores/{semaphore}",                  semaphore_put,         USUAL_BODY,      {NULL}},
     {METHOD_PUT,     "/v1/semaphores/{semaphore}/slots",            semaphore_labels,      SERVER_MAX_BODY, {"from"}},
-    {METHOD_DELETE,  "/v1/semaphores/{semaphore}",                  semaphore_retire,      0,               {NULL}},
+    {METHOD_DELETE,  "/v1/semaphores/{semaphore}",                  semaphore_retire,      0,               {"force", "reason"}},
     {METHOD_POST,    "/v1/semaphores/{semaphore}/pause",            semaphore_pause,       USUAL_BODY,      {NULL}},
     {METHOD_POST,    "/v1/semaphores/{semaphore}/resume",           semaphore_resume,      0,               {NULL}},
     {METHOD_PUT,     "/v1/templates/{prefix}",                      template_put,        USUAL_BODY,      {NULL}},

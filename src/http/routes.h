@@ -20,9 +20,9 @@ bool request_why(struct exchange *exchange);      /* why.c */
 bool request_batch(struct exchange *exchange);    /* batch.c */
 bool semaphore_put(struct exchange *exchange);    /* semaphores.c */
 bool semaphore_labels(struct exchange *exchange); /* labels.c */
+bool semaphore_retire(struct exchange *exchange); /* retire.c */
 bool semaphore_pause(struct exchange *exchange);  /* semaphores.c */
 bool semaphore_resume(struct exchange *exchange);
-bool semaphore_retire(struct exchange *exchange);
 bool semaphore_get(struct exchange *exchange);
 bool semaphore_list(struct exchange *exchange);
 bool semaphore_holders(struct exchange *exchange);

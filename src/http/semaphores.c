@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /v1/semaphores: make, change, pause, retire, look, list, who holds, who waits, what was done, is this token live. */
+/* /v1/semaphores: make, change, pause, look, list, who holds, who waits, what was done, is this token live. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,12 +132,6 @@ bool semaphore_put(struct exchange *exchange)
         .semaphore = exchange->parts[0],
         .change = &form->change,
     };
-    return operation_submit(exchange);
-}
-
-bool semaphore_retire(struct exchange *exchange)
-{
-    exchange->first.operation = (struct operation){.kind = OP_SEMAPHORE_RETIRE, .semaphore = exchange->parts[0]};
     return operation_submit(exchange);
 }
 

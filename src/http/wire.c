@@ -306,6 +306,11 @@ static bool has_control(struct bytes text)
     return false;
 }
 
+bool wire_is_line(struct bytes text, size_t min, size_t max)
+{
+    return text.length >= min && text.length <= max && utf8_valid(text) && !has_control(text);
+}
+
 static bool read_boolean(struct json_object *value, bool *ret_flag)
 {
     if (!json_object_is_type(value, json_type_boolean))

@@ -73,6 +73,8 @@ enum permit_status wire_read(struct json_object *object, const struct wire_table
  */
 enum permit_status wire_read_at(const struct json_object *list, size_t index, const struct wire_member *element,
                                 const char *where, void *place, struct arena *arena, struct buf *message) MUST_CHECK;
+/* What a WIRE_LINE of min to max bytes may be; for a text that did not come as JSON. */
+bool wire_is_line(struct bytes text, size_t min, size_t max);
 size_t wire_list_length(const struct json_object *list);
 struct json_object *wire_list_at(const struct json_object *list, size_t index);
 /* The text of one member, without its table; data NULL if it is absent or no text. Valid until wire_drop. */

@@ -233,7 +233,7 @@ static void write_settings(struct buf *out, const struct semaphore *semaphore)
         write_member_text(out, "paused_reason", semaphore->paused_reason);
 }
 
-void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting)
+void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting)
 {
     buf_append_text(out, "{\"name\":");
     write_text(out, semaphore->name);
@@ -251,6 +251,11 @@ void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_
     write_settings(out, semaphore);
     if (semaphore->retired_at != NEVER)
         write_member_bool(out, "retired", true);
+}
+
+void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting)
+{
+    write_semaphore_begin(out, semaphore, floor, waiting);
     buf_append_char(out, '}');
 }
 

@@ -28,7 +28,9 @@ void write_request_begin(struct buf *out, const struct request *request, const s
 void write_overdue(struct buf *out, const struct request *request, const struct served_clock *clock, utc_us now);
 /* ,"suspect":... of a held one: its owner may not be alive (owners.h). */
 void write_suspect(struct buf *out, const struct request *request, bool suspect);
-/* A semaphore, whole. floor 0: left out. */
+/* A semaphore, without its closing brace. floor 0: left out. */
+void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting);
+/* The same, whole. */
 void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting);
 /* A template, whole. */
 void write_template(struct buf *out, const struct template *template);

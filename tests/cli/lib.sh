@@ -74,8 +74,9 @@ until_there() { echo "for i in \$(seq 2400); do test -e $1 && break; sleep 0.05;
 
 # ---- permitd ----
 
+# start_permitd FLAG...: also again, on what the one before has left.
 start_permitd() {
-    "$permitd" --data-dir "$dir/server" --listen 127.0.0.1:0 >"$dir/permitd.out" 2>"$dir/permitd.err" &
+    "$permitd" --data-dir "$dir/server" --listen 127.0.0.1:0 "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &
     permitd_pid=$!
     soon grep -q '^permitd: listening on ' "$dir/permitd.out" ||
         { echo "# permitd does not serve"; tail -n 20 "$dir/permitd.err"; exit 1; }

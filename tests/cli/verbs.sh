@@ -204,6 +204,38 @@ check "--at needs a semaphore: 64" test "$code" = 64
 call "$permitctl" requests -s seats --at 02:14 --state held
 check "--at takes no state: 64" test "$code" = 64
 
+call "$permitctl" --json acquire -s seats:2 --id more --owner cy
+call "$permitctl" confirm more
+call "$permitctl" semaphore delete seats
+check "semaphore delete is refused while it is held: 65" contains "$code $err" "65 permitctl: in_use"
+call "$permitctl" semaphore delete seats --force
+check "--force needs a reason: 64" contains "$code $err" "64 permitctl: semaphore delete needs --reason"
+call "$permitctl" semaphore delete seats --force --reason ""
+check "which is not empty: 64" test "$code" = 64
+call "$permitctl" semaphore delete seats --reason "it is over"
+check "a reason without --force: 64" contains "$code $err" "64 permitctl: --reason belongs to --force"
+call "$permitctl" semaphore delete seats --force --reason "$(printf '%01001d' 0)"
+check "the reason is not too long: 65" contains "$code $err" "65 permitctl: invalid"
+call "$permitctl" semaphore delete seats --force --reason "$(printf '%03001d' 0)"
+check "nor longer than any: 64" contains "$code $err" "64 permitctl: --reason"
+call "$permitctl" template delete each: --force
+check "a template takes no --force: 64" test "$code" = 64
+call "$permitctl" --json semaphore get seats
+check "nobody was ended by these" test "$(jq -r '.in_use, .paused_reason' <<<"$out" | xargs)" = "3 null"
+call "$permitctl" semaphore delete seats --force --reason 'it is "over" & out, 100%'
+check "semaphore delete --force" test "$code$out$err" = 0
+call "$permitctl" --json semaphore events seats
+check "each is recorded with the reason" test "$(jq -r '.events[:4][].what' <<<"$out" | xargs)" = "retired forced forced paused"
+check "as it was given" test "$(jq -r '[.events[:4][].why] | unique[]' <<<"$out")" = 'it is "over" & out, 100%'
+check "kept has ended" ended_as kept forced
+check "and the confirmed one" ended_as more forced
+call "$permitctl" semaphore delete seats --force --reason "again"
+check "again: 65" contains "$code $err" "65 permitctl: unknown_semaphore"
+call "$permitctl" semaphore put seats --capacity 3
+call "$permitctl" --json semaphore delete seats --force --reason "nobody is here"
+check "--json prints what the server answered" test "$code $(jq -r '.retired, .forced' <<<"$out" | xargs)" = "0 true 0"
+call "$permitctl" semaphore put seats --capacity 3
+
 call "$permitctl" fence bump
 check "fence bump needs a reason: 64" test "$code" = 64
 call "$permitctl" --json fence bump --reason "restored Friday"
@@ -212,3 +244,30 @@ from=$(jq .tokens_from <<<"$out")
 grants_again() { "$permitctl" --json acquire -s seats >"$dir/grant"; }
 check "grants go on after a while" soon grants_again
 check "with tokens from there" test "$(jq .permits[0].token "$dir/grant")" -ge "$from"
+
+# ---- more holders than one call can end ----
+
+# hold_many NAME N: by as many requests, a thousand at a time.
+hold_many() {
+    local from
+    "$permitctl" --json semaphore put "$1" --capacity "$2" >/dev/null
+    for ((from = 0; from < $2; from += 1000)); do
+        jq -nc --arg name "$1" --argjson from "$from" \
+            '{operations: [range($from; $from + 1000) | {op: "acquire", external_id: "\($name)-\(.)", permits: [{semaphore: $name}]}]}' |
+            curl -s -o /dev/null -H 'Content-Type: application/json' --data-binary @- "$PERMITD_URL/v1/batch"
+    done
+}
+
+stop_permitd
+start_permitd --request-timeout 2s
+hold_many crowd 20000
+check "20,000 hold it" in_use crowd 20000
+call "$permitctl" semaphore delete crowd --force --reason "it is over"
+check "semaphore delete --force goes on until all have ended" test "$code" = 0
+call "$permitctl" --json requests -s crowd --state held
+check "and nobody holds it" test "$(jq '.requests | length' <<<"$out")" = 0
+call "$permitctl" --json semaphore events crowd
+check "each was ended once" test "$(jq '[.events[] | select(.what == "forced").from] | unique | length' <<<"$out")" = 20000
+check "and it is gone" test "$(jq -r '.events[0].what' <<<"$out")" = retired
+stop_permitd
+start_permitd

@@ -185,10 +185,18 @@ static void check_reason(struct bytes reason)
     check_text(reason);
 }
 
+/* What a row says is taken as it is: a retirement by force ends whoever was found to hold. */
+static bool is_key_of_row(const struct operation *operation)
+{
+    return operation->kind == OP_FORCE_RELEASE && world.holders_read &&
+           bytes_equal(operation->external_id, world_text(255));
+}
+
 static void check_operation(const struct operation *operation)
 {
     bool administrative = operation_is_administrative(operation->kind);
-    MUST(administrative ? reference_semaphore(operation->semaphore) : reference_key(operation->external_id));
+    MUST(administrative ? reference_semaphore(operation->semaphore)
+                        : reference_key(operation->external_id) || is_key_of_row(operation));
     check_ttl(operation);
     switch (operation->kind) {
     case OP_ACQUIRE: check_acquire(operation); break;
@@ -202,10 +210,20 @@ static void check_operation(const struct operation *operation)
     case OP_RELEASE:
     case OP_RENEW:
     case OP_CONFIRM:
-    case OP_SEMAPHORE_RESUME:
-    case OP_SEMAPHORE_RETIRE: break;
+    case OP_SEMAPHORE_RESUME: break;
+    case OP_SEMAPHORE_RETIRE:
+        if (operation->why.data)
+            check_reason(operation->why);
+        break;
     default: MUST(!"an operation of permitd's own");
     }
+}
+
+/* A retirement by force keeps a quarter of the time for its answer: all that follows the pause. */
+static mono_us time_for(const struct op *op)
+{
+    bool follows = world.paused && op->operation->kind != OP_SEMAPHORE_PAUSE;
+    return TIMEOUT_MS * (mono_us)US_PER_MS / 4 * (follows ? 3 : 4);
 }
 
 static void check_op(const struct op *op)
@@ -216,7 +234,7 @@ static void check_op(const struct op *op)
     MUST(op->decided && exchange && op->operation == &part->operation);
     MUST(wait >= 0 && wait <= MAX_WAIT_MS * (mono_us)US_PER_MS && wait == exchange->wait_ms * US_PER_MS);
     MUST(!wait || op->operation->kind == OP_ACQUIRE);
-    MUST(op->deadline == exchange->arrived_at + wait + TIMEOUT_MS * (mono_us)US_PER_MS);
+    MUST(op->deadline == exchange->arrived_at + wait + time_for(op));
     MUST(!part->key_made || op->operation->external_id.length == UUID_TEXT_SIZE - 1);
     check_operation(op->operation);
 }
@@ -356,6 +374,7 @@ static void decide(struct op *op)
     };
     if (world.decided == PERMIT_OK)
         note_said(operation);
+    world.paused |= operation->kind == OP_SEMAPHORE_PAUSE && world.decided == PERMIT_OK;
     op->decided(op, &decision);
 }
 
@@ -390,14 +409,19 @@ static void decide_owner(struct owner_op *op)
     op->decided(op, &decision);
 }
 
+/* One that ends may have given another to the engine. */
 void world_decide(void)
 {
-    for (size_t i = 0; i < world.op_count; i++)
-        decide(world.ops[i]);
-    world.op_count = 0;
-    if (world.look)
-        look(world.look);
-    world.look = NULL;
+    while (world.op_count || world.look) {
+        struct look *asked = world.look;
+        for (size_t i = 0; i < world.op_count; i++)
+            decide(world.ops[i]);
+        world.op_count = 0;
+        if (!asked)
+            continue;
+        world.look = NULL;
+        look(asked);
+    }
     if (world.owner)
         decide_owner(world.owner);
     world.owner = NULL;

@@ -32,6 +32,8 @@ struct world {
     size_t op_count;
     struct look *look;
     struct owner_op *owner;
+    bool paused;                       /* it has paused a semaphore */
+    bool holders_read;                 /* it has looked at who holds */
     size_t submits;                    /* of all three */
     unsigned char digest[DIGEST_SIZE]; /* of the last acquire */
     unsigned finished;                 /* calls of exchange_finish */

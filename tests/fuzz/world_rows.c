@@ -23,6 +23,14 @@ static void tell_time(struct query_time *ret_time)
     *ret_time = (struct query_time){.clock = world_clock, .now = world_now};
 }
 
+/* One that was paused in this run stays so, or somebody has resumed it, by the length of its name. */
+static struct bytes paused_reason(struct bytes name)
+{
+    if (world.paused)
+        return name.length % 2 ? (struct bytes){0} : BYTES("it is over");
+    return world.text.length % 2 ? world_text(1000) : (struct bytes){0};
+}
+
 static struct semaphore make_semaphore(struct bytes name)
 {
     return (struct semaphore){
@@ -34,7 +42,7 @@ static struct semaphore make_semaphore(struct bytes name)
         .next_permit_id = UINT64_MAX,
         .config_version = UINT64_MAX,
         .max_ttl_ms = -1,
-        .paused_reason = world.text.length % 2 ? world_text(1000) : (struct bytes){0},
+        .paused_reason = paused_reason(name),
         .note = world_text(1000),
         .retired_at = NEVER,
     };
@@ -107,9 +115,12 @@ enum permit_status query_holders(struct session *session, struct bytes semaphore
     MUST(session && reference_semaphore(semaphore) && after <= INT64_MAX && limit >= 1 && limit <= 1001);
     if (ends() != PERMIT_OK)
         return ends();
+    world.holders_read = true;
     *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
     for (size_t i = 0; i < *ret_count; i++)
         (*ret_rows)[i] = (struct holder_row){.request = make_request(world_text(255)), .permit = {.token = i + 1}};
+    if (after >= *ret_count)
+        *ret_count = 0;
     tell_time(ret_time);
     return PERMIT_OK;
 }

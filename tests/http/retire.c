@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+/* DELETE of a semaphore with ?force=true: who is ended, what is recorded, and what may happen meanwhile. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { PAGE = 1000, LONG_MS = 120000 }; /* a page of POST /v1/batch, and of holders that are ended at once */
+
+static const char *path_of(const char *name, const char *what)
+{
+    return text("/v1/semaphores/%s%s", name, what);
+}
+
+static const char *request_path(const char *key)
+{
+    return text("/v1/requests/%s", key);
+}
+
+static const char *by_force(const char *name)
+{
+    return path_of(name, "?force=true&reason=the%20hall%20is%20flooded");
+}
+
+/* Holds a unit of each; `also` may be NULL. */
+static const char *hold(struct talk *talk, const char *name, const char *also)
+{
+    const char *key = fresh_name("k");
+    const char *second = also ? text(",{\"semaphore\":\"%s\"}", also) : "";
+    say(talk, 201, "POST", "/v1/requests",
+        text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}%s]}", key, name, second));
+    return key;
+}
+
+/* One page of acquires: of the keys NAME-from and on; each third holds a unit of `also` too, if that is not NULL. */
+static void hold_page(struct talk *talk, const char *name, const char *also, int from, int count)
+{
+    char *body = kept(malloc((size_t)count * 256 + 64));
+    char *at = body + sprintf(body, "{\"operations\":[");
+    for (int i = from; i < from + count; i++) {
+        at += sprintf(at, "%s{\"op\":\"acquire\",\"external_id\":\"%s-%d\",\"permits\":[{\"semaphore\":\"%s\"}",
+                      i > from ? "," : "", name, i, name);
+        at += also && i % 3 == 0 ? sprintf(at, ",{\"semaphore\":\"%s\"}]}", also) : sprintf(at, "]}");
+    }
+    sprintf(at, "]}");
+    tell(talk, "POST", "/v1/batch", body);
+    hear(talk, 200, NULL);
+}
+
+static void hold_many(struct talk *talk, const char *name, const char *also, int count)
+{
+    for (int done = 0; done < count; done += PAGE)
+        hold_page(talk, name, also, done, count - done < PAGE ? count - done : PAGE);
+    say(talk, 200, "GET", path_of(name, ""), NULL);
+    cr_assert_eq(number_of(talk, "in_use"), count);
+}
+
+/* How many events of the semaphore say this. */
+static int count_events(struct talk *talk, const char *name, const char *what)
+{
+    int count = 0;
+    const char *after = "0";
+    while (after) {
+        say(talk, 200, "GET", path_of(name, text("/events?limit=1000&after=%s", after)), NULL);
+        for (const char *at = talk->reply.body; (at = strstr(at, text("\"what\":\"%s\"", what))); at++)
+            count++;
+        after = kit_json_has(talk->reply.body, "next") ? kept(kit_json_text(talk->reply.body, "next")) : NULL;
+    }
+    return count;
+}
+
+static int count_held(struct talk *talk, const char *name)
+{
+    say(talk, 200, "GET", text("/v1/requests?semaphore=%s&state=ACQUIRED&limit=1000", name), NULL);
+    return (int)kit_json_length(talk->reply.body, "requests");
+}
+
+static bool is_type(const struct talk *talk, const char *type)
+{
+    return kit_json_text_is(talk->reply.body, "type", text("/problems/%s", type));
+}
+
+/* What comes, whatever it is, to what was told. */
+static int hear_any(struct talk *talk)
+{
+    reply_release(&talk->reply);
+    cr_assert(kit_http_receive(&talk->http, "", &talk->reply), "%s", talk->reply.error);
+    cr_assert(kit_json_valid(talk->reply.body), "%s", talk->reply.body);
+    return talk->reply.status;
+}
+
+/* The count in the last answer; 0 in one that came before anything was begun. */
+static int64_t forced_of(const struct talk *talk)
+{
+    return kit_json_has(talk->reply.body, "forced") ? number_of(talk, "forced") : 0;
+}
+
+/* --- what it does --- */
+
+Test(retire_by_force, ends_all_who_hold_it_and_records_each)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *other = fresh_semaphore(&talk, "{\"capacity\":5,\"kind\":\"counted\"}");
+    const char *usual = hold(&talk, name, NULL);
+    const char *sold = hold(&talk, name, NULL);
+    const char *both = hold(&talk, name, other);
+    int64_t token = number_of(&talk, "permits.0.token");
+    const char *elsewhere = hold(&talk, other, NULL);
+    const char *gone = hold(&talk, name, NULL);
+    say(&talk, 200, "POST", text("%s/confirm", request_path(sold)), NULL);
+    say(&talk, 200, "DELETE", request_path(gone), NULL);
+    refused(&talk, 409, "in_use", "DELETE", path_of(name, ""), NULL);
+    refused(&talk, 409, "in_use", "DELETE", path_of(name, "?force=false"), NULL);
+    say(&talk, 200, "DELETE", by_force(name), NULL);
+    cr_assert(kit_json_true(talk.reply.body, "retired"), "%s", talk.reply.body);
+    cr_assert_eq(number_of(&talk, "forced"), 3);
+    cr_assert_eq(number_of(&talk, "in_use"), 0);
+    text_is(&talk, "name", name);
+    const char *const ended[] = {usual, sold, both};
+    for (int i = 0; i < 3; i++)
+        ends_as(&talk, ended[i], "forced");
+    ends_as(&talk, gone, "released");
+    refused(&talk, 410, "ended", "POST", text("%s/renew", request_path(usual)), NULL);
+    text_is(&talk, "end_reason", "forced");
+    say(&talk, 200, "GET", request_path(elsewhere), NULL);
+    text_is(&talk, "state", "ACQUIRED");
+    say(&talk, 200, "GET", path_of(other, ""), NULL);
+    cr_assert_eq(number_of(&talk, "in_use"), 1);
+    say(&talk, 200, "GET", path_of(other, "/events"), NULL);
+    text_is(&talk, "events.0.what", "forced");
+    text_is(&talk, "events.0.from", both);
+    text_is(&talk, "events.0.why", "the hall is flooded");
+    say(&talk, 200, "GET", path_of(name, "/events"), NULL);
+    static const char *const record[] = {"retired", "forced", "forced", "forced", "paused"};
+    for (int i = 0; i < 5; i++) {
+        text_is(&talk, text("events.%d.what", i), record[i]);
+        text_is(&talk, text("events.%d.why", i), "the hall is flooded");
+    }
+    refused(&talk, 404, "unknown_semaphore", "DELETE", by_force(name), NULL);
+    refused(&talk, 404, "unknown_semaphore", "GET", path_of(name, ""), NULL);
+    say(&talk, 201, "PUT", path_of(name, ""), "{\"capacity\":1}");
+    cr_assert_not(kit_json_has(talk.reply.body, "paused_reason"), "%s", talk.reply.body);
+    (void)hold(&talk, name, NULL);
+    cr_assert_gt(number_of(&talk, "permits.0.token"), token);
+    talk_end(&talk);
+}
+
+Test(retire_by_force, of_one_that_nobody_holds_ends_nobody)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    refused(&talk, 404, "unknown_semaphore", "DELETE", by_force(fresh_name("s")), NULL);
+    say(&talk, 200, "DELETE", by_force(name), NULL);
+    cr_assert_eq(number_of(&talk, "forced"), 0);
+    cr_assert(kit_json_true(talk.reply.body, "retired"), "%s", talk.reply.body);
+    talk_end(&talk);
+}
+
+Test(retire_by_force, of_one_that_is_paused_gives_its_own_reason)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *key = hold(&talk, name, NULL);
+    say(&talk, 200, "POST", path_of(name, "/pause"), "{\"reason\":\"a new disk\"}");
+    say(&talk, 200, "DELETE", by_force(name), NULL);
+    cr_assert_eq(number_of(&talk, "forced"), 1);
+    ends_as(&talk, key, "forced");
+    say(&talk, 200, "GET", path_of(name, "/events"), NULL);
+    text_is(&talk, "events.2.why", "the hall is flooded");
+    text_is(&talk, "events.3.what", "paused");
+    text_is(&talk, "events.3.why", "a new disk");
+    talk_end(&talk);
+}
+
+Test(retire_by_force, takes_any_reason_of_a_thousand_bytes)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    char *longest = kept(calloc(1, 3001));
+    for (int i = 0; i < 500; i++)
+        memcpy(longest + 6 * i, "%C3%BC", 6);
+    refused(&talk, 422, "invalid", "DELETE", path_of(name, text("?force=true&reason=%sx", longest)), NULL);
+    say(&talk, 200, "DELETE", path_of(name, text("?reason=%s&force=true", longest)), NULL);
+    say(&talk, 200, "GET", path_of(name, "/events"), NULL);
+    char *why = kept(kit_json_text(talk.reply.body, "events.0.why"));
+    cr_assert_eq(strlen(why), 1000, "%s", why);
+    talk_end(&talk);
+}
+
+static bool waits(void *context)
+{
+    struct talk *talk = context;
+    const char *path = kept(kit_json_text(talk->reply.body, "name"));
+    say(talk, 200, "GET", path_of(path, ""), NULL);
+    return number_of(talk, "waiting") == 1;
+}
+
+Test(retire_by_force, tells_those_who_wait, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    struct talk waiter = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    (void)hold(&talk, name, NULL);
+    tell(&waiter, "POST", "/v1/requests",
+         text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}],\"wait\":\"10m\"}", fresh_name("k"), name));
+    say(&talk, 200, "GET", path_of(name, ""), NULL);
+    cr_assert(kit_wait_until(waits, &talk, LONG_MS));
+    say(&talk, 200, "DELETE", by_force(name), NULL);
+    hear(&waiter, 404, "unknown_semaphore");
+    talk_end(&waiter);
+    talk_end(&talk);
+}
+
+/* --- many, and others at the same time --- */
+
+Test(retire_by_force, ends_thousands, .timeout = 300)
+{
+    enum { HELD = 3500 };
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":4000}");
+    const char *other = fresh_semaphore(&talk, "{\"capacity\":4000}");
+    hold_many(&talk, name, other, HELD);
+    tell(&talk, "DELETE", by_force(name), NULL);
+    hear(&talk, 200, NULL);
+    cr_assert_eq(number_of(&talk, "forced"), HELD);
+    cr_assert_eq(count_events(&talk, name, "forced"), HELD);
+    cr_assert_eq(count_held(&talk, name), 0);
+    say(&talk, 200, "GET", path_of(other, ""), NULL);
+    cr_assert_eq(number_of(&talk, "in_use"), 0);
+    talk_end(&talk);
+}
+
+/* One of them retires it; the other one finds that, sooner or later. */
+Test(retire_by_force, by_two_at_once_ends_each_once, .timeout = 300)
+{
+    enum { HELD = 2500 };
+    struct talk one = talk_to(shared_port());
+    struct talk two = talk_to(shared_port());
+    const char *name = fresh_semaphore(&one, "{\"capacity\":4000}");
+    const char *other = fresh_semaphore(&one, "{\"capacity\":4000}");
+    hold_many(&one, name, other, HELD);
+    tell(&one, "DELETE", by_force(name), NULL);
+    tell(&two, "DELETE", path_of(name, "?force=true&reason=me%20too"), NULL);
+    int first = hear_any(&one);
+    int second = hear_any(&two);
+    cr_assert((first == 200 && second == 404) || (first == 404 && second == 200), "%s %s", one.reply.body,
+              two.reply.body);
+    cr_assert(is_type(first == 404 ? &one : &two, "unknown_semaphore"));
+    cr_assert_eq(forced_of(&one) + forced_of(&two), HELD, "%s %s", one.reply.body, two.reply.body);
+    cr_assert_eq(count_events(&one, name, "forced"), HELD);
+    cr_assert_eq(count_events(&one, name, "retired"), 1);
+    cr_assert_eq(count_held(&one, name), 0);
+    say(&one, 200, "GET", path_of(other, ""), NULL);
+    cr_assert_eq(number_of(&one, "in_use"), 0);
+    talk_end(&two);
+    talk_end(&one);
+}
+
+/* From the last one to the first, while it goes from the first to the last. */
+Test(retire_by_force, lets_holders_release_and_renew_meanwhile, .timeout = 300)
+{
+    enum { HELD = 2500, OFTEN = 200 };
+    struct talk talk = talk_to(shared_port());
+    struct talk holder = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":4000}");
+    int released = 0;
+    hold_many(&talk, name, NULL, HELD);
+    tell(&talk, "DELETE", by_force(name), NULL);
+    for (int i = HELD - 1; i >= HELD - OFTEN; i--) {
+        say(&holder, 200, "DELETE", request_path(text("%s-%d", name, i)), NULL);
+        released += kit_json_text_is(holder.reply.body, "end_reason", "released");
+        const char *path = text("%s/renew", request_path(text("%s-%d", name, i - OFTEN)));
+        reply_release(&holder.reply);
+        cr_assert(kit_http_post(&holder.http, path, "{}", &holder.reply));
+        cr_assert(holder.reply.status == 200 || holder.reply.status == 410, "%s", holder.reply.body);
+    }
+    hear(&talk, 200, NULL);
+    cr_assert_eq(number_of(&talk, "forced") + released, HELD, "%d were released: %s", released, talk.reply.body);
+    cr_assert_eq(count_held(&talk, name), 0);
+    talk_end(&holder);
+    talk_end(&talk);
+}
+
+/* --- in the middle --- */
+
+/*
+ * A permitd whose chain has ended the first page and is held up in the second: another session keeps the row of one of
+ * the requests, as a permitd would that was stopped in the middle of a batch.
+ */
+struct scene {
+    struct kit_database *database;
+    struct kit_permitd *permitd;
+    struct kit_sql *sql;
+    struct kit_sql *keeper;
+    struct talk talk;
+    struct talk other;
+};
+
+static bool first_page_ended(void *context)
+{
+    return kit_sql_number(context, "SELECT COUNT(*) FROM permit_request WHERE state=2") >= PAGE;
+}
+
+static struct kit_permitd *another_permitd(const struct kit_database *database)
+{
+    static const char *const flags[] = {"--request-timeout", "1m", NULL};
+    return kit_permitd_start(&(struct kit_permitd_options){.database = database->url, .flags = flags});
+}
+
+static struct scene scene_set(int held)
+{
+    struct scene scene = {.database = kit_database_start(NULL)};
+    scene.permitd = another_permitd(scene.database);
+    scene.sql = kit_sql_open(scene.database->socket, "permitd");
+    scene.keeper = kit_sql_open(scene.database->socket, "permitd");
+    scene.talk = talk_to(scene.permitd->port);
+    scene.other = talk_to(scene.permitd->port);
+    say(&scene.talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":10000}");
+    hold_many(&scene.talk, "s", NULL, held);
+    return scene;
+}
+
+static void scene_hold_up(struct scene *scene)
+{
+    kit_sql_run(scene->keeper, "BEGIN");
+    (void)kit_sql_number(scene->keeper, "SELECT id FROM permit_request WHERE external_id='s-%d' FOR UPDATE",
+                         PAGE + PAGE / 2);
+    tell(&scene->talk, "DELETE", by_force("s"), NULL);
+    cr_assert(kit_wait_until(first_page_ended, scene->sql, LONG_MS));
+}
+
+static void scene_end(struct scene *scene)
+{
+    talk_end(&scene->talk);
+    talk_end(&scene->other);
+    kit_sql_close(scene->sql);
+    kit_sql_close(scene->keeper);
+    kit_permitd_stop(scene->permitd);
+    kit_database_stop(scene->database);
+}
+
+static void retired_with_all(struct scene *scene, int held)
+{
+    cr_assert_eq(kit_sql_number(scene->sql, "SELECT COUNT(*) FROM permit_request WHERE end_reason=5"), held);
+    cr_assert_eq(count_events(&scene->talk, "s", "forced"), held);
+    cr_assert_eq(count_events(&scene->talk, "s", "retired"), 1);
+    cr_assert_eq(count_events(&scene->talk, "s", "paused"), 1, "the same reason twice is one event");
+}
+
+static bool is_not_ready(void *context)
+{
+    struct talk *talk = context;
+    reply_release(&talk->reply);
+    return kit_http_get(&talk->http, "/readyz", &talk->reply) && talk->reply.status == 503;
+}
+
+Test(retire_by_force, that_breaks_off_says_how_far_it_came_and_goes_on, .timeout = 300)
+{
+    enum { HELD = 2500 };
+    struct scene scene = scene_set(HELD);
+    scene_hold_up(&scene);
+    kit_sql_run(scene.sql, "SET GLOBAL innodb_flush_log_at_trx_commit = 2");
+    cr_assert(kit_wait_until(is_not_ready, &scene.other, LONG_MS));
+    kit_sql_run(scene.keeper, "ROLLBACK");
+    hear(&scene.talk, 503, "unfinished");
+    int64_t ended = number_of(&scene.talk, "forced");
+    cr_assert(ended >= PAGE && ended < HELD, "%s", scene.talk.reply.body);
+    char *detail = kept(kit_json_text(scene.talk.reply.body, "detail"));
+    cr_assert(strstr(detail, text("%lld requests were ended", (long long)ended)), "%s", detail);
+    kit_sql_run(scene.sql, "SET GLOBAL innodb_flush_log_at_trx_commit = 1");
+    say_until(&scene.other, 200, "GET", "/readyz", NULL);
+    say(&scene.other, 200, "GET", "/v1/semaphores/s", NULL);
+    text_is(&scene.other, "paused_reason", "the hall is flooded");
+    cr_assert_eq(number_of(&scene.other, "in_use"), HELD - ended);
+    tell(&scene.talk, "DELETE", by_force("s"), NULL);
+    hear(&scene.talk, 200, NULL);
+    cr_assert_eq(number_of(&scene.talk, "forced"), HELD - ended);
+    retired_with_all(&scene, HELD);
+    scene_end(&scene);
+}
+
+Test(retire_by_force, goes_on_after_its_permitd_was_killed, .timeout = 300)
+{
+    enum { HELD = 2500 };
+    struct scene scene = scene_set(HELD);
+    scene_hold_up(&scene);
+    talk_end(&scene.talk);
+    talk_end(&scene.other);
+    kit_permitd_kill(scene.permitd);
+    kit_sql_run(scene.keeper, "ROLLBACK");
+    scene.permitd = another_permitd(scene.database);
+    scene.talk = talk_to(scene.permitd->port);
+    say(&scene.talk, 200, "GET", "/v1/semaphores/s", NULL);
+    text_is(&scene.talk, "paused_reason", "the hall is flooded");
+    int64_t left = number_of(&scene.talk, "in_use");
+    tell(&scene.talk, "DELETE", by_force("s"), NULL);
+    hear(&scene.talk, 200, NULL);
+    cr_assert_leq(number_of(&scene.talk, "forced"), left);
+    retired_with_all(&scene, HELD);
+    scene_end(&scene);
+}
+
+/* Told while the second page is under way, it comes before the third one's operations at the latest. */
+Test(retire_by_force, ends_no_more_once_it_was_resumed, .timeout = 300)
+{
+    enum { HELD = 5500 };
+    struct scene scene = scene_set(HELD);
+    scene_hold_up(&scene);
+    tell(&scene.other, "POST", "/v1/semaphores/s/resume", NULL);
+    kit_sql_run(scene.keeper, "ROLLBACK");
+    hear(&scene.talk, 409, "in_use");
+    hear(&scene.other, 200, NULL);
+    int64_t ended = number_of(&scene.talk, "forced");
+    cr_assert(ended >= PAGE && ended < HELD, "%s", scene.talk.reply.body);
+    say(&scene.talk, 200, "GET", "/v1/semaphores/s", NULL);
+    cr_assert_not(kit_json_has(scene.talk.reply.body, "paused_reason"));
+    cr_assert_eq(number_of(&scene.talk, "in_use"), HELD - ended);
+    cr_assert_eq(count_events(&scene.talk, "s", "retired"), 0);
+    (void)hold(&scene.talk, "s", NULL);
+    scene_end(&scene);
+}
+
+static void close_in_the_middle(struct talk *talk)
+{
+    kit_http_close(&talk->http);
+    talk_end(talk);
+}
+
+static bool is_retired(void *context)
+{
+    struct talk *talk = context;
+    reply_release(&talk->reply);
+    return kit_http_get(&talk->http, "/v1/semaphores/s", &talk->reply) && talk->reply.status == 404;
+}
+
+Test(retire_by_force, goes_on_when_whoever_said_it_has_gone, .timeout = 300)
+{
+    enum { HELD = 2500 };
+    struct scene scene = scene_set(HELD);
+    scene_hold_up(&scene);
+    close_in_the_middle(&scene.talk);
+    kit_sql_run(scene.keeper, "ROLLBACK");
+    scene.talk = talk_to(scene.permitd->port);
+    cr_assert(kit_wait_until(is_retired, &scene.talk, LONG_MS));
+    retired_with_all(&scene, HELD);
+    scene_end(&scene);
+}
+
+/* An operation that fails by itself, also when it is tried alone. */
+Test(retire_by_force, ends_the_others_if_one_cannot_be_ended, .timeout = 300)
+{
+    enum { HELD = 50 };
+    struct scene scene = scene_set(HELD);
+    kit_sql_run(scene.sql, "CREATE TRIGGER refuse BEFORE UPDATE ON permit_request FOR EACH ROW"
+                           " IF NEW.external_id='s-7' THEN SIGNAL SQLSTATE '45000'; END IF");
+    refused(&scene.talk, 503, "unfinished", "DELETE", by_force("s"), NULL);
+    cr_assert_eq(number_of(&scene.talk, "forced"), HELD - 1);
+    kit_sql_run(scene.sql, "DROP TRIGGER refuse");
+    say(&scene.talk, 200, "DELETE", by_force("s"), NULL);
+    cr_assert_eq(number_of(&scene.talk, "forced"), 1);
+    retired_with_all(&scene, HELD);
+    scene_end(&scene);
+}
+
+/* Of 20,000 no machine ends all in three quarters of a second. */
+Test(retire_by_force, takes_several_calls_where_the_time_is_too_short, .timeout = 300)
+{
+    enum { HELD = 20000, CALLS_MAX = 1000 };
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--request-timeout", "1s", NULL});
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":20000,\"kind\":\"counted\"}");
+    int64_t ended = 0;
+    int calls = 0;
+    int status = 503;
+    hold_many(&talk, name, NULL, HELD);
+    for (; status == 503 && calls < CALLS_MAX; calls++) {
+        tell(&talk, "DELETE", by_force(name), NULL);
+        status = hear_any(&talk);
+        ended += forced_of(&talk);
+        cr_assert(status != 503 || is_type(&talk, "unfinished") || is_type(&talk, "outcome_unknown") ||
+                      is_type(&talk, "busy"),
+                  "%s", talk.reply.body);
+    }
+    cr_assert(status == 200 || status == 404, "%s", talk.reply.body); /* 404: the one before has finished it, late */
+    cr_assert_gt(calls, 1);
+    cr_assert_leq(ended, HELD);
+    cr_assert_eq(count_events(&talk, name, "forced"), HELD);
+    cr_assert_eq(count_held(&talk, name), 0);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
