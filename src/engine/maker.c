@@ -113,13 +113,16 @@ bool maker_follow(struct engine *engine, struct op *op)
     return true;
 }
 
-bool maker_look_again(struct engine *engine, struct op *op, const struct outcome *outcome)
+bool maker_may_help(const struct op *op, const struct outcome *outcome)
 {
-    if (outcome->status != PERMIT_UNKNOWN_SEMAPHORE || op->operation->kind != OP_ACQUIRE || op->looked_up)
-        return false;
+    return !outcome->put_back && outcome->status == PERMIT_UNKNOWN_SEMAPHORE && op->operation->kind == OP_ACQUIRE &&
+           !op->looked_up;
+}
+
+void maker_look_again(struct engine *engine, struct op *op)
+{
     atomic_store(&op->commit_sent, false); /* it was refused, which is certain */
     queue_look_up(&engine->queue, op);
-    return true;
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
