@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/plant.h"
 #include "engine/state.h"
 
 #define WHY_TEMPLATE "template "
@@ -187,7 +188,7 @@ static void maker_decided(struct op *op, const struct decision *decision)
     }
     pthread_mutex_lock(&engine->mutex);
     map_remove(&engine->queue.makers.by_name, &maker->by_name);
-    if (decision->status != PERMIT_OK && decision->status != PERMIT_VERSION_MISMATCH)
+    if (decision->status != PERMIT_OK && (decision->status != PERMIT_VERSION_MISMATCH || PLANTED(26)))
         take_askers(maker, &refused);
     pthread_mutex_unlock(&engine->mutex);
     refuse_askers(maker, &refused, decision);
