@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/plant.h"
 #include "engine/waits.h"
 #include "engine/worker.h"
 
@@ -275,6 +276,21 @@ static bool was_behind(const struct outcome *outcome)
     return false;
 }
 
+/*
+ * "Those who wait for a semaphore while it is retired are told so; the next acquire makes it again": which may be one
+ * that joined a place in the queue. Engine's mutex held.
+ */
+static void look_again(struct engine *engine, const struct outcome *outcome, struct list *answered)
+{
+    list_for_each (node, next, answered) {
+        struct op *op = LIST_ENTRY(node, struct op, node);
+        if (op->untried && maker_may_help(op, outcome)) {
+            list_remove(node);
+            maker_look_again(engine, op);
+        }
+    }
+}
+
 /* A waiter's own op: it is put back, goes on waiting, or its askers are answered. Engine's mutex held. */
 static void end_waiter(struct engine *engine, struct op *op, const struct outcome *outcome, struct end *ret_end)
 {
@@ -294,6 +310,7 @@ static void end_waiter(struct engine *engine, struct op *op, const struct outcom
         waits_look_later(engine, waiter);
     waiter->behind = was_behind(outcome);
     waits_settle(engine, waiter, refused, &ret_end->answered);
+    look_again(engine, outcome, &ret_end->answered);
 }
 
 /* P6: whoever waits under a key that was released is to find the tombstone. */
@@ -317,7 +334,8 @@ static void end_op(struct worker *worker, struct op *op, const struct outcome *o
     bool back = outcome->put_back && put_back(engine, op, outcome);
     if (!outcome->put_back)
         remember(engine, op, outcome);
-    if (!outcome->put_back && maker_look_again(engine, op, outcome)) {
+    if (maker_may_help(op, outcome)) {
+        maker_look_again(engine, op);
         ret_end->fate = FATE_BACK;
         return;
     }
@@ -343,7 +361,7 @@ static void end_op(struct worker *worker, struct op *op, const struct outcome *o
 /* True if what was known of the gate's semaphore is not what the batch read, or an operator has changed it. */
 static bool has_other_news(const struct gate *gate, const struct semaphore_image *image)
 {
-    return gate->version != image->expected_version || image->settings;
+    return gate->version != image->expected_version || (image->settings && !PLANTED(27));
 }
 
 /* Of each semaphore of the run; before learn_rows. */

@@ -86,6 +86,7 @@ struct op {
     bool queued;         /* it is in the queue, in nobody's hands */
     bool stands;         /* it is a waiter's own */
     bool waited;         /* it was, or is, somebody's asker */
+    bool untried;        /* it joined those who ask, and no batch has decided for them since */
     struct waiter *asks; /* whose answer it waits for; NULL: it goes its own way */
     struct maker *maker; /* it is in the queue until that has made a semaphore for it; NULL: it is not */
     bool looked_up;      /* step 0 has found its semaphores */

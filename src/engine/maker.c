@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/plant.h"
 #include "engine/state.h"
 
 #define WHY_TEMPLATE "template "
@@ -113,13 +114,16 @@ bool maker_follow(struct engine *engine, struct op *op)
     return true;
 }
 
-bool maker_look_again(struct engine *engine, struct op *op, const struct outcome *outcome)
+bool maker_may_help(const struct op *op, const struct outcome *outcome)
 {
-    if (outcome->status != PERMIT_UNKNOWN_SEMAPHORE || op->operation->kind != OP_ACQUIRE || op->looked_up)
-        return false;
+    return !outcome->put_back && outcome->status == PERMIT_UNKNOWN_SEMAPHORE && op->operation->kind == OP_ACQUIRE &&
+           !op->looked_up;
+}
+
+void maker_look_again(struct engine *engine, struct op *op)
+{
     atomic_store(&op->commit_sent, false); /* it was refused, which is certain */
     queue_look_up(&engine->queue, op);
-    return true;
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -184,7 +188,7 @@ static void maker_decided(struct op *op, const struct decision *decision)
     }
     pthread_mutex_lock(&engine->mutex);
     map_remove(&engine->queue.makers.by_name, &maker->by_name);
-    if (decision->status != PERMIT_OK && decision->status != PERMIT_VERSION_MISMATCH)
+    if (decision->status != PERMIT_OK && (decision->status != PERMIT_VERSION_MISMATCH || PLANTED(26)))
         take_askers(maker, &refused);
     pthread_mutex_unlock(&engine->mutex);
     refuse_askers(maker, &refused, decision);

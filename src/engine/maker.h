@@ -39,9 +39,8 @@ bool makers_are_full(struct engine *engine);
 /* True if an earlier operation on its key has not come through step 0; the op is then in the queue behind it. Mutex
  * held. */
 bool maker_follow(struct engine *engine, struct op *op);
-/*
- * An acquire was refused by a plan because one of its semaphores is out of service, which memory did not know. True: it
- * is in the queue again, on its way through step 0, which may find a template. Mutex held.
- */
-bool maker_look_again(struct engine *engine, struct op *op, const struct outcome *outcome);
+/* An acquire was refused by a plan because one of its semaphores is out of service, which memory did not know. */
+bool maker_may_help(const struct op *op, const struct outcome *outcome);
+/* Puts it into the queue again, on its way through step 0, which may find a template. Mutex held. */
+void maker_look_again(struct engine *engine, struct op *op);
 #endif

@@ -314,7 +314,7 @@ static void let_others_pass(struct waiters *waiters, struct gate *gate, mono_us 
 void waiters_learn(struct waiters *waiters, struct gate *gate, const struct semaphore *row, mono_us due_at, mono_us now)
 {
     bool retired = row->retired_at != NEVER;
-    bool shrunk = row->capacity < gate->capacity || retired;
+    bool changed = row->capacity != gate->capacity || retired; /* also from 0, which was something to wait for */
     gate->version = row->version;
     gate->capacity = row->capacity;
     gate->room = row->paused_reason.data ? 0 : row->capacity - row->in_use;
@@ -325,7 +325,7 @@ void waiters_learn(struct waiters *waiters, struct gate *gate, const struct sema
     if (list_empty(&gate->waiters))
         return;
     gate_set_due(waiters, gate);
-    if (shrunk)
+    if (changed)
         hurry_hopeless(waiters, gate, retired, now);
     if (gate->closed && !was_closed)
         let_others_pass(waiters, gate, now);

@@ -45,6 +45,8 @@ enum permit_status waits_join(struct engine *engine, struct waiter *waiter, stru
     if (op->wait_until == 0)
         op->wait_until = op->arrived_at; /* the next batch decides */
     op->waited = true;
+    op->untried = true;
+    op->arrival = waiter->op.arrival; /* should it have to go its own way */
     waiters_ask(&queue->waiters, waiter, op);
     if (was_away) { /* it may have missed something */
         queue_call(queue, waiter);
@@ -130,8 +132,11 @@ void waits_mark_sent(struct engine *engine, struct waiter *waiter)
 static void note_refused(struct waiter *waiter)
 {
     waiter_note_refused(waiter);
-    list_for_each (node, next, &waiter->askers)
-        atomic_store(&LIST_ENTRY(node, struct op, node)->commit_sent, false);
+    list_for_each (node, next, &waiter->askers) {
+        struct op *op = LIST_ENTRY(node, struct op, node);
+        atomic_store(&op->commit_sent, false);
+        op->untried = false;
+    }
 }
 
 void waits_settle(struct engine *engine, struct waiter *waiter, bool refused, struct list *ret_answered)

@@ -63,6 +63,22 @@ Test(places, two_that_were_refused_under_one_key_wait_in_one_place)
     cr_assert(engine_abandon(&engine, &other.op));
 }
 
+/* It may have to go on without the place: when the semaphore was retired, and a template makes it again. */
+Test(places, who_joins_a_place_has_the_arrival_of_that)
+{
+    struct asked one, again;
+    enum permit_status status;
+    ask(&one, "k1", 0);
+    ask(&again, "k1", 0);
+    one.op.arrival = 7;
+    cr_assert(park(&one, &status));
+    cr_assert_eq(engine_submit(&engine, &again.op), PERMIT_OK);
+    cr_assert_eq(again.op.asks, one.op.asks);
+    cr_assert_eq(again.op.arrival, 7);
+    cr_assert(engine_abandon(&engine, &one.op));
+    cr_assert(engine_abandon(&engine, &again.op));
+}
+
 /* P6: what the batch has read may have ended when somebody asks again. */
 Test(places, who_asks_while_a_batch_decides_is_not_answered_by_that_batch)
 {

@@ -354,6 +354,17 @@ Test(waiters, those_that_can_never_be_served_have_their_turn_at_once)
     cr_assert_eq(large->turn.time, NOW);
 }
 
+/* Closed, it was something to wait for. */
+Test(waiters, those_that_can_never_be_served_have_their_turn_also_when_a_semaphore_opens)
+{
+    learn("a", 0, 0);
+    struct waiter *small = park("w1", "a", 1);
+    struct waiter *large = park("w2", "a", 3);
+    learn("a", 2, 2);
+    cr_assert_eq(small->turn.time, LATER);
+    cr_assert_eq(large->turn.time, NOW);
+}
+
 Test(waiters, a_batch_has_at_most_64_of_one_semaphore)
 {
     enum { MANY = 70 };

@@ -292,6 +292,22 @@ Test(first_use, revives_a_retired_name_and_its_tokens_go_on, .timeout = 300)
     pair_stop(&pair);
 }
 
+/* The place in the queue that is kept for it knows the semaphore as it was. */
+Test(first_use, revives_a_retired_name_for_whoever_waits_in_pieces)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = text("%s1", fresh_template(&talk, "{\"capacity\":1}"));
+    const char *holder = fresh_name("k");
+    const char *waiter = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(holder, name));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests",
+            text("{\"external_id\":\"%s\",\"wait\":0.05,\"permits\":[{\"semaphore\":\"%s\"}]}", waiter, name));
+    say(&talk, 200, "DELETE", text("/v1/requests/%s", holder), NULL);
+    say(&talk, 200, "DELETE", semaphore_path(name), NULL);
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(waiter, name));
+    talk_end(&talk);
+}
+
 Test(first_use, does_not_change_the_kind_of_a_retired_name)
 {
     struct talk talk = talk_to(shared_port());

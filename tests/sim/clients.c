@@ -7,6 +7,8 @@
 #include "dice.h"
 #include "site.h"
 
+enum { NAMES_AT_ONCE = 6, NAMES_CHANGE_US = 2 * US_PER_SECOND };
+
 /* --- calls ------------------------------------------------------------------------------------------------------- */
 
 static void client_next(struct client *client)
@@ -58,9 +60,9 @@ struct call *call_new(int process, struct story *story, enum operation_kind kind
     call->operation.external_id = story->key->external_id;
     if (kind != OP_ACQUIRE)
         return call;
+    int length = snprintf(call->principal, sizeof call->principal, "%lld", (long long)call->sent_at);
+    call->operation.principal = (struct bytes){call->principal, (size_t)length};
     memcpy(call->wants, story->wants, sizeof call->wants);
-    for (size_t i = 0; i < story->want_count; i++)
-        call->wants[i].semaphore_id = 0;
     call->operation.wants = call->wants;
     call->operation.want_count = story->want_count;
     call->operation.ttl = story->ttl;
@@ -89,11 +91,28 @@ bool call_send(struct call *call, int64_t wait_us)
 
 /* --- clients ----------------------------------------------------------------------------------------------------- */
 
-/* Now and then certain slots: of the first few, that many may name them at the same time. */
-static void choose_slots(struct want *want, struct slot_name *names, const struct semaphore *row)
+/* A slot by its number, or by a label: that which it has, or, where they move, one of those that go round. */
+static struct slot_name any_name(const struct semaphore_row *row, uint32_t number)
 {
-    uint32_t most = (uint32_t)max_i64(1, min_i64(row->capacity, 6));
-    if (row->kind == KIND_COUNTED || !dice_once_in(5))
+    struct bytes label = dice_once_in(3) ? slot_label(row, number) : (struct bytes){0};
+    if (label.data && profile.label_changes && dice_once_in(3))
+        label = label_text((uint8_t)dice_between(1, 8));
+    return (struct slot_name){label.data ? 0 : number, label};
+}
+
+static bool is_named(const struct want *want, const struct slot_name *name)
+{
+    for (size_t i = 0; i < want->named_count; i++)
+        if (!want->named[i].number && !name->number && bytes_equal(want->named[i].label, name->label))
+            return true;
+    return false;
+}
+
+/* Now and then certain slots: of the first few, that many may name them at the same time. */
+static void choose_slots(struct want *want, struct slot_name *names, const struct semaphore_row *row)
+{
+    uint32_t most = (uint32_t)max_i64(1, min_i64(row->semaphore.capacity, 6));
+    if (!row->exists || row->semaphore.kind == KIND_COUNTED || !dice_once_in(profile.label_changes ? 3 : 5))
         return;
     want->choice = (enum slot_choice)dice_between(CHOOSE_LOWEST, CHOOSE_ANY_OF);
     want->adjacent = want->choice == CHOOSE_LOWEST || (want->choice == CHOOSE_ANY_OF && dice_once_in(3));
@@ -101,8 +120,9 @@ static void choose_slots(struct want *want, struct slot_name *names, const struc
     for (uint32_t number = 1; want->choice != CHOOSE_LOWEST && number <= most && want->named_count < ROW_SLOTS_MAX;
          number++)
         if (number == most || dice_once_in(2)) {
-            struct bytes label = dice_once_in(3) ? slot_label(row->id, number) : (struct bytes){0};
-            names[want->named_count++] = (struct slot_name){label.data ? 0 : number, label};
+            struct slot_name name = any_name(row, number);
+            if (!is_named(want, &name))
+                names[want->named_count++] = name;
         }
     if (want_sort_named(want) != PERMIT_OK)
         abort();
@@ -112,25 +132,50 @@ static void choose_slots(struct want *want, struct slot_name *names, const struc
         want->count = min_i64(want->count, (int64_t)want->named_count);
 }
 
+static void choose_want(struct story *story, struct db_semaphore *semaphore)
+{
+    const struct semaphore *row = &semaphore->row.semaphore;
+    int64_t most = max_i64(1, min_i64(row->capacity, 3));
+    size_t index = story->want_count++;
+    struct want *want = &story->wants[index];
+    *want = (struct want){.semaphore = row->name, .count = dice_once_in(3) ? dice_between(1, most) : 1};
+    story->semaphores[index] = semaphore;
+    choose_slots(want, story->names[index], &semaphore->row);
+}
+
+/*
+ * What a new story may want, in byte order: what was made before the run; or also some names of templates, others as
+ * time goes by, so that there are first uses all the time.
+ */
+static size_t list_candidates(struct db_semaphore **ret_candidates)
+{
+    size_t names = database.semaphore_count - site.made_count;
+    size_t first = names ? (size_t)(sim_now() / NAMES_CHANGE_US) % names : 0;
+    bool named = names && dice_once_in(2);
+    bool mixed = !named || dice_once_in(2);
+    size_t count = 0;
+    for (size_t i = 0; i < database.semaphore_count; i++) {
+        bool near = i >= site.made_count && (i - site.made_count + names - first) % names < NAMES_AT_ONCE;
+        if (i < site.made_count ? mixed : named && near)
+            ret_candidates[count++] = &database.semaphores[i];
+    }
+    return count;
+}
+
 struct story *story_begin(void)
 {
     char text[KEY_SIZE];
     snprintf(text, sizeof text, "k%llu", (unsigned long long)++site.keys);
     struct story *story = story_new(database_key(bytes_of(text)));
-    int wants = dice_once_in(4) ? (int)dice_between(2, ROW_PERMITS_MAX) : 1;
-    for (size_t i = 0; i < database.semaphore_count && story->want_count < (size_t)wants; i++) {
-        size_t left = database.semaphore_count - i;
-        if ((size_t)dice_between(1, (int64_t)left) > (size_t)wants - story->want_count)
-            continue;
-        const struct semaphore *row = &database.semaphores[i].row.semaphore;
-        int64_t most = max_i64(1, min_i64(row->capacity, 3));
-        struct want *want = &story->wants[story->want_count];
-        *want = (struct want){
-            .semaphore = row->name, .semaphore_id = row->id, .count = dice_once_in(3) ? dice_between(1, most) : 1};
-        choose_slots(want, story->names[story->want_count++], row);
-    }
+    struct db_semaphore *candidates[SEMAPHORES_MAX];
+    size_t left = list_candidates(candidates);
+    size_t wants = dice_once_in(4) ? (size_t)dice_between(2, ROW_PERMITS_MAX) : 1;
+    for (size_t i = 0; left > 0 && story->want_count < wants; i++, left--)
+        if ((size_t)dice_between(1, (int64_t)left) <= wants - story->want_count)
+            choose_want(story, candidates[i]);
     if (PLANTED(10)) { /* nobody has looked at the wants */
         story->wants[1] = story->wants[0];
+        story->semaphores[1] = story->semaphores[0];
         story->want_count = 2;
     }
     story->ttl = (struct ttl){dice_once_in(12) ? TTL_UNLIMITED : TTL_DURATION,

@@ -19,7 +19,7 @@ static struct db_key *buckets[BUCKETS];
 
 /* --- what a crash undoes ----------------------------------------------------------------------------------------- */
 
-enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_GLOBALS, UNDO_KIND_COUNT };
+enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_GLOBALS };
 
 /* A row as it was before a commit. */
 struct undo {
@@ -31,6 +31,7 @@ struct undo {
     union {
         struct request_row request;
         struct semaphore_row semaphore;
+        struct template_row template;
         struct globals globals;
     } before;
 };
@@ -38,7 +39,7 @@ struct undo {
 static struct list journal;
 static struct list unused;
 
-static struct undo *note_before(enum undo_kind kind, void *object)
+static void note_before(enum undo_kind kind, void *object)
 {
     struct undo *undo;
     if (list_empty(&unused)) {
@@ -56,10 +57,10 @@ static struct undo *note_before(enum undo_kind kind, void *object)
     switch (kind) {
     case UNDO_KEY: undo->before.request = ((struct db_key *)object)->row; break;
     case UNDO_SEMAPHORE: undo->before.semaphore = ((struct db_semaphore *)object)->row; break;
+    case UNDO_TEMPLATE: undo->before.template = ((struct db_template *)object)->row; break;
     default: undo->before.globals = database.globals; break;
     }
     list_append(&journal, &undo->node);
-    return undo;
 }
 
 static void trim_journal(void)
@@ -90,15 +91,29 @@ utc_us database_now(void)
     return SIM_WALL_BASE + sim_now() + database.skew_us;
 }
 
-struct db_semaphore *database_add_semaphore(const char *name, const struct semaphore *like)
+struct db_semaphore *database_add_name(const char *name)
 {
     struct db_semaphore *semaphore = &database.semaphores[database.semaphore_count++];
-    struct semaphore *row = &semaphore->row.semaphore;
     snprintf(semaphore->name, sizeof semaphore->name, "%s", name);
     list_init(&semaphore->lock.waiting.fibers);
+    semaphore->row.semaphore.name = bytes_of(semaphore->name);
+    semaphore->left_at = -1;
+    semaphore->uncovered_at = NEVER;
+    return semaphore;
+}
+
+/* Every other one that has slots has labels. */
+struct db_semaphore *database_add_semaphore(const char *name, const struct semaphore *like)
+{
+    struct db_semaphore *semaphore = database_add_name(name);
+    struct semaphore *row = &semaphore->row.semaphore;
     *row = *like;
+    semaphore->row.exists = true;
+    semaphore->uncovered_at = -1;
     row->id = database.globals.next_id++;
     row->name = bytes_of(semaphore->name);
+    for (uint8_t number = 1; row->id % 2 == 0 && row->kind == KIND_SLOTTED && number <= row->capacity; number++)
+        semaphore->row.labels[number] = number;
     row->next_permit_id = row->version = row->config_version = 1;
     row->next_due_at = row->retired_at = NEVER;
     if (row->kind == KIND_SLOTTED) {
@@ -108,18 +123,65 @@ struct db_semaphore *database_add_semaphore(const char *name, const struct semap
     return semaphore;
 }
 
-struct bytes slot_label(uint64_t semaphore_id, uint32_t number)
+void database_add_template(const char *prefix)
 {
-    static char texts[SLOTS_MAX + 1][4];
-    if (semaphore_id % 2 || number > SLOTS_MAX)
-        return (struct bytes){0};
-    snprintf(texts[number], sizeof texts[number], "S%u", number % 100);
-    return bytes_of(texts[number]);
+    struct db_template *template = &database.templates[database.template_count++];
+    template->prefix = bytes_of(prefix);
+    list_init(&template->lock.waiting.fibers);
 }
 
+struct db_template *database_template_for(struct bytes name)
+{
+    struct db_template *longest = NULL;
+    for (size_t i = 0; i < database.template_count; i++) {
+        struct db_template *template = &database.templates[i];
+        if (template->row.exists && bytes_begin_with(name, template->prefix) &&
+            (!longest || template->prefix.length > longest->prefix.length))
+            longest = template;
+    }
+    return longest;
+}
+
+size_t database_count_semaphores(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < database.semaphore_count; i++)
+        count += database.semaphores[i].row.exists;
+    return count;
+}
+
+struct bytes label_text(uint8_t label)
+{
+    static char texts[SLOTS_MAX + 1][4];
+    if (label == 0 || label > SLOTS_MAX)
+        return (struct bytes){0};
+    snprintf(texts[label], sizeof texts[label], "S%u", label % 100U);
+    return bytes_of(texts[label]);
+}
+
+struct bytes slot_label(const struct semaphore_row *row, uint32_t number)
+{
+    return number <= SLOTS_MAX ? label_text(row->labels[number]) : (struct bytes){0};
+}
+
+/* The number of a label that comes back from a plan; 0: none. */
+static uint8_t label_number(struct bytes text)
+{
+    unsigned number = 0;
+    for (size_t i = 1; i < text.length; i++)
+        number = number * 10 + (unsigned)(text.data[i] - '0');
+    return (uint8_t)number;
+}
+
+/* Those that are made before the run have the first ids. */
 struct db_semaphore *database_semaphore(uint64_t id)
 {
-    return id >= 1 && id <= database.semaphore_count ? &database.semaphores[id - 1] : NULL;
+    if (id >= 1 && id <= SEMAPHORES_MADE && database.semaphores[id - 1].row.semaphore.id == id)
+        return &database.semaphores[id - 1];
+    for (size_t i = 0; i < database.semaphore_count; i++)
+        if (database.semaphores[i].row.exists && database.semaphores[i].row.semaphore.id == id)
+            return &database.semaphores[i];
+    return NULL;
 }
 
 struct db_semaphore *database_semaphore_named(struct bytes name)
@@ -228,6 +290,28 @@ enum permit_status transaction_lock_semaphore(struct transaction *transaction, s
     return status;
 }
 
+enum permit_status transaction_lock_named(struct transaction *transaction, struct db_semaphore *semaphore)
+{
+    if (!semaphore->row.exists && !semaphore->lock.holder)
+        return PERMIT_OK;
+    return transaction_lock_semaphore(transaction, semaphore);
+}
+
+static enum permit_status take_template(struct transaction *transaction, struct db_template *template)
+{
+    if (template->lock.holder == transaction)
+        return PERMIT_OK;
+    enum permit_status status = take_lock(transaction, &template->lock);
+    if (status == PERMIT_OK)
+        transaction->locked_template = template;
+    return status;
+}
+
+enum permit_status transaction_lock_template(struct transaction *transaction, struct db_template *template)
+{
+    return template->row.exists || template->lock.holder ? take_template(transaction, template) : PERMIT_OK;
+}
+
 enum permit_status transaction_lock_key(struct transaction *transaction, struct db_key *key)
 {
     if (key->lock.holder == transaction)
@@ -255,10 +339,14 @@ static void end(struct transaction *transaction)
     for (size_t i = 0; i < transaction->key_count; i++)
         let_go(&transaction->keys[i]->lock);
     transaction->semaphore_count = transaction->key_count = 0;
+    if (transaction->locked_template)
+        let_go(&transaction->locked_template->lock);
+    transaction->locked_template = NULL;
     if (transaction->waits_for)
         fiber_wake_all(&transaction->waits_for->waiting); /* among them whoever runs it, if somebody does */
     transaction->waits_for = NULL;
     transaction->changes = NULL;
+    transaction->template = NULL;
 }
 
 void transaction_rollback(struct transaction *transaction)
@@ -297,12 +385,35 @@ static bool request_guard_holds(const struct request_change *change, const struc
     return true;
 }
 
-static bool guards_hold(const struct transaction *transaction, const struct changes *changes)
+/* An UPDATE that gives labels to other rows than it names raises; so does one label twice, which no plan may ask for.
+ */
+static bool labels_hold(const struct changes *changes)
+{
+    const struct semaphore_image *image = changes->semaphores;
+    const struct db_semaphore *semaphore = database_semaphore_named(image->semaphore->name);
+    uint32_t rows = image->slots_to > semaphore->row.slot_rows ? image->slots_to : semaphore->row.slot_rows;
+    uint8_t labels[SLOTS_MAX + 1];
+    bool seen[SLOTS_MAX + 1] = {false};
+    memcpy(labels, semaphore->row.labels, sizeof labels);
+    for (size_t i = 0; i < changes->label_count; i++) {
+        if (changes->labels[i].number == 0 || changes->labels[i].number > rows)
+            return false;
+        labels[changes->labels[i].number] = label_number(changes->labels[i].label);
+    }
+    for (uint32_t number = 1; number <= rows; number++) {
+        if (labels[number] && seen[labels[number]])
+            violation("P10", "two slots of %s are to be called S%u", semaphore->name, labels[number]);
+        seen[labels[number]] = true;
+    }
+    return true;
+}
+
+static bool guards_hold(const struct changes *changes)
 {
     for (size_t i = 0; i < changes->semaphore_count; i++) {
         const struct semaphore_image *image = &changes->semaphores[i];
         const struct db_semaphore *semaphore = database_semaphore(image->semaphore->id);
-        if (image->changed && semaphore->row.semaphore.version != image->expected_version)
+        if (image->changed && !image->insert && semaphore->row.semaphore.version != image->expected_version)
             return false;
     }
     for (size_t i = 0; i < changes->request_count; i++) {
@@ -316,12 +427,48 @@ static bool guards_hold(const struct transaction *transaction, const struct chan
         if (change->number == 0 || change->number > row->slot_rows || row->slots[change->number] == change->permit_id)
             return false;
     }
-    (void)transaction;
-    return true;
+    return changes->label_count == 0 || labels_hold(changes);
+}
+
+/* The unique index on names: whoever comes second waits, and finds it. The same for an id. */
+static enum permit_status insert_names(struct transaction *transaction, const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        if (!changes->semaphores[i].insert || !changes->semaphores[i].changed)
+            continue;
+        struct db_semaphore *semaphore = database_semaphore_named(changes->semaphores[i].semaphore->name);
+        enum permit_status status = transaction_lock_semaphore(transaction, semaphore);
+        if (status != PERMIT_OK)
+            return status;
+        if (semaphore->row.exists || database_semaphore(changes->semaphores[i].semaphore->id)) {
+            database.duplicates++;
+            return PERMIT_CONFLICT;
+        }
+    }
+    return PERMIT_OK;
+}
+
+enum permit_status transaction_write_template(struct transaction *transaction, struct db_template *template,
+                                              const struct template_row *row)
+{
+    bool inserts = row->exists && row->settings.config_version == 1;
+    enum permit_status status = take_template(transaction, template);
+    if (status != PERMIT_OK)
+        return status;
+    if (inserts && template->row.exists) {
+        database.duplicates++;
+        return PERMIT_CONFLICT;
+    }
+    transaction->template = template;
+    transaction->template_row = *row;
+    return PERMIT_OK;
 }
 
 enum permit_status transaction_write(struct transaction *transaction, const struct changes *changes)
 {
+    enum permit_status made = insert_names(transaction, changes);
+    if (made != PERMIT_OK)
+        return made;
     transaction->changes = changes;
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
@@ -334,36 +481,53 @@ enum permit_status transaction_write(struct transaction *transaction, const stru
             return PERMIT_CONFLICT;
         }
     }
-    return guards_hold(transaction, changes) ? PERMIT_OK : PERMIT_INTERNAL;
+    return guards_hold(changes) ? PERMIT_OK : PERMIT_INTERNAL;
 }
 
-static void write_semaphore(const struct semaphore_image *image)
+/* Columns that an operator changes, and the rows of its slots. */
+static void write_settings(struct db_semaphore *semaphore, const struct semaphore_image *image)
 {
-    struct db_semaphore *semaphore = database_semaphore(image->semaphore->id);
     struct semaphore *row = &semaphore->row.semaphore;
-    note_before(UNDO_SEMAPHORE, semaphore);
-    row->version++;
-    row->in_use = image->semaphore->in_use;
-    row->next_permit_id = image->semaphore->next_permit_id;
-    row->next_due_at = image->semaphore->next_due_at;
-    row->first_free = image->semaphore->first_free;
-    if (!image->settings)
-        return;
     struct semaphore was = *row;
     *row = *image->semaphore;
-    row->id = was.id;
-    row->name = was.name;
-    row->kind = was.kind;
-    row->version = was.version;
+    row->name = bytes_of(semaphore->name);
     row->note = (struct bytes){0};
+    if (!image->insert) {
+        row->id = was.id;
+        row->kind = was.kind;
+        row->version = was.version;
+    }
     if (row->paused_reason.data)
         row->paused_reason = BYTES("paused");
+    if (image->drop_labels)
+        memset(semaphore->row.labels, 0, sizeof semaphore->row.labels);
     if (image->slots_to > semaphore->row.slot_rows)
         semaphore->row.slot_rows = image->slots_to;
     if (image->slots_to > semaphore->row.in_service)
         semaphore->row.in_service = image->slots_to;
     if (image->retire_from && image->retire_from <= semaphore->row.in_service)
         semaphore->row.in_service = image->retire_from - 1;
+}
+
+static void write_semaphore(const struct semaphore_image *image)
+{
+    struct db_semaphore *semaphore =
+        image->insert ? database_semaphore_named(image->semaphore->name) : database_semaphore(image->semaphore->id);
+    struct semaphore *row = &semaphore->row.semaphore;
+    note_before(UNDO_SEMAPHORE, semaphore);
+    if (image->insert) {
+        semaphore->row = (struct semaphore_row){.exists = true};
+        if (image->semaphore->id > database.globals.last_id)
+            database.globals.last_id = image->semaphore->id;
+    } else {
+        row->version++;
+    }
+    row->in_use = image->semaphore->in_use;
+    row->next_permit_id = image->semaphore->next_permit_id;
+    row->next_due_at = image->semaphore->next_due_at;
+    row->first_free = image->semaphore->first_free;
+    if (image->settings)
+        write_settings(semaphore, image);
 }
 
 static void insert_request(struct db_key *key, const struct request *request)
@@ -380,8 +544,10 @@ static void insert_request(struct db_key *key, const struct request *request)
         row->permit_states[i] = request->state;
         for (uint32_t j = 0; j < request->permits[i].slots.count; j++)
             row->numbers[i][j] = request->permits[i].slots.numbers[j];
+        for (uint32_t j = 0; request->permits[i].labels && j < request->permits[i].slots.count; j++)
+            row->labels[i][j] = label_number(request->permits[i].labels[j]);
         row->permits[i].slots.numbers = row->numbers[i];
-        row->permits[i].labels = NULL; /* as slot_label says */
+        row->permits[i].labels = NULL; /* they are in `labels` */
     }
     if (request->id > database.globals.last_id)
         database.globals.last_id = request->id; /* of an index: it is not undone, which only makes it larger */
@@ -426,36 +592,61 @@ static void write_slots(const struct changes *changes)
     }
 }
 
+static void write_labels(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->label_count; i++) {
+        const struct label_change *change = &changes->labels[i];
+        database_semaphore(change->semaphore_id)->row.labels[change->number] = label_number(change->label);
+    }
+}
+
 /* What this commit changed, once all of it is there. */
 static void show_to_oracle(uint64_t lsn)
 {
     struct list *first = &journal;
     while (first->prev != &journal && LIST_ENTRY(first->prev, struct undo, node)->lsn == lsn)
         first = first->prev;
-    for (int kind = UNDO_KEY; kind <= UNDO_SEMAPHORE; kind++)
+    for (int kind = UNDO_KEY; kind <= UNDO_TEMPLATE; kind++)
         for (struct list *node = first; node != &journal; node = node->next) {
             struct undo *undo = LIST_ENTRY(node, struct undo, node);
             if ((int)undo->kind != kind)
                 continue;
             if (kind == UNDO_KEY)
                 oracle_changed(undo->object, &undo->before.request);
+            else if (kind == UNDO_TEMPLATE)
+                oracle_template_changed(undo->object);
             else
                 oracle_semaphore_changed(undo->object, &undo->before.semaphore);
         }
 }
 
-void transaction_commit(struct transaction *transaction)
+static void write_changes(const struct changes *changes)
 {
-    const struct changes *changes = transaction->changes;
-    transaction->lsn = ++database.lsn;
-    database.commits++;
-    oracle_commits(transaction);
     for (size_t i = 0; i < changes->semaphore_count; i++)
         if (changes->semaphores[i].changed)
             write_semaphore(&changes->semaphores[i]);
     write_slots(changes);
+    write_labels(changes);
     for (size_t i = 0; i < changes->request_count; i++)
         write_request(&changes->requests[i]);
+}
+
+static void write_template(struct db_template *template, const struct template_row *row)
+{
+    note_before(UNDO_TEMPLATE, template);
+    template->row = *row;
+}
+
+void transaction_commit(struct transaction *transaction)
+{
+    transaction->lsn = ++database.lsn;
+    database.commits++;
+    if (transaction->template) {
+        write_template(transaction->template, &transaction->template_row);
+    } else {
+        oracle_commits(transaction);
+        write_changes(transaction->changes);
+    }
     show_to_oracle(transaction->lsn);
     end(transaction);
     trim_journal();
@@ -488,6 +679,8 @@ static void end_sessions(void)
         transaction_rollback(LIST_ENTRY(node, struct transaction, node));
     for (size_t i = 0; i < database.semaphore_count; i++)
         fiber_wake_all(&database.semaphores[i].lock.waiting);
+    for (size_t i = 0; i < database.template_count; i++)
+        fiber_wake_all(&database.templates[i].lock.waiting);
 }
 
 static void undo(struct undo *undo, bool failover)
@@ -501,7 +694,14 @@ static void undo(struct undo *undo, bool failover)
         oracle_undone(key, &undone, failover);
         break;
     }
-    case UNDO_SEMAPHORE: ((struct db_semaphore *)undo->object)->row = undo->before.semaphore; break;
+    case UNDO_SEMAPHORE:
+        ((struct db_semaphore *)undo->object)->row = undo->before.semaphore;
+        oracle_semaphore_undone(undo->object);
+        break;
+    case UNDO_TEMPLATE:
+        ((struct db_template *)undo->object)->row = undo->before.template;
+        oracle_template_changed(undo->object);
+        break;
     default: {
         uint64_t last_id = database.globals.last_id;
         database.globals = undo->before.globals;

@@ -46,15 +46,17 @@ enum permit_status fake_batch_resolve(struct store *store, struct resolve *what,
         return status;
     for (size_t i = 0; i < what->name_count; i++) {
         const struct db_semaphore *semaphore = database_semaphore_named(what->names[i].name);
-        if (!semaphore)
+        if (!semaphore->row.exists)
             continue;
         what->names[i].ret_id = semaphore->row.semaphore.id;
         what->names[i].ret_kind = semaphore->row.semaphore.kind;
         what->names[i].ret_floor = fake_batch_floor_of(semaphore);
+        what->names[i].ret_retired = !row_in_service(&semaphore->row);
     }
     for (size_t i = 0; i < what->key_count; i++)
         resolve_key(&what->keys[i], arena);
-    return call_leave(fake);
+    status = call_leave(fake);
+    return status == PERMIT_OK ? fake_templates_match(fake, what->names, what->name_count, arena) : status;
 }
 
 /* --- step 1 ------------------------------------------------------------------------------------------------------ */
@@ -64,13 +66,15 @@ static int compare_keys(const void *a, const void *b)
     return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
 }
 
-static struct bytes *copy_labels(const struct permit *permit, const uint32_t *numbers, struct arena *arena)
+/* NULL: none has one. */
+static struct bytes *copy_labels(const struct permit *permit, const uint8_t *of_row, struct arena *arena)
 {
-    struct bytes *labels = permit->slots.count && slot_label(permit->semaphore_id, numbers[0]).data
-                               ? arena_array(arena, permit->slots.count, sizeof *labels)
-                               : NULL;
+    bool any = false;
+    for (uint32_t i = 0; i < permit->slots.count; i++)
+        any |= of_row[i] != 0;
+    struct bytes *labels = any ? arena_array(arena, permit->slots.count, sizeof *labels) : NULL;
     for (uint32_t i = 0; labels && i < permit->slots.count; i++)
-        labels[i] = slot_label(permit->semaphore_id, numbers[i]);
+        labels[i] = label_text(of_row[i]);
     return labels;
 }
 
@@ -83,7 +87,7 @@ static void copy_request(const struct request_row *row, struct arena *arena, str
         uint32_t *numbers = arena_array(arena, row->permits[i].slots.count, sizeof *numbers);
         memcpy(numbers, row->numbers[i], row->permits[i].slots.count * sizeof *numbers);
         ret_request->permits[i].slots.numbers = numbers;
-        ret_request->permits[i].labels = copy_labels(&row->permits[i], row->numbers[i], arena);
+        ret_request->permits[i].labels = copy_labels(&row->permits[i], row->labels[i], arena);
     }
 }
 
@@ -105,13 +109,13 @@ static void read_keys(const struct lock_set *set, struct arena *arena, struct vi
 static void read_slots(const struct semaphore_row *row, int64_t wanted, struct arena *arena, struct free_slots *ret)
 {
     ret->numbers = arena_array(arena, SLOTS_MAX, sizeof *ret->numbers);
-    if (slot_label(row->semaphore.id, 1).data)
-        ret->labels = arena_array(arena, SLOTS_MAX, sizeof *ret->labels);
     for (uint32_t number = row->semaphore.first_free; number <= row->in_service && (int64_t)ret->count < wanted;
          number++)
         if (number > 0 && row->slots[number] == 0) {
+            if (row->labels[number] && !ret->labels)
+                ret->labels = arena_array(arena, SLOTS_MAX, sizeof *ret->labels);
             if (ret->labels)
-                ret->labels[ret->count] = slot_label(row->semaphore.id, number);
+                ret->labels[ret->count] = slot_label(row, number);
             ret->numbers[ret->count++] = number;
         }
     ret->complete = (int64_t)ret->count < wanted;
@@ -138,13 +142,14 @@ static const struct request *holder_of(uint64_t semaphore_id, uint64_t token)
     return NULL;
 }
 
+/* wanted NULL: all of them. */
 static void read_named(const struct semaphore_row *row, const struct slots_wanted *wanted, struct arena *arena,
                        struct named_slots *ret)
 {
     ret->rows = arena_array(arena, SLOTS_MAX, sizeof *ret->rows);
     for (uint32_t number = 1; number <= row->slot_rows; number++) {
-        struct bytes label = slot_label(row->semaphore.id, number);
-        if (!is_named(wanted, number, label))
+        struct bytes label = slot_label(row, number);
+        if (wanted && !is_named(wanted, number, label))
             continue;
         const struct request *holder = holder_of(row->semaphore.id, row->slots[number]);
         ret->rows[ret->count++] = (struct slot_row){.number = number,
@@ -193,9 +198,8 @@ static enum permit_status lock_due_first(struct fake_store *fake, const struct l
 
 static enum permit_status lock_all(struct fake_store *fake, const struct lock_set *set)
 {
-    struct db_semaphore *named = set->semaphore_name.data ? database_semaphore_named(set->semaphore_name) : NULL;
-    if (named)
-        return transaction_lock_semaphore(fake->transaction, named);
+    if (set->semaphore_name.data)
+        return transaction_lock_named(fake->transaction, database_semaphore_named(set->semaphore_name));
     enum permit_status status = PLANTED(18) ? lock_due_first(fake, set) : PERMIT_OK;
     for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
         struct db_semaphore *semaphore = database_semaphore(set->semaphore_ids[i]);
@@ -213,15 +217,17 @@ static void read_view(const struct lock_set *set, struct arena *arena, struct vi
     view->named_slots = arena_array(arena, room, sizeof *view->named_slots);
     view->next_due = arena_array(arena, room, sizeof *view->next_due);
     struct db_semaphore *named = set->semaphore_name.data ? database_semaphore_named(set->semaphore_name) : NULL;
-    if (named)
-        read_semaphore(named, &(struct slots_wanted){0}, arena, view); /* nobody changes labels here */
+    if (named && named->row.exists)
+        read_semaphore(named, &(struct slots_wanted){0}, arena, view);
+    if (named && named->row.exists && set->all_slots)
+        read_named(&named->row, NULL, arena, &view->named_slots[0]);
     for (size_t i = 0; i < set->semaphore_count; i++)
         if (database_semaphore(set->semaphore_ids[i]))
             read_semaphore(database_semaphore(set->semaphore_ids[i]), &set->slots_wanted[i], arena, view);
 }
 
 /* BEGIN ends what is open by a COMMIT. */
-static void begin(struct fake_store *fake)
+void fake_batch_begin(struct fake_store *fake)
 {
     struct transaction *open = fake->transaction;
     if (PLANTED(7) && open && open->state == TRANSACTION_OPEN &&
@@ -244,7 +250,7 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    begin(fake);
+    fake_batch_begin(fake);
     struct free_slots *slots = NULL;
     if (PLANTED(2)) {
         read_view(set, arena, &view);
@@ -370,7 +376,7 @@ static enum permit_status commit(struct fake_store *fake)
     bool lost = call_fails(fake, FAULT_COMMIT_DONE, faults.commit_lost);
     transaction_commit(transaction);
     uint64_t lsn = transaction->lsn;
-    if (dice_once_in(faults.late_flush)) {
+    if (changes && dice_once_in(faults.late_flush)) {
         us = dice_between(1000, LATE_US_MAX);
         run_not_flushed_yet(changes, us);
     }
@@ -388,6 +394,19 @@ static enum permit_status commit(struct fake_store *fake)
     return call_leave(fake);
 }
 
+enum permit_status fake_batch_commit(struct fake_store *fake)
+{
+    fiber_sleep(dice_between(0, COMMIT_US_MAX));
+    if (!call_reaches(fake))
+        return call_lose(fake, false);
+    bool later = call_fails(fake, FAULT_COMMIT_LATER, 2 * faults.commit_lost);
+    if (later || call_fails(fake, FAULT_COMMIT_NOT, 2 * faults.commit_lost)) {
+        fault_counts.commits_lost++;
+        return call_lose(fake, later);
+    }
+    return commit(fake);
+}
+
 /* M5: what is ended is written in a transaction of its own, after the units have been given back. */
 static void commit_in_two(struct fake_store *fake, const struct changes *changes)
 {
@@ -396,7 +415,7 @@ static void commit_in_two(struct fake_store *fake, const struct changes *changes
     fake->transaction->changes = &part;
     transaction_commit(fake->transaction);
     database_flushed(fake->transaction->lsn);
-    begin(fake);
+    fake_batch_begin(fake);
     part = *changes;
     part.semaphore_count = 0;
     fake->transaction->changes = changes;
@@ -441,13 +460,5 @@ enum permit_status fake_batch_apply(struct store *store, const struct changes *c
         commit_in_two(fake, changes);
         return call_lose(fake, false);
     }
-    fiber_sleep(dice_between(0, COMMIT_US_MAX));
-    if (!call_reaches(fake))
-        return call_lose(fake, false);
-    bool later = call_fails(fake, FAULT_COMMIT_LATER, 2 * faults.commit_lost);
-    if (later || call_fails(fake, FAULT_COMMIT_NOT, 2 * faults.commit_lost)) {
-        fault_counts.commits_lost++;
-        return call_lose(fake, later);
-    }
-    return commit(fake);
+    return fake_batch_commit(fake);
 }

@@ -70,6 +70,36 @@ static int64_t noticed_after(void)
     return dice_once_in(20) ? dice_between(0, NOTICED_LATE_US) : dice_between(0, NOTICED_US_MAX);
 }
 
+static void copy_labels(const struct permit *permit, struct arena *arena, struct permit *copy)
+{
+    if (!permit->labels)
+        return;
+    copy->labels = arena_array(arena, permit->slots.count, sizeof *copy->labels);
+    for (uint32_t i = 0; i < permit->slots.count; i++)
+        if (permit->labels[i].length)
+            copy->labels[i] = arena_copy(arena, permit->labels[i]);
+}
+
+/* What operators do: labels, and the lines of it. */
+static void copy_records(const struct changes *changes, struct arena *arena, struct changes *copy)
+{
+    struct label_change *labels = arena_array(arena, changes->label_count, sizeof *labels);
+    struct event *events = arena_array(arena, changes->event_count, sizeof *events);
+    for (size_t i = 0; i < changes->label_count; i++) {
+        labels[i] = changes->labels[i];
+        if (labels[i].label.data)
+            labels[i].label = arena_copy(arena, labels[i].label);
+    }
+    for (size_t i = 0; i < changes->event_count; i++) {
+        events[i] = changes->events[i];
+        events[i].who = arena_copy(arena, changes->events[i].who);
+        if (events[i].why.data)
+            events[i].why = arena_copy(arena, changes->events[i].why);
+    }
+    copy->labels = labels;
+    copy->events = events;
+}
+
 /* Copies of what outlives whoever asked. */
 static struct changes *copy_changes(const struct changes *changes, struct arena *arena)
 {
@@ -82,7 +112,9 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
         copy->semaphores[i] = changes->semaphores[i];
         copy->semaphores[i].semaphore = arena_alloc(arena, sizeof(struct semaphore));
         *copy->semaphores[i].semaphore = *changes->semaphores[i].semaphore;
+        copy->semaphores[i].semaphore->name = arena_copy(arena, changes->semaphores[i].semaphore->name);
     }
+    copy_records(changes, arena, copy);
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *from = &changes->requests[i];
         struct request *request = arena_alloc(arena, sizeof *request);
@@ -96,6 +128,7 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
             permit->slots.numbers = arena_array(arena, permit->slots.count, sizeof *permit->slots.numbers);
             for (uint32_t k = 0; k < permit->slots.count; k++)
                 permit->slots.numbers[k] = from->request->permits[j].slots.numbers[k];
+            copy_labels(&from->request->permits[j], arena, permit);
         }
         if (from->before)
             *before = *from->before; /* of its numbers and states only */
@@ -126,7 +159,7 @@ void fake_session_break_off(struct fake_store *fake, bool commits)
     if (fake->left)
         fake->left->store = NULL;
     transaction->waits_for = NULL;
-    if (commits)
+    if (commits && transaction->changes)
         transaction->changes = copy_changes(transaction->changes, &zombie->arena);
     fake->left = zombie;
     step("session of %llu is lost%s", (unsigned long long)transaction->number, commits ? ", its COMMIT is not" : "");
@@ -157,7 +190,7 @@ void fake_store_process_died(int process)
         if (fake->process != process)
             continue;
         struct transaction *transaction = fake->transaction;
-        bool sent = transaction && transaction->state == TRANSACTION_OPEN && transaction->changes &&
+        bool sent = transaction && transaction->state == TRANSACTION_OPEN && transaction_is_written(transaction) &&
                     !transaction->waits_for && dice_once_in(2);
         fake_session_break_off(fake, sent);
         if (fake->left)

@@ -44,7 +44,7 @@ enum permit_status call_report(struct fake_store *fake, enum permit_status statu
 int64_t call_flush_us(void);
 enum permit_status call_flush(struct fake_store *fake, uint64_t lsn);
 
-/* Methods of the store: those of a session, and those of a batch. */
+/* Methods of the store: those of a session, those of a batch, and what step 0 reads of templates. */
 enum permit_status fake_session_reconnect(struct store *store);
 enum permit_status fake_session_rollback(struct store *store);
 struct fake_store *fake_session_open(void);
@@ -56,6 +56,11 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
 enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                        struct arena *arena, struct view *view);
 enum permit_status fake_batch_apply(struct store *store, const struct changes *changes);
+enum permit_status fake_templates_match(struct fake_store *fake, struct resolve_name *names, size_t count,
+                                        struct arena *arena);
+/* BEGIN, and COMMIT with all that may become of it, of what the transaction has written. */
+void fake_batch_begin(struct fake_store *fake);
+enum permit_status fake_batch_commit(struct fake_store *fake);
 uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore);
 /* Held requests with a deadline, in order of it; of one semaphore, or all (0). */
 size_t fake_batch_sort_due(uint64_t semaphore_id, struct arena *arena, struct db_key ***ret_keys);

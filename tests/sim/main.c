@@ -122,6 +122,9 @@ static void add(const struct result *one)
     sum.grants += one->grants;
     sum.refusals += one->refusals;
     sum.commits += one->commits;
+    sum.made += one->made;
+    sum.labelled += one->labelled;
+    sum.templates_changed += one->templates_changed;
     sum.deadlocks += one->deadlocks;
     sum.duplicates += one->duplicates;
     sum.kills += one->kills;
@@ -157,6 +160,8 @@ static void print_sum(uint64_t seeds, int64_t seconds)
            "%llu waited, %llu of them were served, %llu left\n",
            (unsigned long long)seeds, COUNT(operations), (long long)seconds, (long long)(sum.simulated / US_PER_SECOND),
            COUNT(commits), COUNT(grants), COUNT(refusals), COUNT(waits), COUNT(served_after_wait), COUNT(abandoned));
+    printf("%llu semaphores made by templates, %llu changes of templates, %llu of labels\n", COUNT(made),
+           COUNT(templates_changed), COUNT(labelled));
     printf(
         "%llu kills, %llu stops and %llu pauses of permitd; %llu crashes, %llu failovers and %llu clock steps of the "
         "database; %llu cuts, %llu calls that failed, %llu "
@@ -249,8 +254,8 @@ static int run_each(void)
     struct each each = {0};
     for (uint64_t seed = options.first; seed <= options.last; seed++)
         fail_each(seed, &each);
-    printf("%llu calls and %llu allocations failed, in %llu operations\n%llu passed, %llu failed\n",
-           (unsigned long long)each.calls, (unsigned long long)each.allocations, COUNT(operations),
+    printf("%llu calls and %llu allocations failed, in %llu operations and %llu first uses\n%llu passed, %llu failed\n",
+           (unsigned long long)each.calls, (unsigned long long)each.allocations, COUNT(operations), COUNT(made),
            (unsigned long long)(each.calls + each.allocations - each.failed), (unsigned long long)each.failed);
     return each.failed ? 1 : 0;
 }

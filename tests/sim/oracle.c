@@ -38,7 +38,7 @@ static unsigned step_count;
 static struct sure {
     struct story *stories[SLOTS_MAX * 4];
     size_t count;
-} sure[SEMAPHORES_MAX];
+} sure[SEMAPHORES_MAX]; /* as in database.semaphores */
 
 /* --- telling ----------------------------------------------------------------------------------------------------- */
 
@@ -111,21 +111,21 @@ static bool surely_holds(const struct story *story)
 }
 
 /* What a client was told that it holds of a semaphore, a bit per slot. */
-static uint32_t slots_told(const struct story *story, uint64_t semaphore_id)
+static uint32_t slots_told(const struct story *story, const struct db_semaphore *semaphore)
 {
     for (size_t i = 0; i < story->want_count; i++)
-        if (story->wants[i].semaphore_id == semaphore_id)
+        if (story->semaphores[i] == semaphore)
             return story->slots[i];
     return 0;
 }
 
 /* P10: "along one slot grants follow each other". */
-static void check_slots_told(const struct sure *list, const struct story *story, const struct semaphore *row)
+static void check_slots_told(const struct sure *list, const struct story *story, const struct db_semaphore *semaphore)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->stories[i] != story && slots_told(list->stories[i], row->id) & slots_told(story, row->id))
-            violation("P10", "%s and %s were told that they hold the same slot of %.*s", list->stories[i]->key->text,
-                      story->key->text, (int)row->name.length, row->name.data);
+        if (list->stories[i] != story && slots_told(list->stories[i], semaphore) & slots_told(story, semaphore))
+            violation("P10", "%s and %s were told that they hold the same slot of %s", list->stories[i]->key->text,
+                      story->key->text, semaphore->name);
 }
 
 /* P1, by what clients were told alone. */
@@ -135,8 +135,9 @@ static void count_sure(struct story *story)
         return;
     story->surely_held = true;
     for (size_t i = 0; i < story->want_count; i++) {
-        struct sure *list = &sure[story->wants[i].semaphore_id - 1];
-        const struct semaphore *row = &database_semaphore(story->wants[i].semaphore_id)->row.semaphore;
+        const struct db_semaphore *semaphore = story->semaphores[i];
+        struct sure *list = &sure[semaphore - database.semaphores];
+        const struct semaphore *row = &semaphore->row.semaphore;
         int64_t units = 0;
         size_t kept = 0;
         for (size_t j = 0; j < list->count; j++)
@@ -144,16 +145,16 @@ static void count_sure(struct story *story)
                 list->stories[kept++] = list->stories[j];
         list->count = kept;
         if (kept == ARRAY_LENGTH(list->stories))
-            violation("P1", "more clients hold %.*s than it has units", (int)row->name.length, row->name.data);
-        check_slots_told(list, story, row);
+            violation("P1", "more clients hold %s than it has units", semaphore->name);
+        check_slots_told(list, story, semaphore);
         list->stories[list->count++] = story;
         for (size_t j = 0; j < list->count; j++)
             for (size_t k = 0; k < list->stories[j]->want_count; k++)
-                if (list->stories[j]->wants[k].semaphore_id == row->id && surely_holds(list->stories[j]))
+                if (list->stories[j]->semaphores[k] == semaphore && surely_holds(list->stories[j]))
                     units += list->stories[j]->wants[k].count;
         if (units > row->capacity)
-            violation("P1", "clients were told that they hold %lld units of %.*s, which has %lld", (long long)units,
-                      (int)row->name.length, row->name.data, (long long)row->capacity);
+            violation("P1", "clients were told that they hold %lld units of %s, which has %lld", (long long)units,
+                      semaphore->name, (long long)row->capacity);
     }
 }
 
@@ -171,24 +172,66 @@ void oracle_commits(const struct transaction *transaction)
                 violation("P2", "%.*s is changed by a transaction that has not locked all its semaphores",
                           (int)request->external_id.length, request->external_id.data);
     }
+    counts.labelled += changes->label_count > 0;
 }
 
-bool want_lists(const struct want *want, uint64_t semaphore_id, uint32_t number)
+bool want_lists(const struct want *want, const struct semaphore_row *row, uint32_t number)
 {
-    struct bytes label = slot_label(semaphore_id, number);
+    struct bytes label = slot_label(row, number);
     for (size_t i = 0; i < want->named_count; i++)
         if (want->named[i].number ? want->named[i].number == number : bytes_equal(want->named[i].label, label))
             return true;
     return want->choice == CHOOSE_LOWEST;
 }
 
-/* It holds what it named, or as many of these, or neighbours. */
-static void check_choice(const struct story *story, const struct want *want, const struct permit *permit)
+/* How many slots in service have this name. */
+static int slots_named(const struct slot_name *name, const struct semaphore_row *row)
 {
+    int count = 0;
+    for (uint32_t number = 1; number <= row->in_service; number++)
+        count += name->number ? name->number == number : bytes_equal(name->label, slot_label(row, number));
+    return count;
+}
+
+bool want_is_hopeless(const struct want *want, const struct semaphore_row *row)
+{
+    if (row_in_service(row) && want_is_certain(want) && row->semaphore.kind == KIND_COUNTED)
+        return true;
+    if (!row_in_service(row) || row->semaphore.capacity == 0)
+        return false; /* which is another matter */
+    if (want->count > row->semaphore.capacity)
+        return true;
+    if (!want_is_certain(want))
+        return false;
+    for (size_t i = 0; i < want->named_count; i++)
+        if (!slots_named(&want->named[i], row))
+            return true;
+    int64_t listed = 0;
+    int64_t run = 0;
+    int64_t longest = 0;
+    for (uint32_t number = 1; number <= row->in_service; number++) {
+        bool lists = want_lists(want, row, number);
+        listed += lists;
+        run = lists ? run + 1 : 0;
+        longest = max_i64(longest, run);
+    }
+    bool twice = want->named_count && listed < (int64_t)want->named_count; /* by its number and by its label */
+    return twice || want->count > (want->adjacent ? longest : listed);
+}
+
+/* It holds what it named, or as many of these, or neighbours; by the labels that there are now. */
+static void check_choice(const struct story *story, const struct want *want, const struct semaphore_row *semaphore,
+                         const struct request_row *row, size_t index)
+{
+    const struct permit *permit = &row->permits[index];
     counts.certain += want_is_certain(want);
+    for (uint32_t i = 0; i < permit->slots.count; i++)
+        if (row->labels[index][i] != semaphore->labels[permit->slots.numbers[i]])
+            violation("P10", "slot %u was granted to %s under another label than it has", permit->slots.numbers[i],
+                      story->key->text);
     for (uint32_t i = 0; i < permit->slots.count; i++) {
         uint32_t number = permit->slots.numbers[i];
-        if (!want_lists(want, permit->semaphore_id, number))
+        if (!want_lists(want, semaphore, number))
             violation("P10", "%s was granted slot %u, which it has not named", story->key->text, number);
         if (i > 0 &&
             (number <= permit->slots.numbers[i - 1] || (want->adjacent && number != permit->slots.numbers[i - 1] + 1)))
@@ -203,11 +246,13 @@ static void check_grant_is_whole(const struct story *story, const struct request
                   story->want_count);
     for (size_t i = 0; i < row->request.permit_count; i++) {
         const struct permit *permit = &row->permits[i];
-        const struct db_semaphore *semaphore = database_semaphore(permit->semaphore_id);
+        const struct db_semaphore *semaphore = story->semaphores[i];
         bool slotted = semaphore->row.semaphore.kind == KIND_SLOTTED;
+        if (permit->semaphore_id != semaphore->row.semaphore.id || !row_in_service(&semaphore->row))
+            violation("P2", "%s was granted units of another semaphore than %s", story->key->text, semaphore->name);
         if (permit->count != story->wants[i].count || permit->slots.count != (slotted ? permit->count : 0))
             violation("P2", "%s was granted other units than it asked for", story->key->text);
-        check_choice(story, &story->wants[i], permit);
+        check_choice(story, &story->wants[i], &semaphore->row, row, i);
         if (permit->token <= semaphore->max_token)
             violation("P9", "%s was granted token %llu of %s, of which %llu was out already", story->key->text,
                       (unsigned long long)permit->token, semaphore->name, (unsigned long long)semaphore->max_token);
@@ -215,7 +260,7 @@ static void check_grant_is_whole(const struct story *story, const struct request
 }
 
 /* A waiter of this process that came before, and that nothing but want of room holds up. */
-static bool waits_before(const struct call *waiter, const struct call *call, uint64_t semaphore_id)
+static bool waits_before(const struct call *waiter, const struct call *call, const struct db_semaphore *wanted)
 {
     bool wants = false;
     if (waiter->operation.kind != OP_ACQUIRE || waiter->number >= call->number || waiter->other_payload ||
@@ -226,12 +271,12 @@ static bool waits_before(const struct call *waiter, const struct call *call, uin
     if (waiter->sent_at > (came_at ? came_at : call->sent_at) - PARKED_US)
         return false;
     for (size_t i = 0; i < waiter->story->want_count; i++) {
-        const struct db_semaphore *semaphore = database_semaphore(waiter->story->wants[i].semaphore_id);
+        const struct db_semaphore *semaphore = waiter->story->semaphores[i];
         const struct semaphore *row = &semaphore->row.semaphore;
         bool changing = semaphore->set_at && sim_now() - semaphore->set_at < KNOWN_US;
         if (changing || row->paused_reason.data || row->capacity < waiter->story->wants[i].count)
             return false;
-        wants |= row->id == semaphore_id;
+        wants |= semaphore == wanted;
     }
     return wants;
 }
@@ -240,13 +285,13 @@ static bool waits_before(const struct call *waiter, const struct call *call, uin
 static void check_order(const struct call *call)
 {
     for (size_t i = 0; i < call->story->want_count; i++) {
-        const struct db_semaphore *semaphore = database_semaphore(call->story->wants[i].semaphore_id);
+        const struct db_semaphore *semaphore = call->story->semaphores[i];
         if (semaphore->row.semaphore.queue != QUEUE_FIFO)
             continue;
         const struct list *calls = run_calls(call->process);
         for (const struct list *node = calls->next; node != calls; node = node->next) {
             const struct call *waiter = LIST_ENTRY(node, struct call, node);
-            if (waits_before(waiter, call, semaphore->row.semaphore.id))
+            if (waits_before(waiter, call, semaphore))
                 violation("P17", "%s passed %s, which waits for %s since %lld ms", call->story->key->text,
                           waiter->story->key->text, semaphore->name,
                           (long long)(sim_now() - waiter->sent_at) / US_PER_MS);
@@ -333,6 +378,18 @@ void oracle_changed(struct db_key *key, const struct request_row *before)
     }
 }
 
+/* "Unique in the semaphore." */
+static void check_labels(const struct db_semaphore *semaphore)
+{
+    uint32_t seen = 0;
+    for (uint32_t number = 1; number <= semaphore->row.slot_rows; number++) {
+        uint32_t bit = semaphore->row.labels[number] ? 1U << semaphore->row.labels[number] : 0;
+        if (seen & bit)
+            violation("P10", "two slots of %s are called S%u", semaphore->name, semaphore->row.labels[number]);
+        seen |= bit;
+    }
+}
+
 /* C2: the rows of one semaphore among each other. */
 static void check_semaphore(const struct db_semaphore *semaphore)
 {
@@ -340,6 +397,9 @@ static void check_semaphore(const struct db_semaphore *semaphore)
     bool slotted = row->kind == KIND_SLOTTED;
     int64_t held = 0;
     int64_t slots = 0;
+    if (!semaphore->row.exists)
+        return;
+    check_labels(semaphore);
     for (size_t i = 0; i < database.held_count; i++) {
         const struct request_row *request = &database.held[i]->row;
         for (size_t j = 0; j < request->request.permit_count; j++) {
@@ -368,9 +428,23 @@ static void check_semaphore(const struct db_semaphore *semaphore)
                   (long long)row->in_use);
 }
 
+/* "The label of a slot that is held cannot change." */
+static void check_labels_kept(const struct db_semaphore *semaphore, const struct semaphore_row *before)
+{
+    for (uint32_t number = 1; number <= before->slot_rows; number++)
+        if (semaphore->row.labels[number] != before->labels[number] && semaphore->row.slots[number])
+            violation("P10", "the label of slot %u of %s has changed, which is held", number, semaphore->name);
+}
+
 void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semaphore_row *before)
 {
     const struct semaphore *row = &semaphore->row.semaphore;
+    if (row_in_service(&semaphore->row) && !row_in_service(before))
+        names_made(semaphore, before, committing->changes);
+    if (!row_in_service(&semaphore->row) && row->in_use > 0)
+        violation("P1", "%s goes out of service and is held", semaphore->name);
+    check_labels_kept(semaphore, before);
+    names_follow(semaphore);
     if (row->next_permit_id < before->semaphore.next_permit_id)
         violation("P9", "the next token of %s goes back", semaphore->name);
     if (row->next_permit_id != before->semaphore.next_permit_id && row->in_use > row->capacity)
@@ -381,6 +455,12 @@ void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semap
         semaphore->set_at = sim_now();
     semaphore->changed_at = sim_now();
     check_semaphore(semaphore);
+}
+
+void oracle_semaphore_undone(struct db_semaphore *semaphore)
+{
+    semaphore->set_at = semaphore->changed_at = sim_now();
+    names_follow(semaphore);
 }
 
 void oracle_rows_agree(void)
@@ -439,7 +519,8 @@ static void write_sent(const struct call *call)
     for (size_t i = 0; call->operation.kind == OP_ACQUIRE && i < call->story->want_count; i++)
         length += write_want(&call->story->wants[i], wants + length, sizeof wants - length);
     step_write("#%llu sent to p%d: %s %s%s%s", (unsigned long long)call->number, call->process,
-               operation_kind_word(call->operation.kind), call->story ? call->story->key->text : "", wants,
+               operation_kind_word(call->operation.kind),
+               call->story ? call->story->key->text : call->operation.semaphore.data, wants,
                call->wait_until ? ", waits" : "");
 }
 
@@ -484,12 +565,12 @@ static void note_end(struct story *story)
     story->end_told = true;
 }
 
-/* As they were told, with the labels of the slots. */
-static uint32_t note_slots(const struct permit *permit)
+/* As they were told, with the labels that the slots had when they were granted. */
+static uint32_t note_slots(const struct story *story, size_t index, const struct permit *permit)
 {
     uint32_t slots = 0;
     for (uint32_t i = 0; i < permit->slots.count; i++) {
-        struct bytes label = slot_label(permit->semaphore_id, permit->slots.numbers[i]);
+        struct bytes label = label_text(story->key->row.labels[index][i]);
         if (permit->labels ? !bytes_equal(permit->labels[i], label) : label.length > 0)
             violation("P10", "slot %u of a grant is called otherwise", permit->slots.numbers[i]);
         slots |= 1U << permit->slots.numbers[i];
@@ -505,11 +586,11 @@ static void note_grant(struct call *call, const struct request *request)
     if (call->other_payload)
         violation("P3", "another request under the key %s was granted", story->key->text);
     for (size_t i = 0; i < request->permit_count; i++) {
-        struct db_semaphore *semaphore = database_semaphore(request->permits[i].semaphore_id);
+        struct db_semaphore *semaphore = story->semaphores[i];
         if (story->grant_told && story->tokens[i] != request->permits[i].token)
             violation("P3", "%s is told another token", story->key->text);
         story->tokens[i] = request->permits[i].token;
-        story->slots[i] = note_slots(&request->permits[i]);
+        story->slots[i] = note_slots(story, i, &request->permits[i]);
         if (request->permits[i].token > semaphore->max_token)
             semaphore->max_token = request->permits[i].token;
     }
@@ -561,14 +642,29 @@ static void check_due(const struct call *call)
     if (story_is_certain(call->story)) /* whether its slots are among what would come back nobody says here */
         return;
     for (size_t i = 0; i < call->story->want_count; i++) {
-        const struct db_semaphore *semaphore = database_semaphore(call->story->wants[i].semaphore_id);
+        const struct db_semaphore *semaphore = call->story->semaphores[i];
         const struct semaphore *row = &semaphore->row.semaphore;
+        if (!row_in_service(&semaphore->row))
+            return;
         int64_t room = row->capacity - row->in_use + units_due(row, call);
         if (row->paused_reason.data || semaphore->changed_at >= call->sent_at || call->story->wants[i].count > room)
             return;
     }
     if (!others_wait(call))
         violation("P7", "%s is told that there is no room, although holders are due", call->story->key->text);
+}
+
+/* "Never" is said only of what cannot be had as it is asked, or could not at some moment of the call. */
+static void check_never(const struct call *call)
+{
+    const struct story *story = call->story;
+    for (size_t i = 0; i < story->want_count; i++) {
+        const struct db_semaphore *semaphore = story->semaphores[i];
+        bool changed = semaphore->set_at && semaphore->set_at >= call->sent_at;
+        if (changed || !row_in_service(&semaphore->row) || want_is_hopeless(&story->wants[i], &semaphore->row))
+            return;
+    }
+    violation("P17", "%s is told that it can never be served, and it can", story->key->text);
 }
 
 static bool says_nothing_was_done(enum permit_status status)
@@ -592,6 +688,10 @@ static void acquire_told(struct call *call, const struct decision *decision)
         check_refusal(call);
     if (status == PERMIT_NO_CAPACITY && profile.calm && !call->other_payload)
         check_due(call);
+    if (status == PERMIT_NEVER_SATISFIABLE || status == PERMIT_INVALID)
+        check_never(call);
+    if (status != PERMIT_OK)
+        names_refused(call, decision);
     if (status == PERMIT_KEY_REUSED && !call->other_payload)
         violation("P3", "%s is told that its key stands for another request", story->key->text);
     if (permit_status_retry(status) == PERMIT_RETRY_SAME)
@@ -626,8 +726,9 @@ static void other_told(struct call *call, const struct decision *decision)
 
 void oracle_told(struct call *call, const struct decision *decision)
 {
-    step("#%llu told: %s %s %s", (unsigned long long)call->number, operation_kind_word(call->operation.kind),
-         call->story ? call->story->key->text : "", permit_status_word(decision->status));
+    step("#%llu told: %s %s %s%s%s", (unsigned long long)call->number, operation_kind_word(call->operation.kind),
+         call->story ? call->story->key->text : "", permit_status_word(decision->status), decision->detail ? ": " : "",
+         decision->detail ? decision->detail : "");
     counts.told[call->operation.kind][decision->status]++;
     if (call->wait_until)
         wait_ended_at[call->process] = sim_now();

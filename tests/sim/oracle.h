@@ -26,8 +26,10 @@ struct call {
     struct operation operation;
     struct want wants[ROW_PERMITS_MAX];
     struct semaphore_change change;
-    struct list node;   /* of its process */
-    struct list of_key; /* acquires of its story that are on their way */
+    struct bytes labels[SLOTS_MAX]; /* of the change */
+    char principal[24];             /* when it was sent: what is made for it bears that */
+    struct list node;               /* of its process */
+    struct list of_key;             /* acquires of its story that are on their way */
     struct story *story;
     int process;
     uint64_t number;
@@ -36,6 +38,7 @@ struct call {
     bool ran_alone;         /* when its key was granted this was the only acquire that can have done it */
     bool other_payload;     /* of another request under the same key */
     mono_us servable_since; /* P17; 0: it is not */
+    mono_us hopeless_since; /* the same: it can never be served as it is asked */
     int64_t excused_us;     /* its process was stopped for so long */
     struct client *client;
 };
@@ -44,7 +47,8 @@ struct call {
 struct story {
     struct db_key *key;
     struct want wants[ROW_PERMITS_MAX];
-    struct slot_name names[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* that its wants name */
+    struct db_semaphore *semaphores[ROW_PERMITS_MAX];       /* that they are for */
+    struct slot_name names[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* that they name */
     size_t want_count;
     struct ttl ttl;
     unsigned char digest[DIGEST_SIZE];
@@ -83,6 +87,9 @@ struct profile {
     bool sleepy;     /* and not much happens */
     int64_t hold_ms; /* of a failover */
     bool capacity_changes;
+    bool label_changes;
+    bool templates;          /* operators put them, and clients ask for names that only they know */
+    uint64_t max_semaphores; /* templates make no more */
     bool clock_steps;
     bool failovers;
     int engines;
@@ -95,7 +102,9 @@ int64_t oracle_jumps_over(void);
 
 void oracle_begin(void);
 /* It may be had for this want: named, or none is. */
-bool want_lists(const struct want *want, uint64_t semaphore_id, uint32_t number);
+bool want_lists(const struct want *want, const struct semaphore_row *row, uint32_t number);
+/* As it is asked it can never be served by what the row and its labels are now: "422 at once". */
+bool want_is_hopeless(const struct want *want, const struct semaphore_row *row);
 /* It wants certain slots of some semaphore. */
 bool story_is_certain(const struct story *story);
 struct story *story_new(struct db_key *key);
@@ -107,10 +116,23 @@ void oracle_commits(const struct transaction *transaction);
 /* The row of the key has become this, by a commit. */
 void oracle_changed(struct db_key *key, const struct request_row *before);
 void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semaphore_row *before);
+/* An undone commit had changed it. */
+void oracle_semaphore_undone(struct db_semaphore *semaphore);
+/* By a commit, or because one was undone. */
+void oracle_template_changed(struct db_template *template);
 /* An undone commit had changed the key; the row is now as it was before. */
 void oracle_undone(struct db_key *key, const struct request_row *undone, bool failover);
 /* All of it: rows among each other. */
 void oracle_rows_agree(void);
+
+/* --- oracle_names.c: what templates make ----------------------------------------------------------------------- */
+
+/* The row was made, or came into service again, by a commit with these records. */
+void names_made(struct db_semaphore *semaphore, const struct semaphore_row *before, const struct changes *changes);
+/* Whether there is something behind its name may have changed. */
+void names_follow(struct db_semaphore *semaphore);
+/* An acquire was refused. */
+void names_refused(const struct call *call, const struct decision *decision);
 
 /* --- calls ------------------------------------------------------------------------------------------------------- */
 
@@ -124,6 +146,7 @@ void oracle_left(struct call *call);
 extern struct counts {
     uint64_t told[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
     uint64_t waited, served_after_wait, abandoned, certain; /* the last: grants of certain slots */
+    uint64_t made, revived, labelled, templates_changed;    /* by templates, by operators */
     mono_us longest_servable;
 } counts;
 #endif

@@ -35,6 +35,8 @@ faults='
 23  the second release answered from a bare read
 24  newcomers planned before waiters
 25  epochs counted in hours
+26  first uses at once: only whoever makes the semaphore goes on
+27  labels move, and who waits for one is not called
 '
 seeds=1-900
 

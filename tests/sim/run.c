@@ -32,8 +32,8 @@ static bool holds_nobody_up(struct bytes external_id)
 {
     const struct story *story = database_key(external_id)->story;
     for (size_t i = 0; story && i < story->want_count; i++) {
-        const struct semaphore *row = &database_semaphore(story->wants[i].semaphore_id)->row.semaphore;
-        if (row->paused_reason.data || row->capacity == 0)
+        const struct semaphore *row = &story->semaphores[i]->row.semaphore;
+        if (!row_in_service(&story->semaphores[i]->row) || row->paused_reason.data || row->capacity == 0)
             return true;
     }
     return story && story_is_certain(story);
@@ -63,46 +63,71 @@ static bool slots_are_free(const struct db_semaphore *semaphore, const struct wa
 {
     int64_t free = 0;
     for (uint32_t number = 1; number <= semaphore->row.in_service && free < want->count; number++) {
-        bool usable = !semaphore->row.slots[number] && want_lists(want, semaphore->row.semaphore.id, number);
+        bool usable = !semaphore->row.slots[number] && want_lists(want, &semaphore->row, number);
         free = usable ? free + 1 : want->adjacent ? 0 : free;
     }
     return free >= want->count;
 }
 
+static bool waits(const struct call *call)
+{
+    return call->operation.kind == OP_ACQUIRE && call->wait_until >= sim_now() && !call->other_payload &&
+           !call->story->key->row.exists;
+}
+
 static bool is_servable(const struct call *call)
 {
-    if (call->operation.kind != OP_ACQUIRE || call->wait_until < sim_now() || call->other_payload ||
-        call->story->key->row.exists)
-        return false;
     for (size_t i = 0; i < call->story->want_count; i++) {
         const struct want *want = &call->story->wants[i];
-        const struct db_semaphore *semaphore = database_semaphore(want->semaphore_id);
+        const struct db_semaphore *semaphore = call->story->semaphores[i];
         const struct semaphore *row = &semaphore->row.semaphore;
-        if (row->paused_reason.data || row->capacity - row->in_use < want->count ||
+        if (!row_in_service(&semaphore->row) || row->paused_reason.data || row->capacity - row->in_use < want->count ||
             (want_is_certain(want) && !slots_are_free(semaphore, want)))
             return false;
     }
     return is_first(call);
 }
 
+/* It can never be served as it is asked: it has to be told so, also if what it waits for is paused. */
+static bool is_hopeless(const struct call *call)
+{
+    for (size_t i = 0; i < call->story->want_count; i++)
+        if (!row_in_service(&call->story->semaphores[i]->row) ||
+            want_is_hopeless(&call->story->wants[i], &call->story->semaphores[i]->row))
+            return true;
+    return false;
+}
+
+/* How long something has been so, which it is, or is not, now. */
+static mono_us how_long(mono_us *since, bool now)
+{
+    if (!now)
+        *since = 0;
+    else if (!*since)
+        *since = sim_now();
+    return now ? sim_now() - *since : 0;
+}
+
+static void watch_call(struct call *call)
+{
+    bool waiting = waits(call);
+    mono_us fits = how_long(&call->servable_since, waiting && is_servable(call));
+    mono_us hopeless = how_long(&call->hopeless_since, waiting && is_hopeless(call));
+    counts.longest_servable = max_i64(counts.longest_servable, fits);
+    if (fits > SERVED_WITHIN_US)
+        violation("P17", "#%llu (%s) waits and fits since %lld ms", (unsigned long long)call->number,
+                  call->story->key->text, (long long)fits / US_PER_MS);
+    if (hopeless > SERVED_WITHIN_US)
+        violation("P17", "#%llu (%s) waits for what it can never get since %lld ms", (unsigned long long)call->number,
+                  call->story->key->text, (long long)hopeless / US_PER_MS);
+}
+
 static void watch_waiters(struct timer *timer)
 {
     (void)timer;
     for (int i = 0; i < profile.engines; i++)
-        list_for_each (node, next, &site.servers[i].calls) {
-            struct call *call = LIST_ENTRY(node, struct call, node);
-            if (!is_servable(call)) {
-                call->servable_since = 0;
-                continue;
-            }
-            if (!call->servable_since)
-                call->servable_since = sim_now();
-            mono_us since = sim_now() - call->servable_since;
-            counts.longest_servable = max_i64(counts.longest_servable, since);
-            if (since > SERVED_WITHIN_US)
-                violation("P17", "#%llu (%s) waits and fits since %lld ms", (unsigned long long)call->number,
-                          call->story->key->text, (long long)since / US_PER_MS);
-        }
+        list_for_each (node, next, &site.servers[i].calls)
+            watch_call(LIST_ENTRY(node, struct call, node));
     timer_set(&watch, sim_now() + WATCH_US);
 }
 
@@ -127,9 +152,12 @@ static void wait_for_calls(void)
         violation("P13", "%zu calls are not answered", calls_left());
 }
 
+/* To those that operators may have paused or made smaller, and to what templates made. */
 static void send_to_all_semaphores(enum operation_kind kind)
 {
-    for (size_t i = 0; i < database.semaphore_count; i++) {
+    for (size_t i = profile.capacity_changes ? 0 : site.made_count; i < database.semaphore_count; i++) {
+        if (!row_in_service(&database.semaphores[i].row))
+            continue;
         struct call *call = call_new(0, NULL, kind);
         call->operation.semaphore = database.semaphores[i].row.semaphore.name;
         call->change = (struct semaphore_change){.has_capacity = true, .capacity = 4};
@@ -149,6 +177,18 @@ static void release_confirmed(void)
         }
 }
 
+/* One unit of it, of a permitd that is asked in turn. */
+static void acquire_unit(struct db_semaphore *semaphore, int64_t turn)
+{
+    struct story *story = story_begin();
+    story->wants[0] = (struct want){.semaphore = semaphore->row.semaphore.name, .count = 1};
+    story->semaphores[0] = semaphore;
+    story->want_count = 1;
+    story->ttl = (struct ttl){.kind = TTL_UNLIMITED};
+    (void)call_send(call_new((int)(turn % profile.engines), story, OP_ACQUIRE), 0);
+    wait_for_calls(); /* one by one: some permitd take but a few */
+}
+
 /* C6: after ttl, grace and 5 s nothing is held that nobody holds, and full capacity can be acquired. */
 static void check_quiet(void)
 {
@@ -157,20 +197,32 @@ static void check_quiet(void)
         violation("P7", "%zu requests are held that nobody has renewed, one of them %s", database.held_count,
                   database.held[0]->text);
     for (size_t i = 0; i < database.semaphore_count; i++)
-        for (int64_t unit = 0; unit < database.semaphores[i].row.semaphore.capacity; unit++) {
-            struct story *story = story_begin();
-            const struct semaphore *row = &database.semaphores[i].row.semaphore;
-            story->wants[0] = (struct want){.semaphore = row->name, .semaphore_id = row->id, .count = 1};
-            story->want_count = 1;
-            story->ttl = (struct ttl){.kind = TTL_UNLIMITED};
-            (void)call_send(call_new((int)(unit % profile.engines), story, OP_ACQUIRE), 0);
-            wait_for_calls(); /* one by one: some permitd take but a few */
-        }
+        for (int64_t unit = 0; unit < database.semaphores[i].row.semaphore.capacity; unit++)
+            if (row_in_service(&database.semaphores[i].row))
+                acquire_unit(&database.semaphores[i], unit);
     for (size_t i = 0; i < database.semaphore_count; i++) {
         const struct semaphore *row = &database.semaphores[i].row.semaphore;
-        if (row->in_use != row->capacity)
+        if (row_in_service(&database.semaphores[i].row) && row->in_use != row->capacity)
             violation("P7", "%lld of %lld units of %.*s can be acquired when nobody holds any", (long long)row->in_use,
                       (long long)row->capacity, (int)row->name.length, row->name.data);
+    }
+}
+
+/* P19: whatever went wrong, a name that a template is for is made by whoever asks for it. */
+static void check_first_uses(void)
+{
+    operators_cover_all();
+    for (size_t i = site.made_count; i < database.semaphore_count; i++) {
+        struct db_semaphore *semaphore = &database.semaphores[i];
+        const struct semaphore *row = &semaphore->row.semaphore;
+        bool full = !semaphore->row.exists && database_count_semaphores() >= profile.max_semaphores;
+        bool other_kind =
+            semaphore->row.exists && row->kind != database_template_for(row->name)->row.settings.kind; /* 422 */
+        if (row_in_service(&semaphore->row) || full || other_kind)
+            continue;
+        acquire_unit(semaphore, (int64_t)i);
+        if (!row_in_service(&semaphore->row) || row->in_use != 1)
+            violation("P19", "%s cannot be acquired, although there is a template for it", semaphore->name);
     }
 }
 
@@ -194,14 +246,14 @@ static void *direct(void *context)
     if (profile.failovers)
         fiber_sleep(profile.hold_ms * US_PER_MS + US_PER_SECOND);
     wait_for_calls();
-    if (profile.capacity_changes) {
-        send_to_all_semaphores(OP_SEMAPHORE_RESUME);
-        send_to_all_semaphores(OP_SEMAPHORE_PUT);
-        wait_for_calls();
-    }
+    send_to_all_semaphores(OP_SEMAPHORE_RESUME);
+    send_to_all_semaphores(OP_SEMAPHORE_PUT);
+    wait_for_calls();
     release_confirmed();
     wait_for_calls();
     check_quiet();
+    if (profile.templates)
+        check_first_uses();
     if (database.deadlocks > 2 + database.commits / DEADLOCK_ONCE_IN)
         violation("P13", "%llu deadlocks in %llu commits: locks are not taken in one order",
                   (unsigned long long)database.deadlocks, (unsigned long long)database.commits);
@@ -224,6 +276,8 @@ static void choose_profile(void)
     if (faults.only_call)
         profile.calm = false;
     profile.capacity_changes = !faults.only_call && dice_once_in(3);
+    profile.label_changes = !faults.only_call && dice_once_in(3);
+    profile.templates = faults.only_call || dice_once_in(2);
     if (profile.calm || faults.only_call)
         return;
     profile.clock_steps = dice_once_in(3);
@@ -242,10 +296,10 @@ static void choose_profile(void)
 
 static void make_semaphores(void)
 {
-    size_t count = (size_t)dice_between(1, SEMAPHORES_MAX);
-    for (size_t i = 0; i < count; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "s%zu", i + 1);
+    site.made_count = (size_t)dice_between(1, SEMAPHORES_MADE);
+    for (size_t i = 0; i < site.made_count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "s%u", (unsigned)i + 1);
         const struct semaphore like = {
             .kind = dice_once_in(3) ? KIND_COUNTED : KIND_SLOTTED,
             .queue = dice_once_in(2) ? QUEUE_FIFO : QUEUE_BACKFILL,
@@ -267,6 +321,7 @@ static void begin(void)
     scheduler_begin();
     database_begin();
     make_semaphores();
+    operators_begin();
     servers_begin();
     clients_begin();
     watch.fire = watch_waiters;
@@ -288,6 +343,9 @@ static void collect(void)
     result->grants = counts.told[OP_ACQUIRE][PERMIT_OK];
     result->refusals = counts.told[OP_ACQUIRE][PERMIT_NO_CAPACITY];
     result->commits = database.commits;
+    result->made = counts.made + counts.revived;
+    result->labelled = counts.labelled;
+    result->templates_changed = counts.templates_changed;
     result->crashes = database.crashes;
     result->deadlocks = database.deadlocks;
     result->duplicates = database.duplicates;

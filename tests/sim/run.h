@@ -16,9 +16,10 @@ struct result {
     uint64_t at_operation;
     uint64_t operations, waits, served_after_wait, abandoned, grants, refusals;
     uint64_t commits, deadlocks, duplicates, kills, stops, pauses, crashes, failovers, steps_of_clock, cuts, faults;
-    uint64_t calls;                /* of the database */
-    uint64_t allocations;          /* of permitd */
-    uint64_t struck;               /* calls and allocations that failed because they were chosen */
+    uint64_t made, labelled, templates_changed; /* first uses; what operators did */
+    uint64_t calls;                             /* of the database */
+    uint64_t allocations;                       /* of permitd */
+    uint64_t struck;                            /* calls and allocations that failed because they were chosen */
     unsigned char ways[CALLS_MAX]; /* per call, as bits: the ways in which it could have failed (enum fault_kind) */
     uint64_t switches;
     mono_us simulated;

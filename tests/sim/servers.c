@@ -41,6 +41,7 @@ static void start_server(int process)
         .open_store = fake_store_open,
         .max_waiters = dice_once_in(6) ? 5 : 1000,
         .max_semaphore_waiters = dice_once_in(6) ? 2 : 1000,
+        .max_semaphores = profile.max_semaphores,
         .wait_poll_ms = 50,
         .backfill_bound_ms = dice_between(50, 2000),
     };
@@ -50,6 +51,8 @@ static void start_server(int process)
         abort();
     process_enter(before, 0);
     server->stopping = server->paused = false;
+    server->starts++;
+    operators_join(server);
     step("p%d starts", process);
     buf_release(&message);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What there is in a run: servers (simulated permitd), clients, and the stories of keys that they make. run.c directs
- * it, clients.c has the calls, servers.c what becomes of a permitd, trouble.c what goes wrong.
+ * What there is in a run: servers (simulated permitd), clients, operators, and the stories of keys that they make.
+ * run.c directs it, clients.c has the calls, operators.c what is changed meanwhile, servers.c what becomes of a
+ * permitd, trouble.c what goes wrong.
  */
 #ifndef SIM_SITE_H
 #define SIM_SITE_H
@@ -27,6 +28,7 @@ struct server {
     struct engine *engine; /* NULL: it is down */
     bool stopping;
     bool paused;
+    uint64_t starts;
     mono_us paused_at;
     struct list calls; /* struct call: not answered yet */
     struct timer back; /* it is started again, or goes on */
@@ -40,6 +42,7 @@ extern struct site {
     int client_count;
     struct story *stories[STORIES_MAX]; /* that clients care for */
     int story_count;
+    size_t made_count;    /* of database.semaphores: those made before the run; the others are names for templates */
     uint64_t keys, calls; /* made so far */
     bool quiet;           /* nothing new begins, nothing fails any more */
 } site;
@@ -55,6 +58,14 @@ struct call *call_new(int process, struct story *story, enum operation_kind kind
 bool call_send(struct call *call, int64_t wait_us);
 /* It is over, however it ended. */
 void call_free(struct call *call);
+
+/* --- operators.c ------------------------------------------------------------------------------------------------- */
+
+void operators_begin(void);
+/* What a started permitd's operators do to templates through it. */
+void operators_join(struct server *server);
+/* There is a template for every name. Inside a fiber, when nothing fails any more. */
+void operators_cover_all(void);
 
 /* --- servers.c --------------------------------------------------------------------------------------------------- */
 

@@ -77,7 +77,7 @@ static void administer_one(void)
     int process = server_any();
     if (process < 0)
         return;
-    const struct db_semaphore *semaphore = &database.semaphores[dice_between(0, (int64_t)database.semaphore_count - 1)];
+    const struct db_semaphore *semaphore = &database.semaphores[dice_between(0, (int64_t)site.made_count - 1)];
     struct call *call = call_new(process, NULL, kinds[dice_between(0, ARRAY_LENGTH(kinds) - 1)]);
     call->operation.semaphore = semaphore->row.semaphore.name;
     call->operation.why = BYTES("paused");

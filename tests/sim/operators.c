@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/* Operators: templates that come, change and go, labels that move, names that are taken out of service. */
+#include <stdio.h>
+
+#include "dice.h"
+#include "fake_store.h"
+#include "fake_templates.h"
+#include "site.h"
+
+enum {
+    PAUSE_MAX_US = 400000,           /* between two changes of labels and names */
+    TEMPLATE_PAUSE_MAX_US = 1500000, /* the same of templates, of one permitd */
+    PAGE_MAX = 8,                    /* labels at once */
+    FAMILY = 8,                      /* names that begin alike; as many families make SEMAPHORES_NAMED */
+};
+
+static const char *const prefixes[TEMPLATES_MAX] = {"t", "t1", "t12", "t2", "u"};
+
+static struct timer next_change;
+
+/* --- templates --------------------------------------------------------------------------------------------------- */
+
+static struct semaphore_change any_settings(void)
+{
+    return (struct semaphore_change){
+        .has_capacity = true,
+        .has_default_ttl = true,
+        .has_grace = true,
+        .has_max_hold = true,
+        .has_queue = true,
+        .capacity = dice_once_in(12) ? 0 : dice_between(1, 6),
+        .default_ttl_ms = 1000,
+        .grace_ms = dice_between(0, GRACE_MAX_MS),
+        .max_hold_ms = TTL_MAX_MS,
+        .queue = dice_once_in(2) ? QUEUE_FIFO : QUEUE_BACKFILL,
+    };
+}
+
+static enum semaphore_kind any_kind(void)
+{
+    return dice_once_in(4) ? KIND_COUNTED : KIND_SLOTTED;
+}
+
+static void change_template(struct store *store)
+{
+    struct db_template *template = &database.templates[dice_between(0, TEMPLATES_MAX - 1)];
+    struct semaphore_change change = any_settings();
+    if (dice_once_in(3)) {
+        (void)fake_templates_delete(store, template);
+        return;
+    }
+    change.kind = any_kind();
+    change.has_kind = !template->row.exists; /* it never changes */
+    (void)fake_templates_put(store, template, &change);
+}
+
+struct operator
+{
+    struct server *server;
+    uint64_t start; /* of the server's: with another one it is somebody else's */
+};
+
+static void *operate(void *context)
+{
+    struct operator* operator= context;
+    struct server *server = operator->server;
+    struct store *store = fake_store_open(NULL);
+    if (!store)
+        abort();
+    while (server->starts == operator->start && server->engine && !server->stopping && !site.quiet) {
+        fiber_sleep(dice_between(0, TEMPLATE_PAUSE_MAX_US));
+        if (!site.quiet && store_reconnect(store) == PERMIT_OK)
+            change_template(store);
+    }
+    store_free(store);
+    free(operator);
+    return NULL;
+}
+
+void operators_join(struct server *server)
+{
+    if (!profile.templates)
+        return;
+    struct operator* operator= calloc(1, sizeof *operator);
+    if (!operator)
+        abort();
+    *operator=(struct operator){server, server->starts};
+    process_spawn(server_number(server), operate, operator);
+}
+
+void operators_cover_all(void)
+{
+    struct store *store = fake_store_open(NULL);
+    struct semaphore_change change = any_settings();
+    change.capacity = 2;
+    if (!store || store_reconnect(store) != PERMIT_OK)
+        abort();
+    for (size_t i = 0; i < TEMPLATES_MAX; i++)
+        if (fake_templates_put(store, &database.templates[i], &change) != PERMIT_OK)
+            violation("P19", "a template cannot be put, although nothing fails any more");
+    store_free(store);
+}
+
+static void begin_templates(void)
+{
+    static const char *const families[] = {"t1", "t2", "u"}; /* in byte order */
+    for (size_t i = 0; i < SEMAPHORES_NAMED; i++) {
+        char name[8];
+        size_t family = i * ARRAY_LENGTH(families) / SEMAPHORES_NAMED;
+        snprintf(name, sizeof name, "%s%c", families[family], (char)('0' + i % FAMILY));
+        (void)database_add_name(name);
+    }
+    for (size_t i = 0; i < TEMPLATES_MAX; i++) {
+        struct db_template *template = &database.templates[i];
+        const struct semaphore_change change = any_settings();
+        struct template made = {.prefix = bytes_of(prefixes[i])};
+        const char *refusal;
+        database_add_template(prefixes[i]);
+        if (i > 0 && dice_once_in(2))
+            continue;
+        if (template_apply(&made, false, &change, DEFAULT_TTL_MS, &refusal) != PERMIT_OK)
+            abort();
+        made.settings.kind = any_kind();
+        template->row = (struct template_row){.exists = true, .settings = made.settings};
+        oracle_template_changed(template);
+    }
+}
+
+/* --- labels ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t any_slot(const struct semaphore_row *row, uint32_t from, uint32_t count)
+{
+    uint32_t number = from;
+    for (int tries = 0; tries < 8; tries++) { /* that of one that is held cannot change */
+        number = from + (uint32_t)dice_between(0, count - 1);
+        if (!row->slots[number])
+            break;
+    }
+    return number;
+}
+
+/* A page of labels as they are, but for one or two slots. */
+static void change_page(struct call *call, const struct semaphore_row *row)
+{
+    uint32_t from = dice_once_in(2) ? 1 : (uint32_t)dice_between(1, row->semaphore.capacity);
+    uint32_t count = (uint32_t)min_i64(dice_between(1, PAGE_MAX), row->semaphore.capacity + 1 - from);
+    uint32_t one = any_slot(row, from, count) - from;
+    uint32_t other = any_slot(row, from, count) - from;
+    for (uint32_t i = 0; i < count; i++)
+        call->labels[i] = slot_label(row, from + i);
+    struct bytes label = call->labels[one];
+    bool bare = !label.data && !call->labels[other].data;
+    switch (bare ? 1 : dice_between(0, 3)) {
+    case 0: call->labels[one] = (struct bytes){0}; break;
+    case 1: call->labels[one] = label_text((uint8_t)dice_between(1, PAGE_MAX)); break;
+    default: /* they change places */ call->labels[one] = call->labels[other]; call->labels[other] = label;
+    }
+    call->change.has_labels = true;
+    call->change.labels = call->labels;
+    call->change.labels_from = from;
+    call->change.label_count = count;
+}
+
+/* NULL: it has no slots. */
+static struct db_semaphore *any_slotted(void)
+{
+    struct db_semaphore *semaphore = &database.semaphores[dice_between(0, (int64_t)database.semaphore_count - 1)];
+    const struct semaphore *row = &semaphore->row.semaphore;
+    return row_in_service(&semaphore->row) && row->kind == KIND_SLOTTED && row->capacity > 0 ? semaphore : NULL;
+}
+
+static void change_labels(int process)
+{
+    const struct db_semaphore *semaphore = any_slotted();
+    for (int tries = 0; tries < 4 && !semaphore; tries++)
+        semaphore = any_slotted();
+    if (!semaphore)
+        return;
+    struct call *call = call_new(process, NULL, dice_once_in(4) ? OP_SEMAPHORE_PUT : OP_SEMAPHORE_LABELS);
+    call->operation.semaphore = semaphore->row.semaphore.name;
+    change_page(call, &semaphore->row);
+    (void)call_send(call, 0);
+}
+
+/* --- names ------------------------------------------------------------------------------------------------------- */
+
+/* Out of service, or into it without a template. */
+static void change_name(int process)
+{
+    const struct db_semaphore *semaphore =
+        &database.semaphores[dice_between((int64_t)site.made_count, (int64_t)database.semaphore_count - 1)];
+    bool makes = !row_in_service(&semaphore->row);
+    if (makes && !dice_once_in(6))
+        return;
+    struct call *call = call_new(process, NULL, makes ? OP_SEMAPHORE_PUT : OP_SEMAPHORE_RETIRE);
+    call->operation.semaphore = semaphore->row.semaphore.name;
+    call->change = any_settings();
+    call->change.if_none_match = true;
+    (void)call_send(call, 0);
+}
+
+static void change_something(struct timer *timer)
+{
+    int process = server_any();
+    if (site.quiet)
+        return;
+    bool labels = profile.label_changes && (!profile.templates || dice_once_in(2));
+    if (process >= 0 && labels)
+        change_labels(process);
+    else if (process >= 0)
+        change_name(process);
+    timer_set(timer, sim_now() + dice_between(0, PAUSE_MAX_US));
+}
+
+void operators_begin(void)
+{
+    profile.max_semaphores = dice_once_in(4) ? site.made_count + (uint64_t)dice_between(1, 6) : 1000000;
+    if (profile.templates)
+        begin_templates();
+    next_change.fire = change_something;
+    if ((profile.templates || profile.label_changes) && !faults.only_call)
+        timer_set(&next_change, dice_between(0, PAUSE_MAX_US));
+}
