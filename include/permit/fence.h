@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A fencing guard for what a C program writes itself: a file, or a store that it embeds. It refuses writers whose
- * permit has passed on to somebody else (docs/fencing.md). Header only; needs no libpermit. SQL databases and Redis
- * have guards of their own beside it (share/permit/guards).
+ * permit has passed on to somebody else (docs/fencing.md). Header only; needs no libpermit, and of the C library
+ * POSIX.1-2008: with -std=c17 say -D_POSIX_C_SOURCE=200809L too. SQL databases and Redis have guards of their own
+ * beside it (share/permit/guards).
  *
  *     struct permit_fence_file fence;
  *     struct permit_fence_refusal refusal;
  *     if (permit_fence_open("/srv/report.fence", &fence))                                  // once
  *         ...
- *     switch (permit_fence_enter(&fence, held->slots, held->slot_count, held->token, &refusal)) {
+ *     const struct permit_held *permit = &held->permits[0];                                // of permit.h
+ *     switch (permit_fence_enter(&fence, permit->slots, permit->slot_count, permit->token, &refusal)) {
  *     case PERMIT_FENCE_PASSED: ... write the report ...; permit_fence_leave(&fence); break;
  *     case PERMIT_FENCE_STALE:  ... somebody has written with refusal.newer: write no more ...
  *

@@ -43,7 +43,8 @@ struct option {
  */
 static const struct option options[] = {
     {'s', "semaphore", "NAME[:COUNT]", ASKS, OPTION_WANT, 0, 0,
-     "take COUNT units (1) of this semaphore; repeat it for several: all or nothing"},
+     "take COUNT units (1) of this semaphore; repeat it for several: all or nothing. The last :DIGITS are the count: "
+     "user:7 is 7 units of user, user:7:1 is one of user:7"},
     {0, "slot", "SLOT", ASKS, OPTION_SLOT, 0, 0,
      "of the -s before it take exactly this slot: its label, or '#12' for number 12; repeat it for several"},
     {0, "any-of", "SLOT", ASKS, OPTION_ANY_OF, 0, 0,
@@ -60,7 +61,8 @@ static const struct option options[] = {
      "the permit ends by itself after this time unless renewed; none: never; owner: as long as the owner's heartbeat "
      "(run: 30s, renewed every 10s)"},
     {0, "id", "KEY", ASKS, OPTION_TEXT, AT(id), 0,
-     "the key of the request (a random one): at most one holder at a time has it"},
+     "the key of the request (a random one); a key is used once: after its end it is refused as long as it is "
+     "remembered (7 days)"},
     {0, "owner", "OWNER", ASKS, OPTION_TEXT, AT(owner), 0, "who asks, for people (USER@HOST; with --id none)"},
     {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,
      "when the permit is lost: TERM and 5 s later KILL (the default), KILL at once, or only say so"},

@@ -28,7 +28,8 @@ static const char run_more[] =
     "The permit is lost when the server says that it has ended, and also when renewals have failed for so long that\n"
     "permitctl, by its own clock, cannot prove any more that it is held. Then --on-lost says what becomes of the\n"
     "command; with term and kill the exit status is 76.\n"
-    "With --id, a request that is already held under that key belongs to somebody else: exit status 75.\n"
+    "With --id, a request that is already held under that key belongs to somebody else: exit status 75. A key is used\n"
+    "once: one whose request has ended is refused with 65, for as long as it is remembered (7 days).\n"
     "Without -n and --wait it waits for as long as it takes";
 
 static const char acquire_more[] =
@@ -36,7 +37,10 @@ static const char acquire_more[] =
     "\n"
     "Certain seats:      permitctl acquire -s hall --slot A1 --slot A2\n"
     "Four side by side:  permitctl acquire -s hall:4 --adjacent\n"
-    "Two of a section:   permitctl acquire -s hall:2 --any-of B1 --any-of B2 --any-of B3";
+    "Two of a section:   permitctl acquire -s hall:2 --any-of B1 --any-of B2 --any-of B3\n"
+    "One of user:4711:   permitctl acquire -s user:4711:1\n"
+    "\n"
+    "Without the :1 the digits would be the count, and 4711 units of user be asked for";
 
 static const char put_more[] =
     ". What is not given stays as it is.\n"
@@ -66,7 +70,9 @@ static const struct verb verbs[] = {
     {"show", "KEY", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
     {"requests", "[-s NAME] [--owner OWNER] [--state held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
      verb_requests, "Lists requests, held and ended",
-     ".\n\nWho held backups at 02:14: permitctl requests -s backups --at 02:14"},
+     ", the oldest first; with --at the last granted first.\n\n"
+     "Who held backups at 02:14: permitctl requests -s backups --at 02:14\n\n"
+     "A semaphore or an owner that there is not gives an empty table"},
     {"force-release", "KEY --reason TEXT", VERB_FORCE, 1, 1, false, verb_force_release,
      "Ends a request that somebody else holds",
      ". The reason is recorded (semaphore events). The holder learns it when it renews next: let the store look at\n"

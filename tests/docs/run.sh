@@ -52,15 +52,27 @@ dangling_references() {
            | select((ltrimstr("#/") | split("/")) as $p | ($all | index([$p])) | not)' $api
 }
 
-# Relative links of the documents whose target does not exist.
-broken_links() {
-    local document target
+# broken_links DIRECTORY: relative links of the documents there whose target does not exist.
+broken_links() (
+    cd "$1" || exit
     for document in README.md docs/*.md; do
-        [ -f "$document" ] || continue
+        [ -f "$document" ] || { echo "no $document in $1" && continue; }
         grep -oE '\]\([^)#:]+' "$document" | sed 's/^](//' | while read -r target; do
             [ -e "$(dirname "$document")/$target" ] || echo "$document: $target"
         done
     done
+)
+
+# The same of the documents as they are installed; the tour leads into the sources, which are not.
+broken_installed_links() {
+    local directory
+    directory=$(mktemp -d) || return 1
+    if DESTDIR=$directory/root cmake --install "$build" >"$directory/out" 2>&1; then
+        broken_links "$(dirname "$(find "$directory/root" -name README.md)")" | grep -vE ': (\.\./)?(src|include|sql)/'
+    else
+        cat "$directory/out"
+    fi
+    rm -rf "$directory"
 }
 
 # The part of config.md that permitd prints.
@@ -95,7 +107,8 @@ check "protocol.md and openapi.json know the same routes" same_lines "$(protocol
 check "protocol.md and openapi.json know the same problems" same_lines "$(protocol_problems)" "$(api_problems)"
 check "each problem has the status it has in the code" \
     nothing "$(comm -23 <(protocol_problem_statuses | sort) <(code_problem_statuses | sort))"
-check "links between documents lead somewhere" nothing "$(broken_links)"
+check "links between documents lead somewhere" nothing "$(broken_links .)"
+check "those between installed documents too" nothing "$(broken_installed_links)"
 check "config.md is what permitd --print-config-markdown prints" \
     same_lines "$(written_settings)" "$("$build/permitd" --print-config-markdown)"
 
