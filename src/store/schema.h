@@ -11,8 +11,8 @@
  */
 enum permit_status schema_apply(struct session *session, const char *database, struct buf *message) MUST_CHECK;
 /*
- * How far that database is, and changes nothing: *ret_version is 0 where there is no schema or no database yet. A schema
- * that is newer than this binary's is refused with a sentence.
+ * How far that database is, and changes nothing: *ret_version is 0 where there is no schema or no database yet. A
+ * schema that is newer than this binary's is refused with a sentence.
  */
 enum permit_status schema_look(struct session *session, const char *database, unsigned *ret_version,
                                struct buf *message) MUST_CHECK;

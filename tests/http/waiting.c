@@ -122,6 +122,41 @@ Test(waiting, costs_nothing_when_there_is_room, .timeout = 300)
     talk_end(&talk);
 }
 
+static void kill_session(void *context, char **columns)
+{
+    (void)kit_sql_try(context, "KILL %s", columns[0]); /* it may have gone by itself */
+}
+
+/* permitd's; on a database of its own, named after this process. */
+static void kill_sessions(void)
+{
+    const char *socket = text("%s/mariadb.sock", shared_directory());
+    struct kit_sql *list = kit_sql_open(socket, NULL), *killer = kit_sql_open(socket, NULL);
+    cr_assert_gt(
+        kit_sql_each(list, text("SELECT id FROM information_schema.processlist WHERE db = 'own_%d_0'", (int)getpid()),
+                     kill_session, killer),
+        0);
+    kit_sql_close(list);
+    kit_sql_close(killer);
+}
+
+/* The server ends sessions that are silent for 5 s: that of the watcher, whenever nobody has waited for so long. */
+Test(waiting, after_a_silence_is_no_trouble, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--wait-poll", "50ms", NULL});
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    acquire(&talk, fresh_name("k"), name, 1);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, "300ms"));
+    kill_sessions();
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, "300ms"));
+    char *log = kit_read_file(permitd->log_path);
+    cr_assert_not(strstr(log, "what others have freed cannot be read"), "%s", log);
+    free(log);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 Test(waiting, is_served_in_order_of_arrival, .timeout = 300)
 {
     enum { COUNT = 5 };
