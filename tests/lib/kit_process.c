@@ -117,9 +117,10 @@ const char *kit_directory(void)
     return kit.path;
 }
 
+/* Parts of a suite are processes of one directory. */
 char *kit_path(const char *name)
 {
-    return kit_text("%s/%s-%u", kit_directory(), name, ++kit.names);
+    return kit_text("%s/%s-%d-%u", kit_directory(), name, (int)getpid(), ++kit.names);
 }
 
 char *kit_copy(const char *text)
