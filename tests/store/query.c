@@ -200,7 +200,7 @@ Test(query, a_token_is_live_or_says_how_it_ended)
         {"hot", 501, 0, true, true, END_NONE, 501},    {"hot", 500, 0, true, false, END_RELEASED, 501},
         {"hot", 9999, 0, false, false, END_NONE, 501}, {"slots", 5, 0, true, true, END_NONE, 5},
         {"slots", 5, 2, true, true, END_NONE, 5},      {"slots", 5, 3, false, false, END_NONE, 5},
-        {"slots", 4, 3, false, false, END_NONE, 5},   {"slots", 5, 99, false, false, END_NONE, 5},
+        {"slots", 4, 3, false, false, END_NONE, 5},    {"slots", 5, 99, false, false, END_NONE, 5},
         {"gone", 1, 0, false, false, END_NONE, 3},
     };
     struct fence_row row;
