@@ -18,8 +18,7 @@ void server_listen_again(struct server *server)
 {
     if (!server->full || server->stopping || (int64_t)server->connections.count >= server->settings.max_connections)
         return;
-    server->full = false;
-    evconnlistener_enable(server->listener);
+    server->full = evconnlistener_enable(server->listener) != 0; /* without memory it fails: the tick tries again */
 }
 
 void connection_forget(struct connection *connection)
