@@ -14,11 +14,11 @@ struct connection *connection_of(struct server *server, struct bufferevent *bev)
     return node ? MAP_ENTRY(node, struct connection, by_bev) : NULL;
 }
 
+/* Also if it should be on already: it has been seen off. */
 void server_listen_again(struct server *server)
 {
-    if (!server->full || server->stopping || (int64_t)server->connections.count >= server->settings.max_connections)
-        return;
-    server->full = evconnlistener_enable(server->listener) != 0; /* without memory it fails: the tick tries again */
+    if (!server->stopping && (int64_t)server->connections.count < server->settings.max_connections)
+        server->full = evconnlistener_enable(server->listener) != 0; /* without memory it fails: the tick tries again */
 }
 
 void connection_forget(struct connection *connection)
