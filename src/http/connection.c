@@ -14,11 +14,10 @@ struct connection *connection_of(struct server *server, struct bufferevent *bev)
     return node ? MAP_ENTRY(node, struct connection, by_bev) : NULL;
 }
 
-/* Also if it should be on already: it has been seen off. */
 void server_listen_again(struct server *server)
 {
     if (!server->stopping && (int64_t)server->connections.count < server->settings.max_connections)
-        server->full = evconnlistener_enable(server->listener) != 0; /* without memory it fails: the tick tries again */
+        evconnlistener_enable(server->listener); /* without memory it fails: the tick tries again */
 }
 
 void connection_forget(struct connection *connection)
@@ -108,10 +107,8 @@ struct bufferevent *connection_accept(struct event_base *base, void *context)
     evbuffer_add_cb(bufferevent_get_output(bev), output_changed, connection);
     connection_read_ahead(connection, READ_AHEAD);
     server->counts.accepted++;
-    if ((int64_t)server->connections.count >= server->settings.max_connections) {
-        server->full = true;
+    if ((int64_t)server->connections.count >= server->settings.max_connections)
         evconnlistener_disable(server->listener);
-    }
     return bev;
 
 err_allocated:

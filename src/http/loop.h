@@ -62,7 +62,6 @@ struct server {
     struct list idle;
     struct list busy;
     struct connection *error_pages;
-    bool full; /* the listener is off because of max_connections */
 
     struct heap under_way; /* exchanges, the next deadline first */
     struct exchange *free_exchanges;

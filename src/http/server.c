@@ -109,13 +109,21 @@ static void on_woken(evutil_socket_t fd, short what, void *context)
         outbox_drain(context);
 }
 
-/* No file descriptor, for example: the tick tries again. */
-static void on_accept_error(struct evconnlistener *listener, void *context)
+/*
+ * No file descriptor, for example. The tick tries again, and so this comes again: a line a second is enough. The
+ * context of a listener is not ours: evhttp has put itself there.
+ */
+static void on_accept_error(struct evconnlistener *listener, void *http)
 {
-    struct server *server = context;
-    log_write(LOG_WARN, "a connection could not be accepted", "error", strerror(errno), NULL);
-    server->full = true;
+    static mono_us quiet_until;
+    int error = errno;
+    mono_us now = clock_mono();
+    (void)http;
     evconnlistener_disable(listener);
+    if (now < quiet_until)
+        return;
+    quiet_until = now + US_PER_SECOND;
+    log_write(LOG_WARN, "a connection could not be accepted", "error", strerror(error), NULL);
 }
 
 static bool open_listener(struct server *server, struct buf *message)

@@ -38,16 +38,6 @@ static void pair_stop(struct pair *pair)
     }
 }
 
-static size_t times_in_log(const struct kit_permitd *permitd, const char *what)
-{
-    char *log = kit_read_file(permitd->log_path);
-    size_t count = 0;
-    for (const char *at = log; at && (at = strstr(at, what)); at++)
-        count++;
-    free(log);
-    return count;
-}
-
 /* --- the cleaner --------------------------------------------------------------------------------------------- */
 
 /* `count` requests that ended eight days ago, from this id on, and as many permits. */
@@ -112,8 +102,8 @@ Test(background, work_goes_on_after_the_database_was_away, .timeout = 180)
     ended(pair.sql, 1000000000, 100);
     cr_assert(kit_wait_until(nothing_ended_is_left, pair.sql, PATIENCE_MS));
     for (int i = 0; i < 2; i++) {
-        cr_assert_leq(times_in_log(pair.permitd[i], "thread=cleaner"), 4, "it floods the log");
-        cr_assert_leq(times_in_log(pair.permitd[i], "thread=auditor"), 4, "it floods the log");
+        cr_assert_leq(log_count(pair.permitd[i], "thread=cleaner"), 4, "it floods the log");
+        cr_assert_leq(log_count(pair.permitd[i], "thread=auditor"), 4, "it floods the log");
     }
     pair_stop(&pair);
     kit_database_stop(database);
@@ -173,17 +163,16 @@ Test(background, a_drift_is_found_named_once_and_forgotten_when_mended, .timeout
     cr_assert(strstr(talk->reply.body, "semaphore units does not match its rows: in_use is 2"), "%s", talk->reply.body);
     cr_assert_eq(number_of(talk, "warnings"), 3, "%s", talk->reply.body);
     wait_for_rounds(talk, 2);
-    cr_assert_eq(times_in_log(pair.permitd[0], "usage does not match"), 3, "once each, not each round");
-    cr_assert_eq(times_in_log(pair.permitd[0], "semaphore=units finding=\"in_use is 2, its held permits have 1 units"),
-                 1);
-    cr_assert_eq(times_in_log(pair.permitd[0], "semaphore=seats"), 1);
-    cr_assert_eq(times_in_log(pair.permitd[0], "request=bare"), 1);
+    cr_assert_eq(log_count(pair.permitd[0], "usage does not match"), 3, "once each, not each round");
+    cr_assert_eq(log_count(pair.permitd[0], "semaphore=units finding=\"in_use is 2, its held permits have 1 units"), 1);
+    cr_assert_eq(log_count(pair.permitd[0], "semaphore=seats"), 1);
+    cr_assert_eq(log_count(pair.permitd[0], "request=bare"), 1);
     kit_sql_run(pair.sql, "UPDATE slot SET permit_id = last_permit_id WHERE number = 2");
     kit_sql_run(pair.sql, "UPDATE semaphore SET in_use = in_use - 1 WHERE name = 'units'");
     kit_sql_run(pair.sql, "DELETE FROM permit_request WHERE external_id = 'bare'");
     wait_for_drifts(talk, 0);
     wait_for_drifts(&pair.talks[1], 0);
-    cr_assert_eq(times_in_log(pair.permitd[0], "usage matches again"), 3);
+    cr_assert_eq(log_count(pair.permitd[0], "usage matches again"), 3);
     pair_stop(&pair);
     kit_database_stop(database);
 }

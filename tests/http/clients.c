@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -263,6 +264,48 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300
     cr_assert(strstr(bytes, "200 OK"), "%s", bytes);
     close(eleventh);
     say(&talk, 200, "GET", "/healthz", NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+static void limit_descriptors(const struct kit_permitd *permitd, rlim_t soft)
+{
+    struct rlimit limit;
+    cr_assert_eq(prlimit(permitd->pid, RLIMIT_NOFILE, NULL, &limit), 0, "%s", strerror(errno));
+    limit.rlim_cur = soft < limit.rlim_max ? soft : limit.rlim_max;
+    cr_assert_eq(prlimit(permitd->pid, RLIMIT_NOFILE, &limit, NULL), 0, "%s", strerror(errno));
+}
+
+static bool has_refused_to_accept(void *context)
+{
+    return log_count(context, "a connection could not be accepted") > 0;
+}
+
+Test(clients, who_comes_while_there_is_no_descriptor_is_served_when_there_is, .timeout = 300)
+{
+    enum { CLIENTS = 5 };
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    char bytes[4096];
+    int fds[CLIENTS];
+    say(&talk, 200, "GET", "/healthz", NULL);
+    int64_t since = kit_now_us();
+    limit_descriptors(permitd, 1);
+    for (int i = 0; i < CLIENTS; i++) {
+        cr_assert_geq(fds[i] = kit_connect(permitd->port), 0);
+        send_text(fds[i], "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+    }
+    cr_assert(kit_wait_until(has_refused_to_accept, permitd, LONG_MS), "the limit was not felt");
+    cr_assert_not(comes_within(fds[0], 500), "it was served without a descriptor");
+    size_t seconds = (size_t)(kit_now_us() - since) / 1000000;
+    cr_assert_leq(log_count(permitd, "a connection could not be accepted"), seconds + 1, "more than a line a second");
+    say(&talk, 200, "GET", "/healthz", NULL);
+    limit_descriptors(permitd, RLIM_INFINITY);
+    for (int i = 0; i < CLIENTS; i++) {
+        cr_assert_gt(read_all(fds[i], bytes, sizeof bytes), 0, "client %d is not served", i);
+        cr_assert(strstr(bytes, "200 OK"), "%s", bytes);
+        close(fds[i]);
+    }
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }

@@ -37,6 +37,16 @@ struct kit_permitd *own_permitd(const char *const *flags)
     return kit_permitd_start(&options);
 }
 
+size_t log_count(const struct kit_permitd *permitd, const char *sentence)
+{
+    char *log = kit_read_file(permitd->log_path);
+    size_t count = 0;
+    for (const char *at = log; at && (at = strstr(at, sentence)); at++)
+        count++;
+    free(log);
+    return count;
+}
+
 char *kept(char *memory)
 {
     static struct kept_memory {

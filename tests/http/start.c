@@ -72,10 +72,7 @@ static void write_file(const char *path, const char *content)
 
 static bool has_refused_the_file(void *context)
 {
-    char *log = kit_read_file(((const struct kit_permitd *)context)->log_path);
-    bool refused = log && strstr(log, "not loaded again");
-    free(log);
-    return refused;
+    return log_count(context, "not loaded again") > 0;
 }
 
 static bool remembers_eight_days(void *context)

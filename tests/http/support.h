@@ -13,6 +13,8 @@ unsigned shared_port(void);
 const char *shared_directory(void);
 /* Another permitd with flags of its own (NULL-terminated) on a database of its own in the shared MariaDB. */
 struct kit_permitd *own_permitd(const char *const *flags);
+/* How often its log says this. */
+size_t log_count(const struct kit_permitd *permitd, const char *sentence);
 
 /* A conversation: a connection, and the last answer. */
 struct talk {

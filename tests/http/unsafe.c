@@ -111,17 +111,6 @@ static void doctor_refuses(struct talk *talk, const char *mend)
     cr_assert_eq(refusals, 1);
 }
 
-/* How often the log says it. */
-static size_t log_count(const struct kit_permitd *permitd, const char *sentence)
-{
-    char *log = kit_read_file(permitd->log_path);
-    size_t count = 0;
-    for (const char *at = log; (at = strstr(at, sentence)); at++)
-        count++;
-    free(log);
-    return count;
-}
-
 Test(unsafe, each_flipped_setting_is_noticed_and_its_mending_too, .timeout = 600)
 {
     static const struct {
