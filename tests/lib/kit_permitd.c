@@ -137,8 +137,20 @@ int kit_permitd_wait_end(struct kit_permitd *permitd, int ms)
     return status;
 }
 
+/* However it ended: also one that was killed may have written of a fault before. */
+static void check_for_reports(const struct kit_permitd *permitd)
+{
+    static const char *const reports[] = {"AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", ": runtime error: "};
+    char *log = kit_read_file(permitd->log_path);
+    for (size_t i = 0; log && i < sizeof(reports) / sizeof(reports[0]); i++)
+        if (strstr(log, reports[i]))
+            kit_fail("a sanitizer reports on permitd: %s", strstr(log, reports[i]));
+    free(log);
+}
+
 static void permitd_free(struct kit_permitd *permitd)
 {
+    check_for_reports(permitd);
     close(permitd->stdout_fd);
     free(permitd->data_dir);
     free(permitd->log_path);

@@ -120,7 +120,8 @@ static void strike(struct run *run, unsigned number)
 
 static bool is_chosen(const struct run *run, unsigned number)
 {
-    return !run->only || strstr(faults[number].name, run->only);
+    const struct fault *fault = &faults[number];
+    return (!run->only || strstr(fault->name, run->only)) && fault_is_possible(fault, &run->storm);
 }
 
 /* Of those that came least often so far, one by chance. */
@@ -133,7 +134,7 @@ static unsigned rarest_fault(struct run *run)
             rarest = number;
     }
     if (rarest == fault_count)
-        kit_fail("storm: no fault has \"%s\" in its name", run->only);
+        kit_fail("storm: no fault that is possible here has \"%s\" in its name", run->only);
     return rarest;
 }
 

@@ -43,6 +43,8 @@ struct fault {
 
 extern const struct fault faults[];
 extern const unsigned fault_count;
+/* False: this permitd cannot be treated so, because it was built with a sanitizer. */
+bool fault_is_possible(const struct fault *fault, const struct storm *storm);
 
 struct client {
     pthread_t thread;

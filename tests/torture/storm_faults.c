@@ -193,6 +193,18 @@ static void give_memory(struct storm *storm)
     limit_victim(storm, RLIMIT_AS, RLIM_INFINITY);
 }
 
+/* A sanitizer's shadow takes terabytes of addresses, and where a mapping fails it ends its process. */
+static bool memory_can_run_out(const struct storm *storm)
+{
+    unsigned long long pages = 0;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/statm", (int)storm->permitd[0]->pid);
+    FILE *statm = fopen(path, "r");
+    KIT_CHECK(statm && fscanf(statm, "%llu", &pages) == 1);
+    fclose(statm);
+    return pages * (unsigned long long)sysconf(_SC_PAGESIZE) < 1ULL << 40;
+}
+
 static void begin_sql(struct storm *storm, const char *statement)
 {
     storm->admin = kit_sql_open(storm->database->socket, NULL);
@@ -294,3 +306,8 @@ const struct fault faults[] = {
     {"N16 malformed and half requests", pester, nothing, 0, 100},
 };
 const unsigned fault_count = sizeof(faults) / sizeof(faults[0]);
+
+bool fault_is_possible(const struct fault *fault, const struct storm *storm)
+{
+    return fault->begin != take_memory || memory_can_run_out(storm);
+}
