@@ -358,19 +358,24 @@ static void end_op(struct worker *worker, struct op *op, const struct outcome *o
     call_released(&engine->queue, op);
 }
 
-/* True if what was known of the gate's semaphore is not what the batch read, or an operator has changed it. */
-static bool has_other_news(const struct gate *gate, const struct semaphore_image *image)
+/*
+ * Who of those that want certain slots is to be called after the batch. What others did, through another permitd, is
+ * only seen as a version; what an operator changed, they may have been refused before it.
+ */
+static enum certain certain_news(const struct gate *gate, const struct semaphore_image *image)
 {
-    return gate->version != image->expected_version || (image->settings && !PLANTED(27));
+    if (image->settings && !PLANTED(27))
+        return CERTAIN_ALL;
+    return gate->version == image->expected_version ? CERTAIN_FREED : CERTAIN_UNSEEN;
 }
 
 /* Of each semaphore of the run; before learn_rows. */
-static void note_news(struct engine *engine, const struct run *run, bool *ret_news)
+static void note_news(struct engine *engine, const struct run *run, enum certain *ret_news)
 {
     const struct changes *changes = &run->plan.changes;
     for (size_t i = 0; i < changes->semaphore_count; i++) {
         const struct gate *gate = gates_find(&engine->queue.gates, changes->semaphores[i].semaphore->id);
-        ret_news[i] = gate && has_other_news(gate, &changes->semaphores[i]);
+        ret_news[i] = gate ? certain_news(gate, &changes->semaphores[i]) : CERTAIN_FREED;
     }
 }
 
@@ -382,20 +387,17 @@ static void learn_rows(struct engine *engine, const struct run *run)
         waits_learn(engine, run->plan.changes.semaphores[i].semaphore, now);
 }
 
-/*
- * Who wants certain slots is called when one of those may be free; what others did, through another permitd, is only
- * seen as a version. Also one of this very batch: what ended in it may have ended after its turn.
- */
-static void call_certain(struct engine *engine, struct gate *gate, const struct semaphore_image *image, bool news,
-                         const struct changes *changes)
+/* Also those of this very batch: what ended in it may have ended after their turn. */
+static void call_certain(struct engine *engine, struct gate *gate, const struct semaphore_image *image,
+                         enum certain news, const struct changes *changes)
 {
-    if (news || image->changed)
+    if (news != CERTAIN_FREED || image->changed)
         waits_call_certain(engine, gate, news, changes);
     else if (gate->doubtful) /* somebody has given up who may have stood before them */
-        waits_call_certain(engine, gate, false, NULL);
+        waits_call_certain(engine, gate, CERTAIN_FREED, NULL);
 }
 
-static void call_waiters(struct engine *engine, const struct run *run, const bool *news)
+static void call_waiters(struct engine *engine, const struct run *run, const enum certain *news)
 {
     const struct changes *changes = &run->plan.changes;
     for (size_t i = 0; i < changes->semaphore_count; i++) {
@@ -412,7 +414,7 @@ static void call_waiters(struct engine *engine, const struct run *run, const boo
 static void end_ops(struct worker *worker, struct run *run, struct end *ends)
 {
     struct engine *engine = worker->engine;
-    bool news[BATCH_MAX_SEMAPHORES + 1];
+    enum certain news[BATCH_MAX_SEMAPHORES + 1];
     remember_grants(engine, &run->plan);
     note_news(engine, run, news);
     learn_rows(engine, run);

@@ -200,7 +200,7 @@ static void leave(struct engine *engine, struct op *op)
     for (size_t i = 0; i < count; i++)
         if (gates[i]->doubtful) {
             waits_call(engine, gates[i]);
-            waits_call_certain(engine, gates[i], false, NULL);
+            waits_call_certain(engine, gates[i], CERTAIN_FREED, NULL);
         }
     waits_changed(engine);
 }
@@ -274,16 +274,21 @@ static bool gives_back(const struct changes *changes, const struct waiter *waite
     return false;
 }
 
-void waits_call_certain(struct engine *engine, struct gate *gate, bool all, const struct changes *changes)
+static bool may_be_served(const struct stand *stand, enum certain who, const struct changes *changes)
+{
+    return who == CERTAIN_ALL || (who == CERTAIN_UNSEEN && stand->refused_at != stand->gate->version) ||
+           stand->waiter->behind || gives_back(changes, stand->waiter, stand->gate);
+}
+
+void waits_call_certain(struct engine *engine, struct gate *gate, enum certain who, const struct changes *changes)
 {
     if (gate->certain_count == 0)
         return;
     bool called = false;
     list_for_each (node, next, &gate->waiters) {
-        struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
-        if (!waiter->certain || waiter->called || !waiter_is_asked(waiter))
-            continue;
-        if (!all && !waiter->behind && !gives_back(changes, waiter, gate))
+        const struct stand *stand = LIST_ENTRY(node, struct stand, node);
+        struct waiter *waiter = stand->waiter;
+        if (!waiter->certain || waiter->called || !waiter_is_asked(waiter) || !may_be_served(stand, who, changes))
             continue;
         queue_call(&engine->queue, waiter);
         called = true;
@@ -299,7 +304,7 @@ void waits_forget(struct engine *engine)
         gate->version = 0;
         waiters_doubt(gate);
         waits_call(engine, gate);
-        waits_call_certain(engine, gate, true, NULL);
+        waits_call_certain(engine, gate, CERTAIN_ALL, NULL);
     }
 }
 

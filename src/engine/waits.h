@@ -30,11 +30,14 @@ void waits_forget(struct engine *engine);
 void waits_learn(struct engine *engine, const struct semaphore *row, utc_us now);
 /* Calls whoever may fit on this semaphore. */
 void waits_call(struct engine *engine, struct gate *gate);
-/*
- * Calls those who want certain slots of this semaphore and may get them now: all of them, or those who can use what the
- * requests that end here (NULL: none) give back, and those who were refused only because others stood before them.
- */
-void waits_call_certain(struct engine *engine, struct gate *gate, bool all, const struct changes *changes);
+/* Who of those that want certain slots of a semaphore may get them now. */
+enum certain {
+    CERTAIN_FREED,  /* who can use what the requests that end give back, or was refused only behind others */
+    CERTAIN_UNSEEN, /* and who was not refused by its rows as they are now: others have written them */
+    CERTAIN_ALL,
+};
+/* Calls them. changes: with the requests that end; NULL: none. */
+void waits_call_certain(struct engine *engine, struct gate *gate, enum certain who, const struct changes *changes);
 /* Notes in a refusal who waits before it. */
 void waits_note_ahead(struct engine *engine, struct refusal *refusal);
 /* The watcher is to look at the clock again. */

@@ -57,7 +57,7 @@ static bool call_dues(struct engine *engine, mono_us now)
     while ((first = heap_first(dues)) && first->time <= now) {
         struct gate *gate = HEAP_ENTRY(first, struct gate, due);
         if (gate->look_at <= now)
-            waits_call_certain(engine, gate, true, NULL);
+            waits_call_certain(engine, gate, CERTAIN_ALL, NULL);
         waiters_looked(&engine->queue.waiters, gate);
         called |= queue_call_next(&engine->queue, gate, waits_aged_since(engine, now));
     }
@@ -129,7 +129,7 @@ static void learn_page(struct engine *engine, const struct semaphore_page *page)
         }
         waits_learn(engine, row, page->now);
         waits_call(engine, gate);
-        waits_call_certain(engine, gate, true, NULL);
+        waits_call_certain(engine, gate, CERTAIN_ALL, NULL);
     }
 }
 

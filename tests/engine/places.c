@@ -101,6 +101,40 @@ Test(places, who_asks_while_a_batch_decides_is_not_answered_by_that_batch)
     cr_assert(engine_abandon(&engine, &again.op));
 }
 
+/* True if a waiter for slot 1, refused at version 5, is called when the rows have another one. */
+static bool is_called(enum certain who, uint64_t version)
+{
+    struct slot_name seat = {.number = 1};
+    struct gate *gate = gates_find(&engine.queue.gates, 1);
+    struct asked one;
+    enum permit_status status;
+    ask(&one, "k1", 0);
+    one.wants[0].choice = CHOOSE_NAMED;
+    one.wants[0].named = &seat;
+    one.wants[0].named_count = 1;
+    gate->version = 5;
+    cr_assert(park(&one, &status));
+    gate->version = version;
+    waits_call_certain(&engine, gate, who, NULL);
+    struct waiter *waiter = one.op.asks;
+    bool called = waiter->called;
+    if (called) {
+        queue_take_out(&engine.queue, &waiter->op);
+        waiter->called = false;
+    }
+    cr_assert(engine_abandon(&engine, &one.op));
+    return called;
+}
+
+/* Else whoever waits for a seat is tried again and again, as long as others come and go on other seats elsewhere. */
+Test(places, who_was_refused_by_the_rows_as_they_are_is_not_tried_again)
+{
+    cr_assert_not(is_called(CERTAIN_UNSEEN, 5));
+    cr_assert(is_called(CERTAIN_UNSEEN, 6));
+    cr_assert_not(is_called(CERTAIN_FREED, 6));
+    cr_assert(is_called(CERTAIN_ALL, 5));
+}
+
 /* The watcher while nobody asks: it sleeps until a place that nobody came back to is given up. */
 static void *sleep_until_woken(void *woken)
 {
