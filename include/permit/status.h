@@ -20,7 +20,8 @@ enum permit_retry {
 /*
  *   name                         word in problem types and logs  HTTP  retry  title
  *
- * The rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into one of the
+ * The words stay as they are for ever; the numbers may move with each version before 1.0, which come in the order of the
+ * table. The rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into one of the
  * others.
  */
 #define PERMIT_STATUS_MAP(X)                                                                                           \

@@ -31,7 +31,7 @@ DROP FUNCTION IF EXISTS permit_fence_row;
 DELIMITER //
 
 -- What the trigger of a table calls when a row's token would fall or cannot be. It never returns.
-CREATE FUNCTION permit_fence_row(of_table VARCHAR(64), with_token BIGINT, newer BIGINT) RETURNS INT
+CREATE FUNCTION permit_fence_row(of_table VARCHAR(64), with_token DECIMAL(20), newer DECIMAL(20)) RETURNS INT
 NO SQL
 BEGIN
   IF (with_token < newer) IS NOT TRUE THEN
