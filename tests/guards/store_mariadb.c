@@ -25,6 +25,7 @@ static const struct sql_words words = {"CALL permit_fence",
                                        "BEGIN; ",
                                        "; COMMIT",
                                        "permit_fence",
+                                       false,
                                        quote};
 
 /* As the head of mariadb-row.sql has it. */

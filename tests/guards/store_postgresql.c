@@ -35,6 +35,7 @@ static const struct sql_words words = {"SELECT permit.fence",
                                        "",
                                        "",
                                        "permit.fence",
+                                       true,
                                        quote};
 
 /* As the head of postgresql.sql has it. */

@@ -46,19 +46,29 @@ static void guard_text(const struct sql_words *words, bool in_rows, const struct
         snprintf(to, size, "%s(%s, %lld)", call[write->place], semaphore, (long long)write->token);
 }
 
+/* What a write of several rows does first where it would meet others in another order; a call has made them wait. */
+static void lock_text(const struct store *store, const struct write *write, char *to, size_t size)
+{
+    *to = 0;
+    if (store->in_rows && store->kind->words->locks_as_found)
+        snprintf(to, size, "SELECT slot FROM last WHERE semaphore = '%s' AND slot IN (%s) ORDER BY slot FOR UPDATE; ",
+                 write->semaphore, write->where);
+}
+
 /* The rows of `last` must be there (prepare_history). The write carries the token itself where it is guarded in rows.
  */
 static void write_text(const struct session *session, const struct write *write, char *to, size_t size)
 {
-    char guard[SQL_GUARD], token[64];
+    char guard[SQL_GUARD], lock[SQL_LOCK], token[64];
     bool in_rows = session->store->in_rows;
     guard_text(session->store->kind->words, in_rows, write, guard, sizeof(guard));
+    lock_text(session->store, write, lock, sizeof(lock));
     snprintf(token, sizeof(token), ", permit_token = %lld", (long long)write->token);
     snprintf(to, size,
-             "BEGIN; %s%sUPDATE last SET number = number + 1%s WHERE semaphore = '%s' AND slot IN (%s); "
+             "BEGIN; %s%s%sUPDATE last SET number = number + 1%s WHERE semaphore = '%s' AND slot IN (%s); "
              "INSERT INTO line (semaphore, slot, number, token) SELECT semaphore, slot, number, %lld FROM last "
              "WHERE semaphore = '%s' AND slot IN (%s); COMMIT",
-             in_rows ? "" : guard, in_rows ? "" : "; ", in_rows ? token : "", write->semaphore, write->where,
+             in_rows ? "" : guard, in_rows ? "" : "; ", lock, in_rows ? token : "", write->semaphore, write->where,
              (long long)write->token, write->semaphore, write->where);
 }
 

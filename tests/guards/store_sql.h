@@ -5,7 +5,7 @@
 
 #include "stores.h"
 
-enum { SQL_GUARD = 64000, SQL_TEXT = SQL_GUARD + 2000 };
+enum { SQL_GUARD = 64000, SQL_LOCK = 4000, SQL_TEXT = SQL_GUARD + SQL_LOCK + 4000 };
 
 /* How the two differ. */
 struct sql_words {
@@ -13,6 +13,7 @@ struct sql_words {
     const char *row;                              /* an upsert that sets a row's token, up to the token */
     const char *begin, *commit;                   /* around an update in one exchange, where it needs any */
     const char *table;                            /* of the marks */
+    bool locks_as_found; /* the rows of a statement, in the order in which it comes upon them: not always the same */
     void (*quote)(char *to, size_t size, const char *name);
 };
 
