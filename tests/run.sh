@@ -19,6 +19,7 @@ suites='
 docs         lines      240  tests/docs/run.sh
 unit_base    criterion  240  {bin}/unit/unit_base
 unit_core    criterion  240  {bin}/unit/unit_core
+unit_wire    criterion  240  {bin}/unit/unit_wire
 plan_model   criterion  600  {bin}/unit/plan_model
 engine       criterion  240  {bin}/engine/engine
 sim          lines      300  {bin}/sim/sim --seeds 1-100

@@ -4,6 +4,7 @@
  * json-c. A handler has a table of the members of its object; wire_read fills a struct from it.
  *
  * PERMIT_MALFORMED  not JSON, not an object, a member twice, not UTF-8, too deep, something behind the end
+ * PERMIT_NO_MEMORY  the same text may be read later
  * PERMIT_INVALID    a member that is unknown, missing, null, of another type, or out of range
  *
  * Every refusal comes with a sentence that names the member and what is expected.
