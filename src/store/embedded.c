@@ -9,7 +9,6 @@
  */
 #include "store/embedded.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -29,6 +28,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/data_dir.h"
 #include "store/process.h"
 
 enum {
@@ -88,35 +88,26 @@ static bool say_errno(struct buf *message, const char *doing, const char *path)
     return false;
 }
 
-static bool directory_is_empty(const char *directory)
+/* Whether it may become, or is, the home of a private MariaDB; changes nothing. */
+static bool directory_is_fit(const char *directory, const struct stat *info, struct buf *message)
 {
-    DIR *stream = opendir(directory);
-    if (!stream)
-        return false;
-    bool empty = true;
-    for (struct dirent *entry = readdir(stream); entry && empty; entry = readdir(stream))
-        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
-    closedir(stream);
-    return empty;
-}
-
-/* Root over the socket needs no password, so nobody else may reach it. What is not ours alone is not made so behind
- * your back. */
-static bool directory_close_to_others(const char *directory, const struct stat *info, struct buf *message)
-{
-    char lock[PATH_MAX];
-    snprintf(lock, sizeof lock, "%s/lock", directory);
-    if ((info->st_mode & 077) == 0)
-        return true;
-    if (!directory_is_empty(directory) && access(lock, F_OK) != 0) {
-        buf_printf(
-            message,
-            "%s can be entered by others (mode %04o) and holds files that are not permitd's: name an empty directory, "
-            "or chmod 0700 it",
-            directory, info->st_mode & 07777U);
+    if (!S_ISDIR(info->st_mode)) {
+        buf_printf(message, "%s is not a directory", directory);
         return false;
     }
-    return chmod(directory, 0700) == 0 || say_errno(message, "close to others", directory);
+    if (geteuid() != 0 && info->st_uid != geteuid()) {
+        buf_printf(message, "%s belongs to user %u, not to the one permitd runs as (%u)", directory, info->st_uid,
+                   geteuid());
+        return false;
+    }
+    return data_dir_is_free(directory, message);
+}
+
+/* Root over the socket needs no password, so nobody else may reach it. */
+static bool directory_close_to_others(const char *directory, const struct stat *info, struct buf *message)
+{
+    return (info->st_mode & 077) == 0 || chmod(directory, 0700) == 0 ||
+           say_errno(message, "close to others", directory);
 }
 
 static bool directory_take(struct embedded *embedded, const char *directory, struct buf *message)
@@ -127,19 +118,11 @@ static bool directory_take(struct embedded *embedded, const char *directory, str
     embedded->directory = realpath(directory, NULL);
     if (!embedded->directory || stat(directory, &info) != 0)
         return say_errno(message, "look at", directory);
-    if (!S_ISDIR(info.st_mode)) {
-        buf_printf(message, "%s is not a directory", directory);
-        return false;
-    }
-    if (geteuid() != 0 && info.st_uid != geteuid()) {
-        buf_printf(message, "%s belongs to user %u, not to the one permitd runs as (%u)", directory, info.st_uid,
-                   geteuid());
-        return false;
-    }
     embedded->as_user = geteuid() == 0 && info.st_uid != 0;
     embedded->uid = info.st_uid;
     embedded->gid = info.st_gid;
-    return directory_close_to_others(embedded->directory, &info, message);
+    return directory_is_fit(embedded->directory, &info, message) &&
+           directory_close_to_others(embedded->directory, &info, message);
 }
 
 static bool path_make(char **ret_path, const struct embedded *embedded, const char *name)
@@ -188,8 +171,8 @@ static bool lock_take(struct embedded *embedded, struct buf *message)
     if (flock(embedded->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK)
             return say_errno(message, "lock", path);
-        buf_printf(message, "%s is in use by another permitd, pid %ld", embedded->directory,
-                   number_in_file(embedded->lock_fd));
+        buf_printf(message, "%s is in use by another permitd, pid %ld: stop it, or ask it (permitctl doctor)",
+                   embedded->directory, number_in_file(embedded->lock_fd));
         return false;
     }
     if (!file_give_away(embedded, embedded->lock_fd) || ftruncate(embedded->lock_fd, 0) != 0 ||
@@ -453,7 +436,7 @@ static bool supervisor_begin(struct embedded *embedded)
 {
     struct buf *message = &embedded->message;
     orphan_stop(embedded);
-    if (access(embedded->data, F_OK) != 0 && !database_make(embedded, message))
+    if (!data_dir_has_database(embedded->directory) && !database_make(embedded, message))
         return false;
     if (!server_spawn(embedded))
         return say_errno(message, "start", embedded->program);

@@ -237,9 +237,20 @@ Test(embedded, an_orphan_is_stopped_by_the_next_one)
     free(directory);
 }
 
-Test(embedded, a_half_made_database_is_made_anew)
+/* As permitd leaves it when it is killed early. */
+static char *begun_directory(void)
 {
     char *directory = temporary_directory();
+    char *lock = NULL;
+    cr_assert(asprintf(&lock, "%s/lock", directory) > 0);
+    fclose(fopen(lock, "we"));
+    free(lock);
+    return directory;
+}
+
+Test(embedded, a_half_made_database_is_made_anew)
+{
+    char *directory = begun_directory();
     char *path = NULL;
     cr_assert(asprintf(&path, "%s/data.new", directory) > 0);
     cr_assert_eq(mkdir(path, 0700), 0);
@@ -253,26 +264,33 @@ Test(embedded, a_half_made_database_is_made_anew)
     free(directory);
 }
 
-Test(embedded, a_directory_that_is_open_to_others_and_not_ours_is_left_alone)
+Test(embedded, a_directory_of_somebody_else_is_left_alone)
 {
+    static const mode_t modes[] = {0755, 0700};
     struct stat info;
     char *directory = temporary_directory();
-    char *path = NULL;
-    cr_assert(asprintf(&path, "%s/letter.txt", directory) > 0);
-    fclose(fopen(path, "we"));
-    cr_assert_eq(chmod(directory, 0755), 0);
-    refused(directory, "can be entered by others");
-    cr_assert_eq(stat(directory, &info), 0);
-    cr_assert_eq(info.st_mode & 0777U, 0755);
-    refused(path, "is not a directory");
+    char *half_made = NULL, *letter = NULL;
+    cr_assert(asprintf(&half_made, "%s/data.new", directory) > 0);
+    cr_assert(asprintf(&letter, "%s/letter.txt", half_made) > 0);
+    cr_assert_eq(mkdir(half_made, 0700), 0);
+    fclose(fopen(letter, "we"));
+    for (size_t i = 0; i < ARRAY_LENGTH(modes); i++) {
+        cr_assert_eq(chmod(directory, modes[i]), 0);
+        refused(directory, "holds 'data.new', which is not permitd's: name an empty directory");
+        cr_assert_eq(stat(directory, &info), 0);
+        cr_assert_eq(info.st_mode & 0777U, modes[i]);
+        cr_assert_eq(access(letter, F_OK), 0);
+    }
+    refused(letter, "is not a directory");
     refused("/nonexistent/directory", "No such file");
-    free(path);
+    free(letter);
+    free(half_made);
     free(directory);
 }
 
 Test(embedded, a_server_that_cannot_start_is_explained_by_its_log)
 {
-    char *directory = temporary_directory();
+    char *directory = begun_directory();
     char *path = NULL;
     cr_assert(asprintf(&path, "%s/data", directory) > 0);
     cr_assert_eq(mkdir(path, 0700), 0); /* there, so not made anew, but empty */
