@@ -39,7 +39,8 @@ enum {
     BACK_OFF_MIN_MS = 100, /* before the second attempt; the first comes at once */
     BACK_OFF_MAX_MS = 5000,
     HEALTHY_AFTER_MS = 30000, /* who lived so long is started again at once */
-    LOG_TAIL = 1200,          /* bytes of mariadbd's log that a failure shows */
+    LOG_READ = 32 * 1024,     /* bytes of mariadbd's log in which the cause of a failure is looked for */
+    LOG_SHOWN = 1200,         /* and about so many of them are shown */
     MESSAGE_MAX = 4000,
 };
 
@@ -200,18 +201,46 @@ static bool temporary_make(const struct embedded *embedded, struct buf *message)
     return true;
 }
 
-/* Appends the end of mariadbd's log, from whole lines. */
-static void log_show_tail(const struct embedded *embedded, struct buf *message)
+/* What the log has got since `from`, or the end of that: zero-terminated, in whole lines. */
+static char *log_read(const struct embedded *embedded, off_t from, char ret_text[LOG_READ + 1])
 {
-    char text[LOG_TAIL + 1];
     off_t end = lseek(embedded->log_fd, 0, SEEK_END);
-    off_t start = end > LOG_TAIL ? end - LOG_TAIL : 0;
-    ssize_t length = pread(embedded->log_fd, text, LOG_TAIL, start);
-    if (length <= 0)
+    off_t start = end - from > LOG_READ ? end - LOG_READ : from;
+    ssize_t length = pread(embedded->log_fd, ret_text, LOG_READ, start);
+    ret_text[length > 0 ? length : 0] = '\0';
+    char *line_end = start > from ? strchr(ret_text, '\n') : NULL;
+    return line_end ? line_end + 1 : ret_text;
+}
+
+/* Appends the lines that name an error, from the first one on: the others follow from it. False: there are none. */
+static bool log_show_errors(const char *text, struct buf *message)
+{
+    size_t shown = 0;
+    for (const char *line = text; *line && shown < LOG_SHOWN;) {
+        size_t length = strcspn(line, "\n");
+        length += line[length] == '\n';
+        if (memmem(line, length, "ERROR", 5)) {
+            buf_append(message, line, length);
+            shown += length;
+        }
+        line += length;
+    }
+    return shown > 0;
+}
+
+/* Appends why something has failed, as far as the log tells what it has got since `from`. */
+static void log_show(const struct embedded *embedded, off_t from, struct buf *message)
+{
+    char text[LOG_READ + 1];
+    char *lines = log_read(embedded, from, text);
+    char *advice = strstr(lines, "Installation of system tables failed!"); /* a page of it, the same for all faults */
+    if (advice)
+        *advice = '\0';
+    buf_printf(message, "; from %s:\n", embedded->log_file);
+    if (log_show_errors(lines, message))
         return;
-    text[length] = '\0';
-    const char *line = start > 0 ? strchr(text, '\n') : NULL;
-    buf_printf(message, "; the end of %s:\n%s", embedded->log_file, line ? line + 1 : text);
+    size_t length = strlen(lines);
+    buf_append_text(message, length > LOG_SHOWN ? lines + length - LOG_SHOWN : lines);
 }
 
 /* --- making the database --- */
@@ -264,6 +293,7 @@ static bool database_make(struct embedded *embedded, struct buf *message)
 {
     char data[PATH_MAX], temporary[PATH_MAX];
     int exit_status = 0;
+    off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
     if (!tree_remove(embedded->fresh))
         return say_errno(message, "remove the half-made", embedded->fresh);
     snprintf(data, sizeof data, "--datadir=%s", embedded->fresh);
@@ -282,7 +312,7 @@ static bool database_make(struct embedded *embedded, struct buf *message)
         return say_errno(message, "run", embedded->install_program);
     if (exit_status != 0) {
         buf_printf(message, "%s could not make a database", embedded->install_program);
-        log_show_tail(embedded, message);
+        log_show(embedded, log_start, message);
         return false;
     }
     if (!directory_sync(embedded->fresh) || rename(embedded->fresh, embedded->data) != 0 ||
@@ -438,6 +468,7 @@ static bool supervisor_begin(struct embedded *embedded)
     orphan_stop(embedded);
     if (!data_dir_has_database(embedded->directory) && !database_make(embedded, message))
         return false;
+    off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
     if (!server_spawn(embedded))
         return say_errno(message, "start", embedded->program);
     pid_file_write(embedded);
@@ -449,7 +480,7 @@ static bool supervisor_begin(struct embedded *embedded)
         buf_printf(message, "%s did not answer within %d seconds", embedded->program, READY_WAIT_MS / MS_PER_SECOND);
         break;
     }
-    log_show_tail(embedded, message);
+    log_show(embedded, log_start, message);
     return false;
 }
 

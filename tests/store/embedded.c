@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -302,6 +303,23 @@ Test(embedded, a_server_that_cannot_start_is_explained_by_its_log)
     cr_assert(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     buf_release(&message);
     free(path);
+    free(directory);
+}
+
+/* mariadb-install-db ends its log with a page of advice, which is the same whatever has happened. */
+Test(embedded, a_database_that_cannot_be_made_is_explained_by_the_cause)
+{
+    const struct rlimit few_files = {.rlim_cur = 40, .rlim_max = 40};
+    char *directory = temporary_directory();
+    struct embedded *embedded = NULL;
+    struct buf message;
+    buf_init(&message, 8000);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few_files), 0);
+    cr_assert_not(embedded_start(directory, &embedded, &message));
+    cr_expect(strstr(buf_text(&message), "could not make a database"), "%s", buf_text(&message));
+    cr_expect(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
+    cr_expect_null(strstr(buf_text(&message), "mariadb.org"), "%s", buf_text(&message));
+    buf_release(&message);
     free(directory);
 }
 
