@@ -126,6 +126,18 @@ static bool directory_take(struct embedded *embedded, const char *directory, str
            directory_close_to_others(embedded->directory, &info, message);
 }
 
+bool embedded_look(const char *directory, bool *ret_database, struct buf *message)
+{
+    struct stat info;
+    bool there = stat(directory, &info) == 0;
+    if (!there && errno != ENOENT)
+        return say_errno(message, "look at", directory);
+    if (there && !directory_is_fit(directory, &info, message))
+        return false;
+    *ret_database = there && data_dir_has_database(directory);
+    return true;
+}
+
 static bool path_make(char **ret_path, const struct embedded *embedded, const char *name)
 {
     return asprintf(ret_path, "%s/%s", embedded->directory, name) >= 0;

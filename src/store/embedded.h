@@ -13,6 +13,11 @@
 struct embedded;
 
 /*
+ * Whether there is a database in DIR; false, with a sentence in `message`, if DIR is one that embedded_start refuses
+ * for what is in it or whose it is. Changes nothing, and makes nothing.
+ */
+bool embedded_look(const char *directory, bool *ret_database, struct buf *message) MUST_CHECK;
+/*
  * Takes DIR (refused unless it is empty or permitd's already, see data_dir.h; made with mode 0700 if missing; locked, a
  * second permitd on it is refused with the pid of the first), stops an orphaned mariadbd of a killed permitd through
  * its pid file, runs mariadb-install-db if there is no database yet, starts mariadbd (child dies with us where the
