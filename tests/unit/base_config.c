@@ -264,7 +264,7 @@ Test(config, a_setting_twice_in_the_file_is_refused)
 Test(config, sections_and_lines_that_cannot_be_read_are_refused)
 {
     cr_expect(!load_text("[permitd]\nworkers = 2\n"));
-    expect_said("line 2: a [section] is not expected");
+    expect_said("above line 2: [permitd] is not expected");
     cr_expect(!load_text("workers = 3\nworkers 2\n"));
     expect_said("line 2: expected 'name = value'");
     cr_expect(!load_bytes("work\0ers = 2\n", 13));
