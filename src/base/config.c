@@ -497,7 +497,7 @@ void config_reload(const struct config_table *table, void *settings, void *fresh
         if (row->flags & CONFIG_RELOADABLE)
             swap_value(row, settings, fresh);
         else
-            buf_printf(message, "%s was changed, which takes effect only after a restart\n", row->name);
+            buf_printf(message, "%s%s", message->length ? ", " : "", row->name);
     }
 }
 

@@ -136,7 +136,7 @@ Test(start, sighup_takes_what_may_change, .timeout = 300)
     kill(permitd->pid, SIGHUP);
     cr_assert(kit_wait_until(remembers_eight_days, &talk, 60000));
     char *log = kit_read_file(permitd->log_path);
-    cr_assert(strstr(log, "workers"), "nobody is told that workers needs a restart: %s", log);
+    cr_assert(strstr(log, "needs_restart=workers\n"), "nobody is told that workers needs a restart: %s", log);
     free(log);
     talk_end(&talk);
     kit_permitd_stop(permitd);

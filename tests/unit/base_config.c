@@ -407,8 +407,7 @@ Test(config, a_reload_takes_what_may_change_and_names_the_rest)
     cr_expect_str_eq(settings.password, "x");
     cr_expect_eq(settings.workers, 2);
     cr_expect_str_eq(settings.listen, "127.0.0.1:7070");
-    cr_expect_str_eq(buf_text(&message), "listen was changed, which takes effect only after a restart\n"
-                                         "workers was changed, which takes effect only after a restart\n");
+    cr_expect_str_eq(buf_text(&message), "listen, workers");
 }
 
 Test(config, a_reload_without_changes_says_nothing)
