@@ -399,17 +399,22 @@ static void raise_file_limit(struct permitd *permitd)
               NULL);
 }
 
+static bool one_database_is_named(struct permitd *permitd)
+{
+    const struct settings *settings = &permitd->settings;
+    if (!settings->data_dir != !settings->database)
+        return true;
+    buf_append_text(&permitd->message,
+                    settings->database
+                        ? "data_dir and database exclude each other: give one of them"
+                        : "give --data-dir DIR for a private MariaDB in DIR, or --database URL for your own");
+    return false;
+}
+
 static bool take_database(struct permitd *permitd)
 {
     struct settings *settings = &permitd->settings;
     permitd->doctor.unsafe_multi_writer = settings->unsafe_multi_writer;
-    if (!settings->data_dir == !settings->database) {
-        buf_append_text(&permitd->message, settings->database
-                                               ? "data_dir and database exclude each other: give one of them"
-                                               : "give --data-dir DIR for a private MariaDB in DIR, or --database URL "
-                                                 "for your own");
-        return false;
-    }
     if (settings->data_dir) {
         if (!embedded_start(settings->data_dir, &permitd->embedded, &permitd->message))
             return false;
@@ -455,8 +460,11 @@ static enum permit_status examine_database(struct permitd *permitd, struct sessi
     show_report(permitd, &report);
     if (!report.refusals)
         return PERMIT_OK;
-    buf_append_text(&permitd->message, "the database is not safe to serve on:\n");
-    doctor_print(&report, DOCTOR_REFUSE, &permitd->message);
+    buf_append_text(&permitd->message, "the database is not safe to serve on");
+    if (permitd->line.action != ACTION_CHECK) { /* which has shown all findings */
+        buf_append_text(&permitd->message, ":\n");
+        doctor_print(&report, DOCTOR_REFUSE, &permitd->message);
+    }
     return PERMIT_DATABASE_UNAVAILABLE;
 }
 
@@ -660,6 +668,19 @@ static bool start(struct permitd *permitd)
            start_engine(permitd) && catch_signals(permitd);
 }
 
+/* A private database that is there is started, to be asked. One that is not is not made for that. */
+static bool check(struct permitd *permitd)
+{
+    const char *data_dir = permitd->settings.data_dir;
+    bool is_made = true;
+    if (data_dir && !embedded_look(data_dir, &is_made, &permitd->message))
+        return false;
+    if (is_made)
+        return take_database(permitd) && prepare_database(permitd);
+    printf("there is no database in %s; permitd makes one when it starts\n", data_dir);
+    return true;
+}
+
 static void serve(struct permitd *permitd)
 {
     if (server_library_warning())
@@ -700,7 +721,7 @@ static bool run(struct permitd *permitd)
     }
     session_thread_begin();
     bool started =
-        permitd->line.action == ACTION_CHECK ? take_database(permitd) && prepare_database(permitd) : start(permitd);
+        one_database_is_named(permitd) && (permitd->line.action == ACTION_CHECK ? check(permitd) : start(permitd));
     if (started && permitd->line.action == ACTION_SERVE)
         serve(permitd);
     stop(permitd);
@@ -715,7 +736,8 @@ static void print_help(void)
            "  permitd --data-dir DIR     on a private MariaDB in DIR\n"
            "  permitd --database URL     on your own\n\n"
            "  -c, --config FILE          read settings from FILE (INI) first\n"
-           "  --check                    look whether the database can be used, change nothing in it, and end\n"
+           "  --check                    look whether the database can be used, change nothing in it, and end;\n"
+           "                             a private one is started for it if it is there, and not made if not\n"
            "  --print-config-markdown    docs/config.md\n"
            "  -V, --version\n"
            "  -h, --help\n\n"

@@ -314,10 +314,13 @@ static bool take_line(struct ini_file *file, const char *section, const char *na
         snprintf(shown, sizeof shown, "%s, line %d: %s", file->path, file->line, name);
         return set_or_say(row, file->settings, shown, value, file->message);
     }
+    if (*section) { /* inih tells it with the first setting below it */
+        buf_printf(file->message, "%s, above line %d: [%s] is not expected; settings stand in no section", file->path,
+                   file->line, section);
+        return false;
+    }
     say_line(file);
-    if (*section)
-        buf_printf(file->message, "a [section] is not expected here; settings stand in none");
-    else if (row)
+    if (row)
         buf_printf(file->message, "%s stands here twice (a line that begins with a space continues the one before)",
                    name);
     else
@@ -494,7 +497,7 @@ void config_reload(const struct config_table *table, void *settings, void *fresh
         if (row->flags & CONFIG_RELOADABLE)
             swap_value(row, settings, fresh);
         else
-            buf_printf(message, "%s was changed, which takes effect only after a restart\n", row->name);
+            buf_printf(message, "%s%s", message->length ? ", " : "", row->name);
     }
 }
 

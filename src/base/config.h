@@ -64,8 +64,8 @@ bool config_load_environment(const struct config_table *table, void *settings, s
 bool config_load_argument(const struct config_table *table, void *settings, int argc, char **argv, int *index,
                           struct buf *message) MUST_CHECK;
 /*
- * After SIGHUP: `fresh` was loaded anew; copies the reloadable members into `settings`, and appends to `message` a line
- * for each setting that differs but needs a restart. Both stay owned by the caller.
+ * After SIGHUP: `fresh` was loaded anew; copies the reloadable members into `settings`, and appends to `message`, with
+ * commas, the names of those that differ but need a restart. Both stay owned by the caller.
  */
 void config_reload(const struct config_table *table, void *settings, void *fresh, struct buf *message);
 

@@ -9,7 +9,6 @@
  */
 #include "store/embedded.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -29,6 +28,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/data_dir.h"
 #include "store/process.h"
 
 enum {
@@ -39,7 +39,8 @@ enum {
     BACK_OFF_MIN_MS = 100, /* before the second attempt; the first comes at once */
     BACK_OFF_MAX_MS = 5000,
     HEALTHY_AFTER_MS = 30000, /* who lived so long is started again at once */
-    LOG_TAIL = 1200,          /* bytes of mariadbd's log that a failure shows */
+    LOG_READ = 32 * 1024,     /* bytes of mariadbd's log in which the cause of a failure is looked for */
+    LOG_SHOWN = 1200,         /* and about so many of them are shown */
     MESSAGE_MAX = 4000,
 };
 
@@ -88,35 +89,26 @@ static bool say_errno(struct buf *message, const char *doing, const char *path)
     return false;
 }
 
-static bool directory_is_empty(const char *directory)
+/* Whether it may become, or is, the home of a private MariaDB; changes nothing. */
+static bool directory_is_fit(const char *directory, const struct stat *info, struct buf *message)
 {
-    DIR *stream = opendir(directory);
-    if (!stream)
-        return false;
-    bool empty = true;
-    for (struct dirent *entry = readdir(stream); entry && empty; entry = readdir(stream))
-        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
-    closedir(stream);
-    return empty;
-}
-
-/* Root over the socket needs no password, so nobody else may reach it. What is not ours alone is not made so behind
- * your back. */
-static bool directory_close_to_others(const char *directory, const struct stat *info, struct buf *message)
-{
-    char lock[PATH_MAX];
-    snprintf(lock, sizeof lock, "%s/lock", directory);
-    if ((info->st_mode & 077) == 0)
-        return true;
-    if (!directory_is_empty(directory) && access(lock, F_OK) != 0) {
-        buf_printf(
-            message,
-            "%s can be entered by others (mode %04o) and holds files that are not permitd's: name an empty directory, "
-            "or chmod 0700 it",
-            directory, info->st_mode & 07777U);
+    if (!S_ISDIR(info->st_mode)) {
+        buf_printf(message, "%s is not a directory", directory);
         return false;
     }
-    return chmod(directory, 0700) == 0 || say_errno(message, "close to others", directory);
+    if (geteuid() != 0 && info->st_uid != geteuid()) {
+        buf_printf(message, "%s belongs to user %u, not to the one permitd runs as (%u)", directory, info->st_uid,
+                   geteuid());
+        return false;
+    }
+    return data_dir_is_free(directory, message);
+}
+
+/* Root over the socket needs no password, so nobody else may reach it. */
+static bool directory_close_to_others(const char *directory, const struct stat *info, struct buf *message)
+{
+    return (info->st_mode & 077) == 0 || chmod(directory, 0700) == 0 ||
+           say_errno(message, "close to others", directory);
 }
 
 static bool directory_take(struct embedded *embedded, const char *directory, struct buf *message)
@@ -127,19 +119,23 @@ static bool directory_take(struct embedded *embedded, const char *directory, str
     embedded->directory = realpath(directory, NULL);
     if (!embedded->directory || stat(directory, &info) != 0)
         return say_errno(message, "look at", directory);
-    if (!S_ISDIR(info.st_mode)) {
-        buf_printf(message, "%s is not a directory", directory);
-        return false;
-    }
-    if (geteuid() != 0 && info.st_uid != geteuid()) {
-        buf_printf(message, "%s belongs to user %u, not to the one permitd runs as (%u)", directory, info.st_uid,
-                   geteuid());
-        return false;
-    }
     embedded->as_user = geteuid() == 0 && info.st_uid != 0;
     embedded->uid = info.st_uid;
     embedded->gid = info.st_gid;
-    return directory_close_to_others(embedded->directory, &info, message);
+    return directory_is_fit(embedded->directory, &info, message) &&
+           directory_close_to_others(embedded->directory, &info, message);
+}
+
+bool embedded_look(const char *directory, bool *ret_database, struct buf *message)
+{
+    struct stat info;
+    bool there = stat(directory, &info) == 0;
+    if (!there && errno != ENOENT)
+        return say_errno(message, "look at", directory);
+    if (there && !directory_is_fit(directory, &info, message))
+        return false;
+    *ret_database = there && data_dir_has_database(directory);
+    return true;
 }
 
 static bool path_make(char **ret_path, const struct embedded *embedded, const char *name)
@@ -188,8 +184,8 @@ static bool lock_take(struct embedded *embedded, struct buf *message)
     if (flock(embedded->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK)
             return say_errno(message, "lock", path);
-        buf_printf(message, "%s is in use by another permitd, pid %ld", embedded->directory,
-                   number_in_file(embedded->lock_fd));
+        buf_printf(message, "%s is in use by another permitd, pid %ld: stop it, or ask it (permitctl doctor)",
+                   embedded->directory, number_in_file(embedded->lock_fd));
         return false;
     }
     if (!file_give_away(embedded, embedded->lock_fd) || ftruncate(embedded->lock_fd, 0) != 0 ||
@@ -217,18 +213,46 @@ static bool temporary_make(const struct embedded *embedded, struct buf *message)
     return true;
 }
 
-/* Appends the end of mariadbd's log, from whole lines. */
-static void log_show_tail(const struct embedded *embedded, struct buf *message)
+/* What the log has got since `from`, or the end of that: zero-terminated, in whole lines. */
+static char *log_read(const struct embedded *embedded, off_t from, char ret_text[LOG_READ + 1])
 {
-    char text[LOG_TAIL + 1];
     off_t end = lseek(embedded->log_fd, 0, SEEK_END);
-    off_t start = end > LOG_TAIL ? end - LOG_TAIL : 0;
-    ssize_t length = pread(embedded->log_fd, text, LOG_TAIL, start);
-    if (length <= 0)
+    off_t start = end - from > LOG_READ ? end - LOG_READ : from;
+    ssize_t length = pread(embedded->log_fd, ret_text, LOG_READ, start);
+    ret_text[length > 0 ? length : 0] = '\0';
+    char *line_end = start > from ? strchr(ret_text, '\n') : NULL;
+    return line_end ? line_end + 1 : ret_text;
+}
+
+/* Appends the lines that name an error, from the first one on: the others follow from it. False: there are none. */
+static bool log_show_errors(const char *text, struct buf *message)
+{
+    size_t shown = 0;
+    for (const char *line = text; *line && shown < LOG_SHOWN;) {
+        size_t length = strcspn(line, "\n");
+        length += line[length] == '\n';
+        if (memmem(line, length, "ERROR", 5)) {
+            buf_append(message, line, length);
+            shown += length;
+        }
+        line += length;
+    }
+    return shown > 0;
+}
+
+/* Appends why something has failed, as far as the log tells what it has got since `from`. */
+static void log_show(const struct embedded *embedded, off_t from, struct buf *message)
+{
+    char text[LOG_READ + 1];
+    char *lines = log_read(embedded, from, text);
+    char *advice = strstr(lines, "Installation of system tables failed!"); /* a page of it, the same for all faults */
+    if (advice)
+        *advice = '\0';
+    buf_printf(message, "; from %s:\n", embedded->log_file);
+    if (log_show_errors(lines, message))
         return;
-    text[length] = '\0';
-    const char *line = start > 0 ? strchr(text, '\n') : NULL;
-    buf_printf(message, "; the end of %s:\n%s", embedded->log_file, line ? line + 1 : text);
+    size_t length = strlen(lines);
+    buf_append_text(message, length > LOG_SHOWN ? lines + length - LOG_SHOWN : lines);
 }
 
 /* --- making the database --- */
@@ -281,6 +305,7 @@ static bool database_make(struct embedded *embedded, struct buf *message)
 {
     char data[PATH_MAX], temporary[PATH_MAX];
     int exit_status = 0;
+    off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
     if (!tree_remove(embedded->fresh))
         return say_errno(message, "remove the half-made", embedded->fresh);
     snprintf(data, sizeof data, "--datadir=%s", embedded->fresh);
@@ -299,7 +324,7 @@ static bool database_make(struct embedded *embedded, struct buf *message)
         return say_errno(message, "run", embedded->install_program);
     if (exit_status != 0) {
         buf_printf(message, "%s could not make a database", embedded->install_program);
-        log_show_tail(embedded, message);
+        log_show(embedded, log_start, message);
         return false;
     }
     if (!directory_sync(embedded->fresh) || rename(embedded->fresh, embedded->data) != 0 ||
@@ -453,8 +478,9 @@ static bool supervisor_begin(struct embedded *embedded)
 {
     struct buf *message = &embedded->message;
     orphan_stop(embedded);
-    if (access(embedded->data, F_OK) != 0 && !database_make(embedded, message))
+    if (!data_dir_has_database(embedded->directory) && !database_make(embedded, message))
         return false;
+    off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
     if (!server_spawn(embedded))
         return say_errno(message, "start", embedded->program);
     pid_file_write(embedded);
@@ -466,7 +492,7 @@ static bool supervisor_begin(struct embedded *embedded)
         buf_printf(message, "%s did not answer within %d seconds", embedded->program, READY_WAIT_MS / MS_PER_SECOND);
         break;
     }
-    log_show_tail(embedded, message);
+    log_show(embedded, log_start, message);
     return false;
 }
 

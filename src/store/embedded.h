@@ -13,11 +13,17 @@
 struct embedded;
 
 /*
- * Takes DIR (made with mode 0700 if missing; locked, a second permitd on it is refused with the pid of the first),
- * stops an orphaned mariadbd of a killed permitd through its pid file, runs mariadb-install-db if there is no database
- * yet, starts mariadbd (child dies with us where the kernel can do that; --user=root or the owner of DIR as root), and
- * waits until it answers, at most 60 s. On failure: false and a sentence in `message` that says what to do (which
- * package is missing, who has the directory, the last lines of mariadbd's log).
+ * Whether there is a database in DIR; false, with a sentence in `message`, if DIR is one that embedded_start refuses
+ * for what is in it or whose it is. Changes nothing, and makes nothing.
+ */
+bool embedded_look(const char *directory, bool *ret_database, struct buf *message) MUST_CHECK;
+/*
+ * Takes DIR (refused unless it is empty or permitd's already, see data_dir.h; made with mode 0700 if missing; locked, a
+ * second permitd on it is refused with the pid of the first), stops an orphaned mariadbd of a killed permitd through
+ * its pid file, runs mariadb-install-db if there is no database yet, starts mariadbd (child dies with us where the
+ * kernel can do that; --user=root or the owner of DIR as root), and waits until it answers, at most 60 s. On failure:
+ * false and a sentence in `message` that says what to do (which package is missing, who has the directory, what
+ * mariadbd's log says of it).
  */
 bool embedded_start(const char *directory, struct embedded **ret_embedded, struct buf *message) MUST_CHECK;
 /* Where it is; valid until embedded_stop. The database is called `permitd`. */

@@ -18,6 +18,11 @@ check "by its status" test "$code" = 65
 call "$permitctl" --json doctor
 check "the same with --json" test "$code $(jq -r '.refusals, (.findings[] | select(.verdict == "refuse") | .check)' <<<"$out" | xargs)" = \
     "65 1 flush_at_commit"
+call "$permitd" --check --database "mysql://root@/permitd?socket=$dir/server/mariadb.sock"
+check "permitd --check: 1, and what to do" contains "$code $out" "SET GLOBAL innodb_flush_log_at_trx_commit = 1"
+check "by its status" test "$code" = 1
+check "said once, in one list" test "$(grep -c 'innodb_flush_log_at_trx_commit is 2' <<<"$out$err")" = 1
+check "and a sentence for who looks at errors only" contains "$err" "the database is not safe to serve on"
 check "permitd notices" soon refused
 call "$permitctl" acquire -s network
 check "acquire says why: 69" contains "$code $err" "innodb_flush_log_at_trx_commit is 2"

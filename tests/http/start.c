@@ -52,6 +52,42 @@ Test(start, a_data_directory_serves_one_permitd, .timeout = 300)
     refuses(&(struct kit_permitd_options){.data_dir = shared_directory()}, "in use by another permitd");
 }
 
+/* What permitd --check says on this directory, on standard output and then on standard error; it must end so. */
+static const char *check_says(const char *data_dir, int expected_exit)
+{
+    static const char *const flags[] = {"--check", NULL};
+    char said[16 * 1024];
+    size_t length = 0;
+    struct kit_permitd *permitd =
+        kit_permitd_spawn(&(struct kit_permitd_options){.data_dir = data_dir, .flags = flags});
+    int status = kit_permitd_wait_end(permitd, 120000);
+    for (ssize_t got; (got = read(permitd->stdout_fd, said + length, sizeof said - 1 - length)) > 0;)
+        length += (size_t)got;
+    said[length] = '\0';
+    char *log = kit_read_file(permitd->log_path);
+    const char *all = text("%s%s", said, log);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == expected_exit, "status %d: %s", status, all);
+    free(log);
+    kit_permitd_kill(permitd);
+    return all;
+}
+
+Test(start, a_check_makes_no_database_and_asks_the_one_that_is_there, .timeout = 300)
+{
+    char *directory = kit_path("checked");
+    const char *said = check_says(directory, 0);
+    cr_assert(strstr(said, "there is no database in"), "%s", said);
+    cr_assert_neq(access(directory, F_OK), 0, "it was made");
+    kit_permitd_stop(kit_permitd_start(&(struct kit_permitd_options){.data_dir = directory}));
+    said = check_says(directory, 0);
+    cr_assert(strstr(said, "flush_at_commit"), "%s", said);
+    said = check_says(shared_directory(), 1);
+    cr_assert(strstr(said, "in use by another permitd") && strstr(said, "permitctl doctor"), "%s", said);
+    said = check_says("/usr", 1);
+    cr_assert(strstr(said, "is not permitd's") || strstr(said, "belongs to user"), "%s", said);
+    free(directory);
+}
+
 Test(start, other_addresses_are_served_if_that_is_wanted, .timeout = 300)
 {
     static const char *const flags[] = {"--listen", "0.0.0.0:0", "--insecure", NULL};
@@ -100,7 +136,7 @@ Test(start, sighup_takes_what_may_change, .timeout = 300)
     kill(permitd->pid, SIGHUP);
     cr_assert(kit_wait_until(remembers_eight_days, &talk, 60000));
     char *log = kit_read_file(permitd->log_path);
-    cr_assert(strstr(log, "workers"), "nobody is told that workers needs a restart: %s", log);
+    cr_assert(strstr(log, "needs_restart=workers\n"), "nobody is told that workers needs a restart: %s", log);
     free(log);
     talk_end(&talk);
     kit_permitd_stop(permitd);

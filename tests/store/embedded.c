@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -237,9 +238,20 @@ Test(embedded, an_orphan_is_stopped_by_the_next_one)
     free(directory);
 }
 
-Test(embedded, a_half_made_database_is_made_anew)
+/* As permitd leaves it when it is killed early. */
+static char *begun_directory(void)
 {
     char *directory = temporary_directory();
+    char *lock = NULL;
+    cr_assert(asprintf(&lock, "%s/lock", directory) > 0);
+    fclose(fopen(lock, "we"));
+    free(lock);
+    return directory;
+}
+
+Test(embedded, a_half_made_database_is_made_anew)
+{
+    char *directory = begun_directory();
     char *path = NULL;
     cr_assert(asprintf(&path, "%s/data.new", directory) > 0);
     cr_assert_eq(mkdir(path, 0700), 0);
@@ -253,26 +265,33 @@ Test(embedded, a_half_made_database_is_made_anew)
     free(directory);
 }
 
-Test(embedded, a_directory_that_is_open_to_others_and_not_ours_is_left_alone)
+Test(embedded, a_directory_of_somebody_else_is_left_alone)
 {
+    static const mode_t modes[] = {0755, 0700};
     struct stat info;
     char *directory = temporary_directory();
-    char *path = NULL;
-    cr_assert(asprintf(&path, "%s/letter.txt", directory) > 0);
-    fclose(fopen(path, "we"));
-    cr_assert_eq(chmod(directory, 0755), 0);
-    refused(directory, "can be entered by others");
-    cr_assert_eq(stat(directory, &info), 0);
-    cr_assert_eq(info.st_mode & 0777U, 0755);
-    refused(path, "is not a directory");
+    char *half_made = NULL, *letter = NULL;
+    cr_assert(asprintf(&half_made, "%s/data.new", directory) > 0);
+    cr_assert(asprintf(&letter, "%s/letter.txt", half_made) > 0);
+    cr_assert_eq(mkdir(half_made, 0700), 0);
+    fclose(fopen(letter, "we"));
+    for (size_t i = 0; i < ARRAY_LENGTH(modes); i++) {
+        cr_assert_eq(chmod(directory, modes[i]), 0);
+        refused(directory, "holds 'data.new', which is not permitd's: name an empty directory");
+        cr_assert_eq(stat(directory, &info), 0);
+        cr_assert_eq(info.st_mode & 0777U, modes[i]);
+        cr_assert_eq(access(letter, F_OK), 0);
+    }
+    refused(letter, "is not a directory");
     refused("/nonexistent/directory", "No such file");
-    free(path);
+    free(letter);
+    free(half_made);
     free(directory);
 }
 
 Test(embedded, a_server_that_cannot_start_is_explained_by_its_log)
 {
-    char *directory = temporary_directory();
+    char *directory = begun_directory();
     char *path = NULL;
     cr_assert(asprintf(&path, "%s/data", directory) > 0);
     cr_assert_eq(mkdir(path, 0700), 0); /* there, so not made anew, but empty */
@@ -284,6 +303,23 @@ Test(embedded, a_server_that_cannot_start_is_explained_by_its_log)
     cr_assert(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     buf_release(&message);
     free(path);
+    free(directory);
+}
+
+/* mariadb-install-db ends its log with a page of advice, which is the same whatever has happened. */
+Test(embedded, a_database_that_cannot_be_made_is_explained_by_the_cause)
+{
+    const struct rlimit few_files = {.rlim_cur = 40, .rlim_max = 40};
+    char *directory = temporary_directory();
+    struct embedded *embedded = NULL;
+    struct buf message;
+    buf_init(&message, 8000);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few_files), 0);
+    cr_assert_not(embedded_start(directory, &embedded, &message));
+    cr_expect(strstr(buf_text(&message), "could not make a database"), "%s", buf_text(&message));
+    cr_expect(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
+    cr_expect_null(strstr(buf_text(&message), "mariadb.org"), "%s", buf_text(&message));
+    buf_release(&message);
     free(directory);
 }
 

@@ -264,7 +264,7 @@ Test(config, a_setting_twice_in_the_file_is_refused)
 Test(config, sections_and_lines_that_cannot_be_read_are_refused)
 {
     cr_expect(!load_text("[permitd]\nworkers = 2\n"));
-    expect_said("line 2: a [section] is not expected");
+    expect_said("above line 2: [permitd] is not expected");
     cr_expect(!load_text("workers = 3\nworkers 2\n"));
     expect_said("line 2: expected 'name = value'");
     cr_expect(!load_bytes("work\0ers = 2\n", 13));
@@ -407,8 +407,7 @@ Test(config, a_reload_takes_what_may_change_and_names_the_rest)
     cr_expect_str_eq(settings.password, "x");
     cr_expect_eq(settings.workers, 2);
     cr_expect_str_eq(settings.listen, "127.0.0.1:7070");
-    cr_expect_str_eq(buf_text(&message), "listen was changed, which takes effect only after a restart\n"
-                                         "workers was changed, which takes effect only after a restart\n");
+    cr_expect_str_eq(buf_text(&message), "listen, workers");
 }
 
 Test(config, a_reload_without_changes_says_nothing)
