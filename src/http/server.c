@@ -19,7 +19,8 @@
 #include "http/write.h"
 
 enum {
-    TICK_MS = 100, /* how late a deadline may be noticed */
+    TICK_MS = 100,     /* how late a deadline may be noticed */
+    TICK_FULL_MS = 10, /* and that a client has gone without a request, while others wait for its place */
     BACKLOG = 4096,
 };
 
@@ -87,6 +88,13 @@ static void leave_when_done(struct server *server, mono_us now)
         event_base_loopbreak(server->base);
 }
 
+void server_set_pace(struct server *server)
+{
+    const struct timeval usual = {0, TICK_MS * 1000};
+    const struct timeval full = {0, TICK_FULL_MS * 1000};
+    (void)event_add(server->tick, server_is_full(server) ? &full : &usual); /* if it fails: as often as before */
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *context)
 {
     struct server *server = context;
@@ -95,6 +103,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
     expire_exchanges(server, now);
     sweep_connections(server, now);
     server_listen_again(server);
+    server_set_pace(server);
     if (server->stopping)
         leave_when_done(server, now);
 }

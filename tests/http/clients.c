@@ -254,6 +254,8 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300
     for (int i = 0; i < 9; i++)
         cr_assert_geq(open[i] = kit_connect(permitd->port), 0);
     cr_assert(kit_wait_until(are_ten, &talk, LONG_MS));
+    cr_assert_gt(log_count(permitd, "as many connections as max_connections"), 0);
+    cr_assert_gt(metric_of(&talk, "permitd_http_full_total"), 0);
     int eleventh = kit_connect(permitd->port);
     cr_assert_geq(eleventh, 0);
     send_text(eleventh, "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
@@ -264,6 +266,29 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300
     cr_assert(strstr(bytes, "200 OK"), "%s", bytes);
     close(eleventh);
     say(&talk, 200, "GET", "/healthz", NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* The tick alone would notice them after 100 ms, two at a time: in 15 s, and each time with a line in the log. */
+Test(clients, that_say_nothing_and_leave_do_not_hold_up_the_next, .timeout = 300)
+{
+    enum { VISITORS = 300, MOST_MS = 7500 };
+    static const char *const flags[] = {"--max-connections", "2", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    int64_t since = kit_now_us();
+    for (int i = 0; i < VISITORS; i++) {
+        int fd = kit_connect(permitd->port);
+        cr_assert_geq(fd, 0);
+        close(fd);
+    }
+    say(&talk, 200, "GET", "/healthz", NULL);
+    int64_t took_ms = (kit_now_us() - since) / 1000;
+    cr_assert_lt(took_ms, MOST_MS);
+    size_t lines = log_count(permitd, "as many connections as max_connections");
+    cr_assert(lines >= 1 && lines <= (size_t)took_ms / 1000 + 1, "%zu lines in %lld ms", lines, (long long)took_ms);
+    cr_assert_gt(metric_of(&talk, "permitd_http_full_total"), 0);
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
