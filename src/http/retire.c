@@ -73,6 +73,7 @@ static const char *why(const struct eviction *eviction, enum permit_status statu
 {
     switch (operation_public_status(status)) {
     case PERMIT_BUSY: return "not in time, or too much to do";
+    case PERMIT_TOO_MANY: return "as much is pending as max_pending allows";
     case PERMIT_UNKNOWN_SEMAPHORE: return "somebody else has retired it meanwhile";
     case PERMIT_IN_USE: return eviction->retiring ? "it is held all the same" : "it was resumed meanwhile";
     case PERMIT_OUTCOME_UNKNOWN:

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -268,6 +269,50 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300
     say(&talk, 200, "GET", "/healthz", NULL);
     talk_end(&talk);
     kit_permitd_stop(permitd);
+}
+
+static bool waits_for_row(void *keeper)
+{
+    return kit_sql_number(keeper, "SELECT COUNT(*) FROM information_schema.processlist"
+                                  " WHERE info LIKE '%%FOR UPDATE%%' AND id <> CONNECTION_ID()") > 0;
+}
+
+/* While somebody else keeps the semaphore's row the only worker is held up, and what comes is pending. */
+Test(clients, that_send_more_than_may_be_pending_are_told_the_bound, .timeout = 300)
+{
+    enum { MANY = 30, MAX = 2, MAX_ENDS = 4 * MAX };
+    struct kit_database *database = kit_database_start(NULL);
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){
+        .database = database->url, .flags = (const char *const[]){"--max-pending", "2", "--workers", "1", NULL}});
+    struct kit_sql *keeper = kit_sql_open(database->socket, "permitd");
+    struct talk talk = talk_to(permitd->port);
+    struct talk other = talk_to(permitd->port);
+    static char acquires[MANY * 128], renewals[MANY * 128];
+    char *acquire = acquires, *renewal = renewals;
+    for (int i = 0; i < MANY; i++) {
+        acquire +=
+            sprintf(acquire, "%s{\"op\":\"acquire\",\"external_id\":\"k%d\",\"permits\":[{\"semaphore\":\"s\"}]}",
+                    i ? "," : "", i);
+        renewal += sprintf(renewal, "%s{\"op\":\"renew\",\"external_id\":\"held\"}", i ? "," : "");
+    }
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
+    say(&talk, 201, "POST", "/v1/requests", "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"s\"}]}");
+    kit_sql_run(keeper, "BEGIN");
+    (void)kit_sql_number(keeper, "SELECT id FROM semaphore WHERE name='s' FOR UPDATE");
+    tell(&talk, "POST", "/v1/batch", text("{\"operations\":[%s,%s]}", renewals, acquires));
+    cr_assert(kit_wait_until(waits_for_row, keeper, LONG_MS));
+    say(&other, 200, "GET", "/healthz", NULL); /* the loop has come to the end of the batch */
+    kit_sql_run(keeper, "ROLLBACK");
+    hear(&talk, 200, NULL);
+    text_is(&talk, text("results.%d.body.detail", MANY - 1),
+            text("as many releases, renewals and confirms are pending as four times max_pending, %d", MAX_ENDS));
+    text_is(&talk, text("results.%d.body.detail", 2 * MANY - 1),
+            text("as many calls are pending as max_pending allows, %d", MAX));
+    talk_end(&other);
+    talk_end(&talk);
+    kit_sql_close(keeper);
+    kit_permitd_stop(permitd);
+    kit_database_stop(database);
 }
 
 /* The tick alone would notice them after 100 ms, two at a time: in 15 s, and each time with a line in the log. */
