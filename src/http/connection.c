@@ -43,6 +43,19 @@ static void stop_accepting(struct server *server)
               connections, NULL);
 }
 
+/* Something goes into a connection's output that is not an answer of ours: evhttp refuses the request by itself. */
+static void output_changed(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *context)
+{
+    struct connection *connection = context;
+    (void)buffer;
+    if (info->n_added == 0 || connection->answering || connection->error_page)
+        return;
+    connection->error_page = true;
+    connection->next_error_page = connection->server->error_pages;
+    connection->server->error_pages = connection;
+    event_active(connection->server->error_page_event, EV_TIMEOUT, 1);
+}
+
 void connection_forget(struct connection *connection)
 {
     struct server *server = connection->server;
@@ -53,6 +66,7 @@ void connection_forget(struct connection *connection)
             *at = connection->next_error_page;
             break;
         }
+    evbuffer_remove_cb(bufferevent_get_output(connection->bev), output_changed, connection);
     bufferevent_decref(connection->bev);
     free(connection);
     server_listen_again(server);
@@ -91,19 +105,6 @@ bool connection_is_dead(const struct connection *connection)
     bufferevent_event_cb called = NULL;
     bufferevent_getcb(connection->bev, NULL, NULL, &called, NULL);
     return called == NULL;
-}
-
-/* Something goes into a connection's output that is not an answer of ours: evhttp refuses the request by itself. */
-static void output_changed(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *context)
-{
-    struct connection *connection = context;
-    (void)buffer;
-    if (info->n_added == 0 || connection->answering || connection->error_page)
-        return;
-    connection->error_page = true;
-    connection->next_error_page = connection->server->error_pages;
-    connection->server->error_pages = connection;
-    event_active(connection->server->error_page_event, EV_TIMEOUT, 1);
 }
 
 void connection_read_ahead(struct connection *connection, size_t bytes)

@@ -32,7 +32,7 @@ static void exchange_expire(struct server *server, struct exchange *exchange)
     enum permit_status status = exchange_commit_sent(exchange)                         ? PERMIT_OUTCOME_UNKNOWN
                                 : engine_database_up(server->settings.service->engine) ? PERMIT_BUSY
                                                                                        : PERMIT_DATABASE_UNAVAILABLE;
-    struct answer answer = {.body = server->scratch};
+    struct answer answer = {.body = server->scratch, .close = exchange->answer.close};
     struct evhttp_request *request = exchange->request;
     problem_head(&answer, status, 0);
     buf_clear(&answer.body);
@@ -118,13 +118,10 @@ static void on_woken(evutil_socket_t fd, short what, void *context)
         outbox_drain(context);
 }
 
-/*
- * No file descriptor, for example. The tick tries again, and so this comes again: a line a second is enough. The
- * context of a listener is not ours: evhttp has put itself there.
- */
+/* No file descriptor, for example. The tick tries again, and so this comes again: a line a second is enough. */
 static void on_accept_error(struct evconnlistener *listener, void *http)
 {
-    static mono_us quiet_until;
+    static mono_us quiet_until; /* not the server's: evhttp has put itself into the place of the listener's context */
     int error = errno;
     mono_us now = clock_mono();
     (void)http;

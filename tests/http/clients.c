@@ -237,6 +237,36 @@ Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeou
     }
 }
 
+static void connection_ends_with_a_late_answer(unsigned port)
+{
+    static char bytes[4096];
+    int fd = kit_connect(port);
+    send_text(fd, "DELETE /v1/requests/held HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+    cr_assert_gt(read_all(fd, bytes, sizeof bytes), 0, "it is kept: %s", bytes);
+    cr_assert(strstr(bytes, "503 ") && strstr(bytes, "Connection: close"), "%s", bytes);
+    close(fd);
+}
+
+/* As above, where the loop answers by itself because the time is over. */
+Test(clients, a_doubtful_body_ends_its_connection_also_when_the_answer_is_late, .timeout = 300)
+{
+    struct kit_database *database = kit_database_start(NULL);
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){
+        .database = database->url, .flags = (const char *const[]){"--request-timeout", "2s", NULL}});
+    struct kit_sql *keeper = kit_sql_open(database->socket, "permitd");
+    struct talk talk = talk_to(permitd->port);
+    say_until(&talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":1}"); /* and again */
+    say_until(&talk, 200, "POST", "/v1/requests", "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"s\"}]}");
+    kit_sql_run(keeper, "BEGIN");
+    (void)kit_sql_number(keeper, "SELECT id FROM semaphore WHERE name='s' FOR UPDATE");
+    connection_ends_with_a_late_answer(permitd->port);
+    kit_sql_run(keeper, "ROLLBACK");
+    talk_end(&talk);
+    kit_sql_close(keeper);
+    kit_permitd_stop(permitd);
+    kit_database_stop(database);
+}
+
 /* --- crowds --- */
 
 static bool are_ten(void *context)
