@@ -122,8 +122,9 @@ static const struct config_row setting_rows[] = {
      .min = 1,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "Acquires and look-ups not yet decided; further ones are answered 429. Releases and renewals have four "
-             "times as many places of their own."},
+     .help =
+         "Acquires, and calls about semaphores and owners, that are not yet decided; further ones are answered 429. "
+         "Releases, renewals and confirms have four times as many places of their own, look-ups 10,000."},
     {.name = "max_wait",
      .type = CONFIG_DURATION,
      .offset = AT(max_wait_ms),

@@ -119,7 +119,7 @@ enum permit_choice {
  * such as "A1". Of a label that begins with # another # stands before it: "##12" is the label "#12".
  */
 struct permit_want {
-    const char *semaphore;    /* 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - ; each at most once in a request */
+    const char *semaphore;    /* 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .. ; each once in a request */
     int64_t count;            /* units; 0: 1, or with PERMIT_THESE as many as `slots` has: nothing else fits */
     const char *const *slots; /* with PERMIT_THESE or PERMIT_ANY_OF: 1 to 1000, in any order, none twice */
     size_t slot_count;

@@ -24,14 +24,19 @@ static bool key_byte(unsigned char byte)
     return byte > ' ' && byte < 0x7f;
 }
 
+static bool is_dots(struct bytes name)
+{
+    return bytes_equal(name, BYTES(".")) || bytes_equal(name, BYTES(".."));
+}
+
 bool name_is_semaphore(struct bytes name)
 {
-    return every_byte(name, semaphore_byte);
+    return every_byte(name, semaphore_byte) && !is_dots(name);
 }
 
 bool name_is_key(struct bytes name)
 {
-    return every_byte(name, key_byte) && !bytes_equal(name, BYTES(".")) && !bytes_equal(name, BYTES(".."));
+    return every_byte(name, key_byte) && !is_dots(name);
 }
 
 bool name_is_label(struct bytes name)

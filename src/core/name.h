@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What may be a name. Names are never folded: accents, spaces and other normal forms are refused (docs/protocol.md,
- * Names). */
+/*
+ * What may be a name (docs/protocol.md, Names). Names are never folded: accents, spaces and other normal forms are
+ * refused. So are "." and "..", of everything that stands in a path: clients and proxies fold them away there, however
+ * they are encoded, and what has such a name could be made by one client and not be reached by the next.
+ */
 #ifndef CORE_NAME_H
 #define CORE_NAME_H
 
@@ -8,7 +11,7 @@
 
 enum { NAME_MAX_BYTES = 255 };
 
-/* Semaphores: 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - */
+/* Semaphores, and prefixes of templates: 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not "." or "..". */
 bool name_is_semaphore(struct bytes name);
 /* external_id, owner: 1 to 255 bytes of printable ASCII without space, not "." or "..". */
 bool name_is_key(struct bytes name);

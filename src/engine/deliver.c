@@ -355,6 +355,8 @@ static void end_op(struct worker *worker, struct op *op, const struct outcome *o
         ret_end->status = may_come_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
         ret_end->detail = busy_sentence;
     }
+    if (ret_end->status == PERMIT_TOO_MANY)
+        ret_end->detail = waits_why_full(engine, op, &worker->arena);
     call_released(&engine->queue, op);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Start, stop, and the way in. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -208,6 +209,21 @@ bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]
     memcpy(ret_sentence, engine->refusal, STORE_MESSAGE_SIZE);
     pthread_mutex_unlock(&engine->mutex);
     return ret_sentence[0] != '\0';
+}
+
+void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE])
+{
+    static const char *const texts[] = {
+        [BOUND_ENDS] = "as many releases, renewals and confirms are pending as four times max_pending",
+        [BOUND_PENDING] = "as many calls are pending as max_pending allows",
+        [BOUND_LOOKS] = "as many look-ups are pending as may be",
+    };
+    pthread_mutex_lock(&engine->mutex);
+    size_t bounds[] = {[BOUND_ENDS] = engine->settings.max_pending_ends,
+                       [BOUND_PENDING] = engine->settings.max_pending,
+                       [BOUND_LOOKS] = MAX_LOOKS};
+    pthread_mutex_unlock(&engine->mutex);
+    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s, %zu", texts[bound], bounds[bound]);
 }
 
 void engine_reload(struct engine *engine, const struct engine_settings *settings)

@@ -132,7 +132,7 @@ typedef void probe_ask(void *context, struct probe_question *questions, size_t c
 
 struct engine_settings {
     unsigned workers;
-    size_t max_pending;      /* acquires and look-ups; more are answered too_many */
+    size_t max_pending;      /* acquires, calls of operators, and calls about owners; more are answered too_many */
     size_t max_pending_ends; /* releases, renewals, confirms: "overload must not expire live holders" */
     size_t directory_entries;
     int64_t request_timeout_ms;
@@ -227,6 +227,16 @@ bool engine_database_up(const struct engine *engine);
  * mended, which the engine notices within seconds, operations and looks are answered PERMIT_DATABASE_UNAVAILABLE.
  */
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
+
+/* What may be pending, each kind by itself. */
+enum engine_bound {
+    BOUND_ENDS,    /* operations with counts_as_end */
+    BOUND_PENDING, /* other operations; calls about owners, likewise */
+    BOUND_LOOKS,
+};
+/* Why engine_submit, engine_look or engine_submit_owner has said PERMIT_TOO_MANY. */
+void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE]);
+
 /* As engine_submit, for a call about an owner. */
 enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *op) MUST_CHECK;
 /* The probe could not say of this owner that it lives. Of this process; a restart forgets it. */

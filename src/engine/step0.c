@@ -70,11 +70,12 @@ static void unknown_sentence(struct bytes name, char ret_detail[NAME_DETAIL_SIZE
     snprintf(ret_detail, NAME_DETAIL_SIZE, "there is no semaphore \"%.*s\"", (int)name.length, name.data);
 }
 
-static void full_sentence(struct bytes name, char ret_detail[NAME_DETAIL_SIZE])
+static void full_sentence(const struct engine *engine, struct bytes name, char ret_detail[NAME_DETAIL_SIZE])
 {
-    snprintf(ret_detail, NAME_DETAIL_SIZE,
-             "there is no semaphore \"%.*s\", and templates make no more: there are too many (max_semaphores)",
-             (int)min_i64(NAME_SHOWN, (int64_t)name.length), name.data);
+    snprintf(
+        ret_detail, NAME_DETAIL_SIZE,
+        "there is no semaphore \"%.*s\", and templates make no more: as many are there as max_semaphores allows, %llu",
+        (int)min_i64(NAME_SHOWN, (int64_t)name.length), name.data, (unsigned long long)engine->settings.max_semaphores);
 }
 
 enum settled { SETTLED_KNOWN, SETTLED_LATER, SETTLED_REFUSED };
@@ -91,7 +92,7 @@ static enum settled settle_acquire(struct engine *engine, struct op *op, const s
         unknown_sentence(missing->name, ret_detail);
     } else if (missing->ret_id == 0 && makers_are_full(engine)) {
         *ret_status = PERMIT_TOO_MANY;
-        full_sentence(missing->name, ret_detail);
+        full_sentence(engine, missing->name, ret_detail);
     } else if (maker_ask(engine, op, missing->name, missing->ret_template)) {
         return SETTLED_LATER;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/waits.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -57,13 +58,31 @@ enum permit_status waits_join(struct engine *engine, struct waiter *waiter, stru
     return PERMIT_OK;
 }
 
-static bool is_full(const struct engine *engine, const struct op *op)
+static bool all_wait(const struct engine *engine)
 {
-    const struct waiters *waiters = &engine->queue.waiters;
-    bool full = waiters->count >= engine->settings.max_waiters;
+    return engine->queue.waiters.count >= engine->settings.max_waiters;
+}
+
+/* One of its semaphores for which no more may wait; NULL: none. */
+static const struct gate *full_gate(const struct engine *engine, const struct op *op)
+{
     for (size_t i = 0; i < op->gate_count; i++)
-        full |= op->gates[i]->waiter_count >= engine->settings.max_semaphore_waiters;
-    return full;
+        if (op->gates[i]->waiter_count >= engine->settings.max_semaphore_waiters)
+            return op->gates[i];
+    return NULL;
+}
+
+const char *waits_why_full(const struct engine *engine, const struct op *op, struct arena *arena)
+{
+    enum { SIZE = 400 }; /* a name has 255 bytes */
+    const struct gate *gate = full_gate(engine, op);
+    char *sentence = arena_alloc(arena, SIZE);
+    if (sentence && all_wait(engine))
+        snprintf(sentence, SIZE, "as many acquires wait as max_waiters allows, %zu", engine->settings.max_waiters);
+    else if (sentence && gate)
+        snprintf(sentence, SIZE, "as many acquires wait for %s as max_semaphore_waiters allows, %zu",
+                 gate->name ? gate->name : "one of its semaphores", engine->settings.max_semaphore_waiters);
+    return sentence;
 }
 
 static void waiter_decided(struct op *op, const struct decision *decision);
@@ -96,7 +115,7 @@ bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum per
         return false;
     if (engine->queue.waiters.closed)
         *ret_status = PERMIT_SHUTTING_DOWN;
-    else if (is_full(engine, op))
+    else if (all_wait(engine) || full_gate(engine, op))
         *ret_status = PERMIT_TOO_MANY;
     else
         *ret_status = take_place(engine, op);

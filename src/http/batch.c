@@ -110,7 +110,7 @@ static void part_submit(struct part *part)
     op_init(&part->op, &part->operation, part->exchange->deadline, part_decided);
     enum permit_status status = engine_submit(part->exchange->service->engine, &part->op);
     if (status != PERMIT_OK)
-        part_refuse(part, status, operation_why_not_taken(part->exchange, status));
+        part_refuse(part, status, operation_why_not_taken(part->exchange, status, operation_bound(&part->op)));
 }
 
 /* Reads all before the first is submitted: nothing is done by a body that turns out malformed further on. */

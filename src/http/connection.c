@@ -2,9 +2,11 @@
 /* The life of a connection, from accept to close, and the pages that evhttp writes to it by itself. */
 #include "http/loop.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "http/problem.h"
 #include "http/service.h"
 
@@ -14,10 +16,44 @@ struct connection *connection_of(struct server *server, struct bufferevent *bev)
     return node ? MAP_ENTRY(node, struct connection, by_bev) : NULL;
 }
 
+bool server_is_full(const struct server *server)
+{
+    return (int64_t)server->connections.count >= server->settings.max_connections;
+}
+
 void server_listen_again(struct server *server)
 {
-    if (!server->stopping && (int64_t)server->connections.count < server->settings.max_connections)
-        evconnlistener_enable(server->listener); /* without memory it fails: the tick tries again */
+    if (!server->stopping && !server_is_full(server))
+        (void)evconnlistener_enable(server->listener); /* without memory it fails: the tick tries again */
+}
+
+/* Whoever comes now just hangs, so it is said here: in a line a second at most. */
+static void stop_accepting(struct server *server)
+{
+    char connections[24];
+    mono_us now = clock_mono();
+    evconnlistener_disable(server->listener);
+    server->counts.full++;
+    server_set_pace(server);
+    if (now < server->full_quiet_until)
+        return;
+    server->full_quiet_until = now + US_PER_SECOND;
+    snprintf(connections, sizeof connections, "%zu", server->connections.count);
+    log_write(LOG_WARN, "as many connections as max_connections: others wait until one closes", "connections",
+              connections, NULL);
+}
+
+/* Something goes into a connection's output that is not an answer of ours: evhttp refuses the request by itself. */
+static void output_changed(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *context)
+{
+    struct connection *connection = context;
+    (void)buffer;
+    if (info->n_added == 0 || connection->answering || connection->error_page)
+        return;
+    connection->error_page = true;
+    connection->next_error_page = connection->server->error_pages;
+    connection->server->error_pages = connection;
+    event_active(connection->server->error_page_event, EV_TIMEOUT, 1);
 }
 
 void connection_forget(struct connection *connection)
@@ -30,6 +66,7 @@ void connection_forget(struct connection *connection)
             *at = connection->next_error_page;
             break;
         }
+    evbuffer_remove_cb(bufferevent_get_output(connection->bev), output_changed, connection);
     bufferevent_decref(connection->bev);
     free(connection);
     server_listen_again(server);
@@ -70,19 +107,6 @@ bool connection_is_dead(const struct connection *connection)
     return called == NULL;
 }
 
-/* Something goes into a connection's output that is not an answer of ours: evhttp refuses the request by itself. */
-static void output_changed(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *context)
-{
-    struct connection *connection = context;
-    (void)buffer;
-    if (info->n_added == 0 || connection->answering || connection->error_page)
-        return;
-    connection->error_page = true;
-    connection->next_error_page = connection->server->error_pages;
-    connection->server->error_pages = connection;
-    event_active(connection->server->error_page_event, EV_TIMEOUT, 1);
-}
-
 void connection_read_ahead(struct connection *connection, size_t bytes)
 {
     bufferevent_setwatermark(connection->bev, EV_READ, 0, bytes);
@@ -107,8 +131,8 @@ struct bufferevent *connection_accept(struct event_base *base, void *context)
     evbuffer_add_cb(bufferevent_get_output(bev), output_changed, connection);
     connection_read_ahead(connection, READ_AHEAD);
     server->counts.accepted++;
-    if ((int64_t)server->connections.count >= server->settings.max_connections)
-        evconnlistener_disable(server->listener);
+    if (server_is_full(server))
+        stop_accepting(server);
     return bev;
 
 err_allocated:

@@ -4,10 +4,13 @@
  * fills in the answer, the server sends it. Two ways to an answer:
  *
  *   now    the handler fills it and returns true; all of that on the loop's thread;
- *   later  the handler gives an op or a look to the engine and returns false. From then on everything but the
- *          "server's own" members belongs to the engine's thread that decides it; that thread fills the answer and
- * calls exchange_finish. If the loop's deadline comes first, the loop answers by itself from other memory, and what is
- * finished later is dropped; so is the answer to one that waits for room and whose client has gone meanwhile.
+ *   later  the handler gives ops or a look to the engine and returns false. From then on everything but the "server's
+ *          own" members belongs to the engine's threads. What several of them decide parts of, a batch or an eviction
+ *          (batch.c, retire.c), they share as is said there; whoever comes last fills the answer and calls
+ *          exchange_finish. Until then the loop only reads: what the handler left behind, and op.commit_sent.
+ *
+ * If the loop's deadline comes first, the loop answers by itself from other memory, and what is finished later is
+ * dropped; so is the answer to one that waits for room and whose client has gone meanwhile.
  *
  * Memory for the request's data comes from `arena`, which lives until the answer was sent or dropped.
  */
@@ -70,7 +73,7 @@ struct answer {
     const char *allow;        /* 405: the methods of the path; in the arena or constant */
     char etag[ETAG_SIZE];     /* "" if there is none */
     int64_t retry_after_ms;   /* 0: no Retry-After */
-    bool close;               /* the connection cannot be used any more */
+    bool close;               /* the connection cannot be used any more; set before the handler, by the loop only */
 };
 
 /* Tens of thousands may wait at once: it is kept small. */

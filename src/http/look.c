@@ -20,7 +20,7 @@ static bool submit(struct exchange *exchange, look_work *work, void *context, bo
     exchange->look.work = work;
     exchange->look.always = always;
     enum permit_status status = engine_look(exchange->service->engine, &exchange->look);
-    return status == PERMIT_OK ? false : operation_not_taken(exchange, status);
+    return status == PERMIT_OK ? false : operation_not_taken(exchange, status, BOUND_LOOKS);
 }
 
 bool look_submit(struct exchange *exchange, look_work *work, void *context)

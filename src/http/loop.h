@@ -78,9 +78,15 @@ struct server {
     time_t date_at;
     char date[DATE_SIZE];
     struct server_counts counts;
+    mono_us full_quiet_until; /* the log has said that it is full */
     bool stopping;
     mono_us stop_by;
 };
+
+/* --- server.c ----------------------------------------------------------------------------------------------------- */
+
+/* The tick comes as often as it should, full or not. */
+void server_set_pace(struct server *server);
 
 /* --- connection.c ------------------------------------------------------------------------------------------------- */
 
@@ -98,6 +104,8 @@ void connection_read_ahead(struct connection *connection, size_t bytes);
 bool connection_is_dead(const struct connection *connection);
 /* Frees it; evhttp does not know it any more. */
 void connection_forget(struct connection *connection);
+/* There are as many connections as may be. */
+bool server_is_full(const struct server *server);
 /* Accepts again, if there is room for another connection. */
 void server_listen_again(struct server *server);
 /* Puts problems in place of the pages that evhttp has just written. */

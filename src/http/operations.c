@@ -390,20 +390,28 @@ void operation_refusal(struct buf *out, const struct part *part, enum permit_sta
     write_refusal(out, part, &decision, operation_public_status(status));
 }
 
-const char *operation_why_not_taken(struct exchange *exchange, enum permit_status status)
+enum engine_bound operation_bound(const struct op *op)
 {
-    char sentence[STORE_MESSAGE_SIZE];
+    return op->counts_as_end ? BOUND_ENDS : BOUND_PENDING;
+}
+
+const char *operation_why_not_taken(struct exchange *exchange, enum permit_status status, enum engine_bound bound)
+{
+    char sentence[STORE_MESSAGE_SIZE] = "";
+    struct engine *engine = exchange->service->engine;
     struct buf *message = &exchange->service->message;
-    if (status != PERMIT_DATABASE_UNAVAILABLE || !engine_refusal(exchange->service->engine, sentence))
+    if (status == PERMIT_TOO_MANY)
+        engine_bound_sentence(engine, bound, sentence);
+    else if (status != PERMIT_DATABASE_UNAVAILABLE || !engine_refusal(engine, sentence))
         return NULL;
     buf_clear(message);
     buf_append_text(message, sentence);
     return buf_text(message);
 }
 
-bool operation_not_taken(struct exchange *exchange, enum permit_status status)
+bool operation_not_taken(struct exchange *exchange, enum permit_status status, enum engine_bound bound)
 {
-    return problem_answer(exchange, operation_public_status(status), operation_why_not_taken(exchange, status));
+    return problem_answer(exchange, operation_public_status(status), operation_why_not_taken(exchange, status, bound));
 }
 
 void operation_decided(struct op *op, const struct decision *decision)
@@ -434,7 +442,7 @@ bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *o
     if (exchange->wait_ms)
         part->op.wait_until = exchange->arrived_at + exchange->wait_ms * US_PER_MS;
     enum permit_status status = engine_submit(exchange->service->engine, &part->op);
-    return status == PERMIT_OK ? false : operation_not_taken(exchange, status);
+    return status == PERMIT_OK ? false : operation_not_taken(exchange, status, operation_bound(&part->op));
 }
 
 bool operation_submit(struct exchange *exchange)

@@ -12,10 +12,12 @@ bool operation_submit(struct exchange *exchange);
 /* The same, and `decided` is told of it instead of operation_decided, which answers with it. */
 bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *op, const struct decision *decision));
 void operation_decided(struct op *op, const struct decision *decision);
+/* The bound that may have kept the engine from taking it. */
+enum engine_bound operation_bound(const struct op *op);
 /* The engine did not take it: true, with a refusal as the answer that says why. On the loop's thread. */
-bool operation_not_taken(struct exchange *exchange, enum permit_status status);
+bool operation_not_taken(struct exchange *exchange, enum permit_status status, enum engine_bound bound);
 /* Why the engine did not take it, where that is known; NULL otherwise. On the loop's thread, until the next call. */
-const char *operation_why_not_taken(struct exchange *exchange, enum permit_status status);
+const char *operation_why_not_taken(struct exchange *exchange, enum permit_status status, enum engine_bound bound);
 /* The body of a refusal of `part`'s operation that did not come from a decision. */
 void operation_refusal(struct buf *out, const struct part *part, enum permit_status status, const char *detail);
 /*

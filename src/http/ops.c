@@ -162,6 +162,8 @@ static void append_server(struct buf *out, const struct server_counts *counts)
     buf_printf(out, "permitd_http_connections %llu\n", (unsigned long long)counts->connections);
     append_head(out, "permitd_http_connections_total", "counter", "Client connections accepted.");
     buf_printf(out, "permitd_http_connections_total %llu\n", (unsigned long long)counts->accepted);
+    append_head(out, "permitd_http_full_total", "counter", "Times that no more were accepted (max_connections).");
+    buf_printf(out, "permitd_http_full_total %llu\n", (unsigned long long)counts->full);
     append_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
     for (unsigned class = 2; class < ARRAY_LENGTH(counts->answers); class ++)
         buf_printf(out, "permitd_http_answers_total{class=\"%uxx\"} %llu\n", class,

@@ -82,7 +82,7 @@ static bool owner_submit(struct exchange *exchange, enum owner_call_kind kind, i
     enum permit_status status = engine_submit_owner(exchange->service->engine, op);
     if (status == PERMIT_OK)
         return false;
-    return operation_not_taken(exchange, status);
+    return operation_not_taken(exchange, status, BOUND_PENDING);
 }
 
 struct beat_form {

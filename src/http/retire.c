@@ -8,10 +8,11 @@
  * Each is what an operator could have said himself, is recorded as such, and is committed by itself. What a chain that
  * broke off has done stays done; the same call again begins at its beginning, and finds less to do. So do two at once.
  *
- * Threads: the loop's submits the pause. Every further step is taken by the engine's thread that has just ended the one
- * before, a worker in `decided` or the reader in a look's `work`, where none of the engine's locks is held. Only the
- * force-releases of a page may be decided by several threads: what they touch is atomic, and whoever decides the last
- * one takes the next step.
+ * Threads: the loop's submits the pause. Every further step is taken by the thread that has just ended the one before:
+ * in a look's `work` the reader; in `decided` a worker, the keeper (of what no worker took in time), or, of what is
+ * left at the end, the thread that stops the engine. None of the engine's locks is held there. Only the force-releases
+ * of a page may be decided by several threads: what they touch is atomic, and whoever decides the last one takes the
+ * next step.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -40,6 +41,7 @@ struct eviction {
     struct arena page;   /* holders, and the operations that end them */
     uint64_t after;      /* the token of the last holder that was looked at */
     struct part retire;  /* the last step; the first is the exchange's `first` */
+    bool retiring;       /* the last step has begun */
     atomic_size_t left;  /* of the page: not yet decided */
     atomic_size_t ended; /* requests, of all pages */
     atomic_int failure;  /* enum permit_status: the first failure of the page; PERMIT_OK: none */
@@ -67,29 +69,48 @@ static void answer(struct eviction *eviction)
     exchange_finish(exchange);
 }
 
-static const char *why(enum permit_status status)
+static const char *why(const struct eviction *eviction, enum permit_status status)
 {
     switch (operation_public_status(status)) {
     case PERMIT_BUSY: return "not in time, or too much to do";
+    case PERMIT_TOO_MANY: return "as much is pending as max_pending allows";
     case PERMIT_UNKNOWN_SEMAPHORE: return "somebody else has retired it meanwhile";
-    case PERMIT_IN_USE: return "it was resumed meanwhile, or is held all the same";
-    case PERMIT_OUTCOME_UNKNOWN: return "of some requests it is not known whether they were ended";
+    case PERMIT_IN_USE: return eviction->retiring ? "it is held all the same" : "it was resumed meanwhile";
+    case PERMIT_OUTCOME_UNKNOWN:
+        return eviction->retiring ? "it is not known whether it was retired"
+                                  : "of some requests it is not known whether they were ended";
     default: return permit_status_title(operation_public_status(status));
     }
 }
 
-/* After the pause. What passes is told as PERMIT_UNFINISHED. */
+/* After the pause. What passes is told as PERMIT_UNFINISHED, but for a last step of which nobody knows. */
+static enum permit_status told_as(const struct eviction *eviction, enum permit_status status)
+{
+    bool as_it_is = status == PERMIT_UNKNOWN_SEMAPHORE || status == PERMIT_IN_USE ||
+                    (status == PERMIT_OUTCOME_UNKNOWN && eviction->retiring);
+    return as_it_is ? status : PERMIT_UNFINISHED;
+}
+
+/* How the semaphore is left, and what the same call again would do. */
+static const char *left_as(const struct eviction *eviction, enum permit_status told)
+{
+    switch (told) {
+    case PERMIT_UNKNOWN_SEMAPHORE: return "";
+    case PERMIT_IN_USE: return eviction->retiring ? "; it is paused, unless somebody has resumed it" : "";
+    case PERMIT_OUTCOME_UNKNOWN: return ": the same call again goes on, or finds it done";
+    default: return " so far, and the semaphore is paused: the same call again goes on";
+    }
+}
+
 static void break_off(struct eviction *eviction, enum permit_status status)
 {
     struct exchange *exchange = eviction->exchange;
     size_t ended = atomic_load(&eviction->ended);
-    bool passes = status != PERMIT_UNKNOWN_SEMAPHORE && status != PERMIT_IN_USE;
-    enum permit_status told = passes ? PERMIT_UNFINISHED : status;
+    enum permit_status told = told_as(eviction, status);
     struct buf sentence;
     buf_init(&sentence, SENTENCE_MAX);
-    buf_printf(&sentence, "%s; %zu request%s ended", why(status), ended, ended == 1 ? " was" : "s were");
-    if (passes)
-        buf_append_text(&sentence, " so far, and the semaphore is paused: the same call again goes on");
+    buf_printf(&sentence, "%s; %zu request%s ended%s", why(eviction, status), ended, ended == 1 ? " was" : "s were",
+               left_as(eviction, told));
     if (status == PERMIT_INTERNAL)
         log_write(LOG_ERROR, "a semaphore could not be retired", "request_id", exchange->id, NULL);
     problem_head(&exchange->answer, told, 0);
@@ -116,6 +137,7 @@ static void retired(struct op *op, const struct decision *decision)
 static void retire(struct eviction *eviction)
 {
     struct part *part = &eviction->retire;
+    eviction->retiring = true;
     part->exchange = eviction->exchange;
     part->operation = (struct operation){
         .kind = OP_SEMAPHORE_RETIRE, .semaphore = eviction->exchange->parts[0], .why = eviction->reason};

@@ -168,9 +168,10 @@ static bool take_part(struct exchange *exchange, const struct route *route, stru
         return !problem_answer(exchange, PERMIT_MALFORMED, "the path is not well percent-encoded");
     if (strstr(route->path, "{semaphore}") && !name_is_semaphore(name))
         return !problem_answer(exchange, PERMIT_INVALID,
-                               "a semaphore's name is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -");
+                               "a semaphore's name is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or ..");
     if (strstr(route->path, "{prefix}") && !name_is_semaphore(name))
-        return !problem_answer(exchange, PERMIT_INVALID, "a prefix is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -");
+        return !problem_answer(exchange, PERMIT_INVALID,
+                               "a prefix is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or ..");
     if (strstr(route->path, "{external_id}") && !name_is_key(name))
         return !problem_answer(exchange, PERMIT_INVALID,
                                "an external_id is 1 to 255 bytes of printable ASCII without space, not . or ..");

@@ -19,7 +19,8 @@
 #include "http/write.h"
 
 enum {
-    TICK_MS = 100, /* how late a deadline may be noticed */
+    TICK_MS = 100,     /* how late a deadline may be noticed */
+    TICK_FULL_MS = 10, /* and that a client has gone without a request, while others wait for its place */
     BACKLOG = 4096,
 };
 
@@ -31,7 +32,7 @@ static void exchange_expire(struct server *server, struct exchange *exchange)
     enum permit_status status = exchange_commit_sent(exchange)                         ? PERMIT_OUTCOME_UNKNOWN
                                 : engine_database_up(server->settings.service->engine) ? PERMIT_BUSY
                                                                                        : PERMIT_DATABASE_UNAVAILABLE;
-    struct answer answer = {.body = server->scratch};
+    struct answer answer = {.body = server->scratch, .close = exchange->answer.close};
     struct evhttp_request *request = exchange->request;
     problem_head(&answer, status, 0);
     buf_clear(&answer.body);
@@ -87,6 +88,13 @@ static void leave_when_done(struct server *server, mono_us now)
         event_base_loopbreak(server->base);
 }
 
+void server_set_pace(struct server *server)
+{
+    const struct timeval usual = {0, TICK_MS * 1000};
+    const struct timeval full = {0, TICK_FULL_MS * 1000};
+    (void)event_add(server->tick, server_is_full(server) ? &full : &usual); /* if it fails: as often as before */
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *context)
 {
     struct server *server = context;
@@ -95,6 +103,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
     expire_exchanges(server, now);
     sweep_connections(server, now);
     server_listen_again(server);
+    server_set_pace(server);
     if (server->stopping)
         leave_when_done(server, now);
 }
@@ -109,13 +118,10 @@ static void on_woken(evutil_socket_t fd, short what, void *context)
         outbox_drain(context);
 }
 
-/*
- * No file descriptor, for example. The tick tries again, and so this comes again: a line a second is enough. The
- * context of a listener is not ours: evhttp has put itself there.
- */
+/* No file descriptor, for example. The tick tries again, and so this comes again: a line a second is enough. */
 static void on_accept_error(struct evconnlistener *listener, void *http)
 {
-    static mono_us quiet_until;
+    static mono_us quiet_until; /* not the server's: evhttp has put itself into the place of the listener's context */
     int error = errno;
     mono_us now = clock_mono();
     (void)http;

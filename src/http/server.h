@@ -52,6 +52,7 @@ void server_free(struct server *server);
 struct server_counts {
     uint64_t connections; /* open now */
     uint64_t accepted;    /* since the start */
+    uint64_t full;        /* times that there were as many as max_connections */
     uint64_t exchanges;   /* under way now */
     uint64_t answers[6];  /* by hundreds of the HTTP status; [0] is unused */
     uint64_t late;        /* answered by the loop's deadline */

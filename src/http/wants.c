@@ -23,7 +23,7 @@ struct want_form {
 static const struct wire_member want_members[] = {
     /* name, type, required, value, given, min, max, choices, expected */
     {"semaphore", WIRE_SEMAPHORE, true, offsetof(struct want_form, semaphore), 0, 0, 0, NULL,
-     "a name of 1 to 255 bytes of A-Z a-z 0-9 . _ : @ -"},
+     "a name of 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .."},
     {"count", WIRE_INTEGER, false, offsetof(struct want_form, count), offsetof(struct want_form, has_count), 1,
      COUNTED_MAX_CAPACITY, NULL, "a whole number from 1 to 9007199254740991"},
     {"slots", WIRE_LIST, false, offsetof(struct want_form, slots), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},

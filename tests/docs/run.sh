@@ -78,10 +78,11 @@ broken_installed_links() {
 # The part of config.md that permitd prints.
 written_settings() { sed -n '/<!-- settings: begin/,/<!-- settings: end/p' docs/config.md | sed '1d;$d'; }
 
-# The commands of README.md's minute of curl, against a permitd of our own. Prints the status of each answer.
-minute() {
+# of_permitd COMMAND: its output. $url and $directory are those of a permitd of our own, which lives as long as it runs.
+of_permitd() {
     local directory permitd url
     directory=$(mktemp -d) || return 1
+    touch "$directory/out"
     "$build/permitd" --data-dir "$directory/data" --listen 127.0.0.1:0 >"$directory/out" 2>"$directory/err" &
     permitd=$!
     for ((tries = 0; tries < 1800; tries++)); do
@@ -90,13 +91,22 @@ minute() {
         sleep 0.1
     done
     [ -n "$url" ] || cat "$directory/err"
-    sed -n '/minute: begin/,/minute: end/p' README.md | sed -n '/^```sh/,/^```/p' | grep -v '^```' |
-        sed "s|localhost:7070|$url|; s|^curl |curl -s -o /dev/null -w '%{http_code} ' |" >"$directory/commands"
-    bash "$directory/commands"
+    "$@"
     kill $permitd
     wait $permitd || echo "permitd ended with $?"
     rm -rf "$directory"
 }
+
+# The commands of README.md's minute of curl. Prints the status of each answer.
+minute() {
+    sed -n '/minute: begin/,/minute: end/p' README.md | sed -n '/^```sh/,/^```/p' | grep -v '^```' |
+        sed "s|localhost:7070|$url|; s|^curl |curl -s -o /dev/null -w '%{http_code} ' |" >"$directory/commands"
+    bash "$directory/commands"
+}
+
+# "permitd_waiting gauge" of each metric: as it is served, and as operating.md says it.
+served_metrics() { curl -s "$url/metrics" | sed -n 's/^# TYPE //p'; }
+written_metrics() { sed -nE 's/^\| `(permitd_[a-z_]+)` \| (counter|gauge|histogram) \|.*/\1 \2/p' docs/operating.md; }
 
 check "openapi.json is JSON of OpenAPI 3.1" jq -e '.openapi | startswith("3.1")' $api
 check "no path of openapi.json is there twice" nothing "$(grep -oE '^    "/[^"]*": \{' $api | sort | uniq -d)"
@@ -121,7 +131,9 @@ forgotten_suites() {
 
 check "tests/run.sh runs every suite that is built" nothing "$(forgotten_suites)"
 check "the minute of curl in README.md is answered as it says" \
-    same_lines "$(minute)" "201 201 200 423 200 200 200 200 "
+    same_lines "$(of_permitd minute)" "201 201 200 423 200 200 200 200 "
+check "operating.md has each metric that is served, and no other" \
+    same_lines "$(written_metrics)" "$(of_permitd served_metrics)"
 
 echo "docs: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -13,16 +13,22 @@ static inline bool reference_consists_of(struct bytes text, const char *allowed)
     return text.length >= 1 && text.length <= 255;
 }
 
+static inline bool reference_dots(struct bytes name)
+{
+    return (name.length == 1 && name.data[0] == '.') || (name.length == 2 && memcmp(name.data, "..", 2) == 0);
+}
+
 static inline bool reference_semaphore(struct bytes name)
 {
-    return reference_consists_of(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-");
+    return !reference_dots(name) &&
+           reference_consists_of(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-");
 }
 
 static inline bool reference_key(struct bytes name)
 {
-    bool dots = (name.length == 1 && name.data[0] == '.') || (name.length == 2 && memcmp(name.data, "..", 2) == 0);
-    return !dots && reference_consists_of(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-                                                "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
+    return !reference_dots(name) &&
+           reference_consists_of(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                       "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
 }
 
 /* Reads one character at `at`, whatever its form; its bytes, 0 if there is none. */

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -236,6 +237,36 @@ Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeou
     }
 }
 
+static void connection_ends_with_a_late_answer(unsigned port)
+{
+    static char bytes[4096];
+    int fd = kit_connect(port);
+    send_text(fd, "DELETE /v1/requests/held HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+    cr_assert_gt(read_all(fd, bytes, sizeof bytes), 0, "it is kept: %s", bytes);
+    cr_assert(strstr(bytes, "503 ") && strstr(bytes, "Connection: close"), "%s", bytes);
+    close(fd);
+}
+
+/* As above, where the loop answers by itself because the time is over. */
+Test(clients, a_doubtful_body_ends_its_connection_also_when_the_answer_is_late, .timeout = 300)
+{
+    struct kit_database *database = kit_database_start(NULL);
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){
+        .database = database->url, .flags = (const char *const[]){"--request-timeout", "2s", NULL}});
+    struct kit_sql *keeper = kit_sql_open(database->socket, "permitd");
+    struct talk talk = talk_to(permitd->port);
+    say_until(&talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":1}"); /* and again */
+    say_until(&talk, 200, "POST", "/v1/requests", "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"s\"}]}");
+    kit_sql_run(keeper, "BEGIN");
+    (void)kit_sql_number(keeper, "SELECT id FROM semaphore WHERE name='s' FOR UPDATE");
+    connection_ends_with_a_late_answer(permitd->port);
+    kit_sql_run(keeper, "ROLLBACK");
+    talk_end(&talk);
+    kit_sql_close(keeper);
+    kit_permitd_stop(permitd);
+    kit_database_stop(database);
+}
+
 /* --- crowds --- */
 
 static bool are_ten(void *context)
@@ -254,6 +285,8 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300
     for (int i = 0; i < 9; i++)
         cr_assert_geq(open[i] = kit_connect(permitd->port), 0);
     cr_assert(kit_wait_until(are_ten, &talk, LONG_MS));
+    cr_assert_gt(log_count(permitd, "as many connections as max_connections"), 0);
+    cr_assert_gt(metric_of(&talk, "permitd_http_full_total"), 0);
     int eleventh = kit_connect(permitd->port);
     cr_assert_geq(eleventh, 0);
     send_text(eleventh, "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
@@ -264,6 +297,73 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300
     cr_assert(strstr(bytes, "200 OK"), "%s", bytes);
     close(eleventh);
     say(&talk, 200, "GET", "/healthz", NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+static bool waits_for_row(void *keeper)
+{
+    return kit_sql_number(keeper, "SELECT COUNT(*) FROM information_schema.processlist"
+                                  " WHERE info LIKE '%%FOR UPDATE%%' AND id <> CONNECTION_ID()") > 0;
+}
+
+/* While somebody else keeps the semaphore's row the only worker is held up, and what comes is pending. */
+Test(clients, that_send_more_than_may_be_pending_are_told_the_bound, .timeout = 300)
+{
+    enum { MANY = 30, MAX = 2, MAX_ENDS = 4 * MAX };
+    struct kit_database *database = kit_database_start(NULL);
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){
+        .database = database->url, .flags = (const char *const[]){"--max-pending", "2", "--workers", "1", NULL}});
+    struct kit_sql *keeper = kit_sql_open(database->socket, "permitd");
+    struct talk talk = talk_to(permitd->port);
+    struct talk other = talk_to(permitd->port);
+    static char acquires[MANY * 128], renewals[MANY * 128];
+    char *acquire = acquires, *renewal = renewals;
+    for (int i = 0; i < MANY; i++) {
+        acquire +=
+            sprintf(acquire, "%s{\"op\":\"acquire\",\"external_id\":\"k%d\",\"permits\":[{\"semaphore\":\"s\"}]}",
+                    i ? "," : "", i);
+        renewal += sprintf(renewal, "%s{\"op\":\"renew\",\"external_id\":\"held\"}", i ? "," : "");
+    }
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
+    say(&talk, 201, "POST", "/v1/requests", "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"s\"}]}");
+    kit_sql_run(keeper, "BEGIN");
+    (void)kit_sql_number(keeper, "SELECT id FROM semaphore WHERE name='s' FOR UPDATE");
+    tell(&talk, "POST", "/v1/batch", text("{\"operations\":[%s,%s]}", renewals, acquires));
+    cr_assert(kit_wait_until(waits_for_row, keeper, LONG_MS));
+    say(&other, 200, "GET", "/healthz", NULL); /* the loop has come to the end of the batch */
+    kit_sql_run(keeper, "ROLLBACK");
+    hear(&talk, 200, NULL);
+    text_is(&talk, text("results.%d.body.detail", MANY - 1),
+            text("as many releases, renewals and confirms are pending as four times max_pending, %d", MAX_ENDS));
+    text_is(&talk, text("results.%d.body.detail", 2 * MANY - 1),
+            text("as many calls are pending as max_pending allows, %d", MAX));
+    talk_end(&other);
+    talk_end(&talk);
+    kit_sql_close(keeper);
+    kit_permitd_stop(permitd);
+    kit_database_stop(database);
+}
+
+/* The tick alone would notice them after 100 ms, two at a time: in 15 s, and each time with a line in the log. */
+Test(clients, that_say_nothing_and_leave_do_not_hold_up_the_next, .timeout = 300)
+{
+    enum { VISITORS = 300, MOST_MS = 7500 };
+    static const char *const flags[] = {"--max-connections", "2", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    int64_t since = kit_now_us();
+    for (int i = 0; i < VISITORS; i++) {
+        int fd = kit_connect(permitd->port);
+        cr_assert_geq(fd, 0);
+        close(fd);
+    }
+    say(&talk, 200, "GET", "/healthz", NULL);
+    int64_t took_ms = (kit_now_us() - since) / 1000;
+    cr_assert_lt(took_ms, MOST_MS);
+    size_t lines = log_count(permitd, "as many connections as max_connections");
+    cr_assert(lines >= 1 && lines <= (size_t)took_ms / 1000 + 1, "%zu lines in %lld ms", lines, (long long)took_ms);
+    cr_assert_gt(metric_of(&talk, "permitd_http_full_total"), 0);
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }

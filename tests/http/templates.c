@@ -409,7 +409,12 @@ Test(first_use, makes_no_more_than_an_operator_allows, .timeout = 300)
     const char *first = fresh_name("t");
     cr_assert_eq(use(&talk, first), 1);
     cr_assert(kit_wait_until(another_is_refused, &talk, PATIENCE_MS));
-    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), fresh_name("t")));
+    const char *another = fresh_name("t");
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), another));
+    text_is(
+        &talk, "detail",
+        text("there is no semaphore \"%s\", and templates make no more: as many are there as max_semaphores allows, 3",
+             another));
     cr_assert_eq(use(&talk, first), 2);
     say(&talk, 200, "DELETE", semaphore_path(first), NULL);
     cr_assert_eq(use(&talk, first), 3);

@@ -259,6 +259,10 @@ Test(renew, moves_the_deadline_and_never_revives)
     cr_assert_gt(number_of(&talk, "expires_in_ms"), 3000000, "a renewal has shortened it");
     say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), "{}");
     say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), NULL);
+    say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), "{\"ttl\":\"none\"}");
+    cr_assert_not(kit_json_has(talk.reply.body, "expires_at"));
+    say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), "{\"ttl\":\"5m\"}");
+    cr_assert_gt(number_of(&talk, "expires_in_ms"), 80000000, "a ttl after none has shortened it");
     say(&talk, 200, "DELETE", request_path(key), NULL);
     refused(&talk, 410, "ended", "POST", text("/v1/requests/%s/renew", key), NULL);
     text_is(&talk, "end_reason", "released");

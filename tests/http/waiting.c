@@ -730,8 +730,10 @@ Test(waiting, is_not_for_more_than_the_settings_allow, .timeout = 300)
         stand_in_line(&talk, fresh_name("k"), a, 1, "10m", 2),
     };
     refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, a, 1, "10m"));
+    text_is(&talk, "detail", text("as many acquires wait for %s as max_semaphore_waiters allows, 2", a));
     line[2] = stand_in_line(&talk, fresh_name("k"), b, 1, "10m", 1);
     refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, b, 1, "10m"));
+    text_is(&talk, "detail", "as many acquires wait as max_waiters allows, 3");
     refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, b, 1, NULL));
     for (int i = 0; i < 3; i++)
         talk_end(&line[i]);
