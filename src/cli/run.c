@@ -17,6 +17,7 @@
 #include "cli/environment.h"
 #include "cli/job.h"
 #include "cli/json.h"
+#include "cli/report.h"
 #include "cli/signals.h"
 
 enum {
@@ -222,25 +223,6 @@ static void add_time(struct json_writer *writer, const char *name, utc_us time)
     json_add_text(writer, name, text);
 }
 
-static bool write_file(const char *path, const char *text)
-{
-    FILE *file = text ? fopen(path, "we") : NULL;
-    if (!file)
-        return false;
-    bool written = fprintf(file, "%s\n", text) > 0;
-    return fclose(file) == 0 && written;
-}
-
-/* Before anything is asked for: a job need not run to find out. */
-static bool can_report(const char *path)
-{
-    FILE *file = fopen(path, "ae");
-    if (!file)
-        return false;
-    (void)fclose(file);
-    return true;
-}
-
 static void report(const struct run *run, int code)
 {
     struct json_writer *writer = json_writer_new();
@@ -253,8 +235,12 @@ static void report(const struct run *run, int code)
     json_add_permits(writer, "permits", run->request);
     json_add_bool(writer, "lost", run->lost);
     json_add_number(writer, "exit_status", code);
-    if (!write_file(run->cli->options.report, json_text(writer)))
-        (void)cli_complain(0, "%s cannot be written", run->cli->options.report);
+    const char *text = json_text(writer);
+    if (!text)
+        (void)cli_complain(0, "%s cannot be written: no memory", run->cli->options.report);
+    else if (!report_write(run->cli->options.report, text))
+        (void)cli_complain(0, "%s cannot be written: %s", run->cli->options.report,
+                           errno == ETIMEDOUT ? "nobody reads it" : strerror(errno));
     json_writer_free(writer);
 }
 
@@ -337,7 +323,7 @@ static int acquire_and_hold(struct run *run)
         return cli_complain(CLI_NO_START, "no descriptors left");
     int code = CLI_OK;
     const char *path = run->cli->options.report;
-    if (path && !can_report(path))
+    if (path && !report_is_possible(path))
         return cli_complain(CLI_NO_START, "%s cannot be written: %s", path, strerror(errno));
     if (!acquire(run, &code))
         return code;

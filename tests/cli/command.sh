@@ -120,6 +120,18 @@ call "$permitctl" run --report "$dir/no/such/report" -s backups -- touch "$dir/r
 check "a report that cannot be written is told before the command runs" \
     contains "$code $err" "71 permitctl: $dir/no/such/report cannot be written: No such file"
 check "which does not run then" not test -e "$dir/ran_unreported"
+call "$permitctl" run --report "$dir" -s backups -- touch "$dir/ran_unreported"
+check "nor is a directory one" contains "$code $err" "71 permitctl: $dir cannot be written: Is a directory"
+call "$permitctl" run --report "$dir/of_no_run" -n -s nobody -- touch "$dir/ran_unreported"
+check "a run that is refused leaves no report" test "$code$(ls "$dir/of_no_run" 2>/dev/null)" = 65
+mkfifo "$dir/fifo" "$dir/unread"
+cat "$dir/fifo" >"$dir/read" &
+pid=$!
+call timeout -s KILL 120 "$permitctl" run --report "$dir/fifo" -s backups -- sh -c 'exit 4'
+finish "$pid"
+check "a report into a FIFO reaches its reader" test "$(jq .exit_status "$dir/read")" = 4
+call timeout -s KILL 120 "$permitctl" run --report "$dir/unread" -s backups -- sh -c 'exit 4'
+check "a FIFO without a reader stops nobody" contains "$code $err" "4 permitctl: $dir/unread cannot be written: nobody reads it"
 call "$permitctl" run --report "$dir/report" -s backups --id reported -- sh -c 'exit 4'
 check "a key is used once" contains "$code $err" "65 permitctl: ended: reported has ended (released); a key is used once"
 call "$permitctl" run -n -s nobody:4711 true
