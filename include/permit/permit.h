@@ -24,7 +24,8 @@
  * jitter, until options.retry_ms have passed without a usable answer. An acquire is safe to repeat because its key is
  * the client's: if an answer was lost, the next try is answered with the same grant. When a call gives up without
  * knowing what happened, it returns PERMIT_NO_SERVER or PERMIT_OUTCOME_UNKNOWN: then either call again with the same
- * key, or release the key (that is safe also if it was never granted, and also if the acquire is still on its way).
+ * key, or release the key (that is safe also if it was never granted, and also if the acquire is still on its way;
+ * permit_client_in_doubt tells whether there is a need).
  *
  * Waiting.  An acquire with wait_ms waits in the server, in order of arrival, and is answered the moment it is granted.
  * A long wait is cut into pieces (wait_piece_ms), each one call, so that proxies do not take it for dead; the place in
@@ -102,6 +103,11 @@ const char *permit_client_answer(const struct permit_client *client);
 /* The key of the last acquire, also when it failed: to release it when the outcome is unknown. "" before. Never NULL.
  */
 const char *permit_client_key(const struct permit_client *client);
+/*
+ * True after an acquire that failed and may have been granted all the same, or is on its way still: release its key.
+ * False: nothing of it is held, nor will be.
+ */
+bool permit_client_in_doubt(const struct permit_client *client);
 /* What the server said in Retry-After; 0: nothing. */
 int64_t permit_client_retry_after_ms(const struct permit_client *client);
 

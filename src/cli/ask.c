@@ -7,20 +7,43 @@
 #include "cli/owner.h"
 #include "cli/signals.h"
 
-enum { KEY_SIZE = 256, SENTENCE_SIZE = 1024 };
+enum { SENTENCE_SIZE = 1024, GIVE_BACK_MS = 2000 };
+
+/* The first signal that has come, and takes those that came with it; 0: none. */
+static int take_signals(int fd)
+{
+    int first = signals_next(fd);
+    for (int more = first; more;)
+        more = signals_next(fd);
+    return first;
+}
+
+bool ask_give_back(const struct cli *cli, const char *key, int signal_fd)
+{
+    struct permit_client_options options = cli->server;
+    struct permit_client *client;
+    options.timeout_ms = GIVE_BACK_MS;
+    options.retry_ms = -1;
+    options.cancel_fd = signal_fd;
+    if (permit_client_new(&options, &client))
+        return false;
+    enum permit_status status = permit_release(client, key, NULL);
+    permit_client_free(client);
+    return status == PERMIT_OK;
+}
 
 /*
- * The outcome of the acquire is not known. Under a key of our own, the release makes sure that nothing is left behind;
- * a key that the user chose may stand for a permit of somebody else, so that one is left to its ttl. What only waited
- * has left the queue together with our connection.
+ * It may have been granted. Under a key of our own, the release makes sure that nothing is left behind; a key that the
+ * user chose may stand for a permit of somebody else, so that one is left to its ttl. What only waited has left the
+ * queue together with our connection.
  */
-static void abandon(const struct cli *cli)
+static void abandon(const struct cli *cli, int signal_fd)
 {
-    char key[KEY_SIZE];
-    if (cli->options.id)
-        return;
-    (void)snprintf(key, sizeof(key), "%s", permit_client_key(cli->client));
-    (void)permit_release(cli->client, key, NULL);
+    const char *key = permit_client_key(cli->client);
+    if (cli->options.id || !ask_give_back(cli, key, signal_fd))
+        (void)cli_complain(
+            0, "%s may have been granted: then it is held until its ttl is over, or until permitctl release %s", key,
+            key);
 }
 
 /* "-s user:4711" asks for 4711 units of user, which may not be what was meant. */
@@ -38,13 +61,14 @@ static void explain_counts(const struct cli_options *given)
 /* No permit: says why, and cleans up. The exit status. */
 static int give_up(struct cli *cli, int signal_fd, enum permit_status status)
 {
-    int signal = signals_next(signal_fd);
+    int signal = take_signals(signal_fd);
     int code = signal ? 128 + signal : cli_fail(cli, status);
     if (status == PERMIT_UNKNOWN_SEMAPHORE)
         explain_counts(&cli->options);
-    if (permit_status_retry(status) == PERMIT_RETRY_SAME)
-        abandon(cli);
-    return code;
+    if (permit_client_in_doubt(cli->client))
+        abandon(cli, signal_fd);
+    int late = signal ? 0 : take_signals(signal_fd);
+    return late ? 128 + late : code;
 }
 
 /* Why we wait: told once, and again when it changes. */

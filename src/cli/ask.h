@@ -13,8 +13,13 @@ struct ask {
 };
 
 /*
- * Acquires. False: no permit; why has been said, nothing is left behind, and *ret_code is the exit status, 128 + n
- * after a signal. The caller frees the request.
+ * Acquires. False: no permit; why has been said, nothing is left behind or it has been said what may be, and *ret_code
+ * is the exit status, 128 + n after a signal. The caller frees the request.
  */
 bool ask_acquire(struct cli *cli, const struct ask *ask, struct permit_request **ret_request, int *ret_code) MUST_CHECK;
+/*
+ * One try, of two seconds at most, to release what is of no use any more; a signal cuts it short (signal_fd; 0: none).
+ * False: it may be held until its ttl is over.
+ */
+bool ask_give_back(const struct cli *cli, const char *key, int signal_fd);
 #endif

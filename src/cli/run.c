@@ -23,7 +23,6 @@
 enum {
     RUN_TTL_MS = 30000,
     KILL_AFTER_MS = 5000,
-    LOST_RELEASE_MS = 2000,
     GROUP_POLL_US = 20000,
     EXIT_NOT_FOUND = 127,
     EXIT_NOT_EXECUTABLE = 126
@@ -190,19 +189,6 @@ static bool ended_by_server(const struct permit_request *request)
     return request->already_released && request->end_reason && strcmp(request->end_reason, "released") != 0;
 }
 
-/* What is lost has most likely ended, and whoever waits for us is not kept waiting for it: one short try. */
-static void release_lost(const struct run *run)
-{
-    struct permit_client_options options = run->cli->server;
-    struct permit_client *client;
-    options.timeout_ms = LOST_RELEASE_MS;
-    options.retry_ms = -1;
-    if (permit_client_new(&options, &client))
-        return;
-    (void)permit_release(client, run->request->external_id, NULL);
-    permit_client_free(client);
-}
-
 static void release(struct run *run)
 {
     struct permit_request *after = NULL;
@@ -300,8 +286,9 @@ static int hold(struct run *run)
         code = run_command(run);
     permit_renewer_stop(run->renewer);
     look_for_loss(run);
+    /* What is lost has most likely ended, and whoever waits for us is not kept waiting for it. */
     if (run->lost)
-        release_lost(run);
+        (void)ask_give_back(run->cli, run->request->external_id, 0);
     else
         release(run);
     if (run->lost && !goes_on_when_lost(run))

@@ -235,10 +235,15 @@ static enum permit_status take_grant(const struct wait *wait, struct permit_requ
 static enum permit_status try_key(struct wait *wait, struct permit_request **ret_request)
 {
     wait->course = (struct course){.sent = 0};
+    wait->client->in_doubt = false;
     if (!take_key(wait->client, wait->options->external_id))
         return client_fail(wait->client, PERMIT_NO_MEMORY, "no memory for the key");
     enum permit_status status = wait_for_grant(wait);
-    return status ? status : take_grant(wait, ret_request);
+    bool may_be_granted = !status || wait->course.answer_lost;
+    if (!status)
+        status = take_grant(wait, ret_request);
+    wait->client->in_doubt = may_be_granted && client_may_change(status);
+    return status;
 }
 
 /*

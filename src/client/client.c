@@ -91,6 +91,11 @@ const char *permit_client_key(const struct permit_client *client)
     return client->key ? client->key : "";
 }
 
+bool permit_client_in_doubt(const struct permit_client *client)
+{
+    return client->in_doubt;
+}
+
 int64_t permit_client_retry_after_ms(const struct permit_client *client)
 {
     return client->reply.retry_after_ms;
@@ -191,7 +196,7 @@ bool client_pause(const struct permit_client *client, struct course *course, int
 }
 
 /* No capacity is an answer: whoever wants to wait for it says so (acquire.c). */
-static bool may_change(enum permit_status status)
+bool client_may_change(enum permit_status status)
 {
     return permit_status_retry(status) != PERMIT_RETRY_NEVER && status != PERMIT_NO_CAPACITY && status != PERMIT_PAUSED;
 }
@@ -201,7 +206,7 @@ enum permit_status client_persist(struct permit_client *client, struct http_call
     enum permit_status status;
     do
         status = client_try_on(client, call, course);
-    while (!client->reply.cancelled && may_change(status) &&
+    while (!client->reply.cancelled && client_may_change(status) &&
            client_pause(client, course, client->options.retry_ms, call->cancel_fd));
     return status;
 }

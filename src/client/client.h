@@ -17,6 +17,7 @@ struct permit_client {
     struct http_reply reply;
     struct buf message;
     char *key;
+    bool in_doubt;       /* the last acquire: see permit_client_in_doubt */
     int64_t max_wait_ms; /* the longest wait that the server takes, once it has said so; INT64_MAX before */
 };
 
@@ -40,6 +41,8 @@ enum permit_status client_try_on(struct permit_client *client, struct http_call 
  */
 bool client_pause(const struct permit_client *client, struct course *course, int64_t patience_ms,
                   int cancel_fd) MUST_CHECK;
+/* False: the answer settles it, and trying again at once would not change it. */
+bool client_may_change(enum permit_status status) MUST_CHECK;
 /* Tries until there is an answer that trying again would not change, or options.retry_ms have passed without. */
 enum permit_status client_persist(struct permit_client *client, struct http_call *call,
                                   struct course *course) MUST_CHECK;

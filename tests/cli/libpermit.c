@@ -592,6 +592,31 @@ static void a_wait_can_be_cancelled(void)
     (void)script_end(&script);
 }
 
+/* What may be held must be released; what was never sent need not be. */
+static void who_failed_knows_whether_something_may_be_held(void)
+{
+    SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":60000"), NULL},
+           {CUT, 0, NULL, NULL}, {ANSWER, 423, PROBLEM("no_capacity", ""), NULL},
+           {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":60000"), NULL}, {ANSWER, 201, "a proxy's", NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_BUSY && permit_client_in_doubt(client),
+          "a lost answer leaves a doubt");
+    check(acquire(client, 0, &request) == PERMIT_NO_CAPACITY && !permit_client_in_doubt(client),
+          "which a refusal settles");
+    check(acquire(client, 0, &request) == PERMIT_BUSY && !permit_client_in_doubt(client),
+          "a refusal alone leaves none");
+    check(acquire(client, 0, &request) == PERMIT_INTERNAL && permit_client_in_doubt(client),
+          "an answer that cannot be read does");
+    check(acquire(client, 0, &request) == PERMIT_OK && !permit_client_in_doubt(client), "a grant is none");
+    permit_request_free(request);
+    check(script_end(&script), "of that it was asked seven times");
+    check(acquire(client, 0, &request) == PERMIT_NO_SERVER && !permit_client_in_doubt(client),
+          "and what was never sent leaves none either");
+    permit_client_free(client);
+}
+
 struct loss {
     atomic_int calls;
     atomic_int status;
@@ -776,6 +801,7 @@ int main(void)
     every_call_of_a_client_can_be_cancelled();
     a_stranger_is_no_server();
     a_wait_can_be_cancelled();
+    who_failed_knows_whether_something_may_be_held();
     an_ended_request_is_lost();
     what_cannot_be_proved_is_lost();
     a_renewer_stops_at_once();

@@ -60,6 +60,42 @@ call "$permitctl" release full1
 check "nothing of them is left behind" soon in_use backups 0
 check "and none has run" test ! -e "$dir/ran_not"
 
+# A server that never answers: what was sent to it lies unread.
+sent() {
+    awk -v port=":$(printf %04X "${PERMITD_URL##*:}")\$" '$2 ~ port && $4 == "01" && $5 !~ /:00000000$/ { found = 1 }
+        END { exit !found }' /proc/net/tcp
+}
+for verb in run acquire; do
+    soon not sent
+    kill -STOP "$permitd_pid"
+    command=()
+    [ "$verb" = acquire ] || command=(touch "$dir/ran_not")
+    "$permitctl" "$verb" -s backups "${command[@]}" 2>"$dir/err" &
+    pid=$!
+    soon sent
+    start=$(now_ms)
+    kill -TERM "$pid"
+    soon taken TERM "$pid"
+    kill -HUP "$pid"
+    finish "$pid"
+    check "TERM of $verb when nobody answers: 143" test "$code" = 143
+    check "without waiting for an answer" between "$(($(now_ms) - start))" 0 12000
+    check "it says that there may be a permit, and how to be rid of it" \
+        grep -Eq '([0-9a-f-]{36}) may have been granted: then it is held .* until permitctl release \1$' "$dir/err"
+    kill -CONT "$permitd_pid"
+    soon in_use backups 0
+done
+"$permitctl" --url http://127.0.0.1:1 run -s backups -- touch "$dir/ran_not" 2>"$dir/err" &
+pid=$!
+takes_signals() { [ $((0x$(sed -n 's/^SigBlk:[[:space:]]*//p' "/proc/$pid/status") >> 14 & 1)) = 1 ]; }
+soon takes_signals
+kill -TERM "$pid"
+finish "$pid"
+check "TERM when there is no server: 143" test "$code" = 143
+check "and there is nothing to say about what was never sent" not grep -q granted "$dir/err"
+check "nothing of them is left behind" soon in_use backups 0
+check "and none has run" test ! -e "$dir/ran_not"
+
 # A permitctl that is killed takes the command along.
 "$permitctl" run -s backups --ttl 10s --id orphan -- sh -c "echo \$\$ > '$dir/orphan'; exec sleep 60" 2>/dev/null &
 pid=$!
