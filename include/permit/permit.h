@@ -285,8 +285,9 @@ enum permit_status permit_fence_check(struct permit_client *client, const char *
 
 /*
  * One call with the retries of this library: method "GET", "PUT", "POST" or "DELETE"; path from "/v1/..." with its
- * query, already percent-encoded (permit_path_append); body JSON or NULL. The answer is permit_client_answer. Only for
- * calls that may be repeated.
+ * query, already percent-encoded (permit_path_encode); body JSON or NULL. The answer is permit_client_answer. Only for
+ * calls that may be repeated. PERMIT_UNFINISHED: the answer says how much is done, and the same call again goes on. A
+ * DELETE that does not find its semaphore or template any more after an answer was lost is done: PERMIT_OK, answer {}.
  */
 enum permit_status permit_call(struct permit_client *client, const char *method, const char *path, const char *body);
 /*

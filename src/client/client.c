@@ -195,10 +195,14 @@ bool client_pause(const struct permit_client *client, struct course *course, int
     return now < end && now + pause_ms * US_PER_MS <= end + US_PER_MS && client_sleep(pause_ms, cancel_fd);
 }
 
-/* No capacity is an answer: whoever wants to wait for it says so (acquire.c). */
+/*
+ * No capacity is an answer: whoever wants to wait for it says so (acquire.c). So is that it was done in part: it says
+ * how much, and the caller goes on.
+ */
 bool client_may_change(enum permit_status status)
 {
-    return permit_status_retry(status) != PERMIT_RETRY_NEVER && status != PERMIT_NO_CAPACITY && status != PERMIT_PAUSED;
+    return permit_status_retry(status) != PERMIT_RETRY_NEVER && status != PERMIT_NO_CAPACITY &&
+           status != PERMIT_PAUSED && status != PERMIT_UNFINISHED;
 }
 
 enum permit_status client_persist(struct permit_client *client, struct http_call *call, struct course *course)

@@ -617,6 +617,40 @@ static void who_failed_knows_whether_something_may_be_held(void)
     permit_client_free(client);
 }
 
+static void what_a_lost_answer_has_retired_is_done(void)
+{
+    static const char unknown[] = PROBLEM("unknown_semaphore", "");
+    SCRIPT(script, {CUT, 0, NULL, "DELETE /v1/semaphores/s "}, {ANSWER, 404, unknown, "DELETE /v1/semaphores/s "},
+           {ANSWER, 404, unknown, NULL}, {ANSWER, 503, PROBLEM("outcome_unknown", ",\"retry_after_ms\":1"), NULL},
+           {ANSWER, 404, PROBLEM("unknown_template", ""), NULL}, {CUT, 0, NULL, NULL}, {ANSWER, 404, unknown, NULL},
+           {CUT, 0, NULL, NULL}, {ANSWER, 404, PROBLEM("unknown_owner", ""), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    check(permit_call(client, "DELETE", "/v1/semaphores/s", NULL) == PERMIT_OK,
+          "a DELETE whose answer was lost, and that finds nothing then, is done");
+    check(strcmp(permit_client_answer(client), "{}") == 0 && !*permit_client_message(client), "and nothing is wrong");
+    check(permit_call(client, "DELETE", "/v1/semaphores/s", NULL) == PERMIT_UNKNOWN_SEMAPHORE,
+          "one that finds nothing at first is not");
+    check(permit_call(client, "DELETE", "/v1/templates/t", NULL) == PERMIT_OK, "the same of a template");
+    check(permit_call(client, "GET", "/v1/semaphores/s", NULL) == PERMIT_UNKNOWN_SEMAPHORE, "but not of a look");
+    check(permit_call(client, "DELETE", "/v1/owners/o", NULL) == PERMIT_UNKNOWN_OWNER,
+          "and of an owner, who stays known, 404 says that there was none");
+    permit_client_free(client);
+    check(script_end(&script), "each tried again once");
+}
+
+static void what_is_done_in_part_is_told_each_time(void)
+{
+    SCRIPT(script, {ANSWER, 503, PROBLEM("unfinished", ",\"forced\":7,\"retry_after_ms\":1"), NULL},
+           {ANSWER, 200, "{\"forced\":3}", NULL});
+    struct permit_client *client = client_of(&script, 0);
+    check(permit_call(client, "DELETE", "/v1/semaphores/s?force=true", NULL) == PERMIT_UNFINISHED &&
+              strstr(permit_client_answer(client), "\"forced\":7"),
+          "what is done in part is told, and the caller goes on");
+    check(permit_call(client, "DELETE", "/v1/semaphores/s?force=true", NULL) == PERMIT_OK, "to the end");
+    permit_client_free(client);
+    check(script_end(&script), "call by call");
+}
+
 struct loss {
     atomic_int calls;
     atomic_int status;
@@ -802,6 +836,8 @@ int main(void)
     a_stranger_is_no_server();
     a_wait_can_be_cancelled();
     who_failed_knows_whether_something_may_be_held();
+    what_a_lost_answer_has_retired_is_done();
+    what_is_done_in_part_is_told_each_time();
     an_ended_request_is_lost();
     what_cannot_be_proved_is_lost();
     a_renewer_stops_at_once();
