@@ -105,7 +105,7 @@ enum verb_bit {
     VERB_PUT = 1 << 5,
     VERB_GET = 1 << 6,
     VERB_LIST = 1 << 7,
-    VERB_DELETE = 1 << 8,
+    VERB_TEMPLATE_DELETE = 1 << 8,
     VERB_HOLDERS = 1 << 9,
     VERB_FENCE = 1 << 10,
     VERB_DOCTOR = 1 << 11,
@@ -123,7 +123,7 @@ enum verb_bit {
     VERB_TOP = 1 << 23,
     VERB_SLOTS = 1 << 24,
     VERB_TEMPLATE = 1 << 25,
-    VERB_RETIRE = 1 << 26,
+    VERB_SEMAPHORE_DELETE = 1 << 26,
 };
 #define VERB_ANY (~0U)
 
@@ -143,6 +143,8 @@ void options_print_help(const struct verb *verb, FILE *out);
 int cli_fail(struct cli *cli, enum permit_status status);
 /* A complaint of our own; returns `code`. */
 int cli_complain(int code, const char *format, ...) PRINTF_LIKE(2, 3);
+/* True if --reason was given, and not empty. False: a complaint has been written. */
+bool cli_has_reason(const struct cli *cli) MUST_CHECK;
 /* PERMIT_OK: prints the answer as JSON, or `print`s it; else cli_fail. */
 int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const char *body));
 

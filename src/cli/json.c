@@ -371,14 +371,19 @@ struct json_writer {
     bool broken;
 };
 
-struct json_writer *json_writer_new(void)
+struct json_writer *json_writer_from(const char *body)
 {
     struct json_writer *writer = calloc(1, sizeof(*writer));
     if (!writer)
         return NULL;
-    writer->object = json_object_new_object();
-    writer->broken = !writer->object;
+    writer->object = json_tokener_parse(body);
+    writer->broken = !json_object_is_type(writer->object, json_type_object);
     return writer;
+}
+
+struct json_writer *json_writer_new(void)
+{
+    return json_writer_from("{}");
 }
 
 static void add(struct json_writer *writer, const char *name, struct json_object *value)

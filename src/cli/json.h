@@ -65,6 +65,8 @@ void json_pages_free(struct json_pages *pages);
 /* An object that is being written; after a failure every call does nothing, and json_text returns NULL. */
 struct json_writer;
 struct json_writer *json_writer_new(void);
+/* Goes on with the object that the body is; what is added takes the place of what has that name. */
+struct json_writer *json_writer_from(const char *body);
 void json_add_text(struct json_writer *writer, const char *name, const char *text); /* NULL: left out */
 void json_add_number(struct json_writer *writer, const char *name, int64_t number); /* CLI_UNSET: left out */
 void json_add_duration(struct json_writer *writer, const char *name, int64_t ms);   /* CLI_UNSET: left out */

@@ -51,8 +51,8 @@ int verb_release(struct cli *cli)
 
 int verb_force_release(struct cli *cli)
 {
-    if (!cli->options.reason || !*cli->options.reason)
-        return cli_complain(CLI_USAGE, "force-release needs --reason TEXT, which is recorded");
+    if (!cli_has_reason(cli))
+        return CLI_USAGE;
     return cli_finish(cli, permit_force_release(cli->client, cli->words[0], cli->options.reason, NULL), request_print);
 }
 

@@ -3,6 +3,8 @@
  * The verbs about semaphores: put, get, list, pause, resume, delete, events, holders, slots, waiters, fence check,
  * fence bump.
  */
+#include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,7 +12,7 @@
 #include "cli/lists.h"
 #include "cli/settings.h"
 
-enum { REASON_MAX = 1000 };
+enum { REASON_MAX = 1000, TIMES_IN_VAIN = 6, PAUSE_MS = 500, MOST_PAUSE_MS = 5000 };
 
 static void print_semaphore(const char *body)
 {
@@ -33,11 +35,6 @@ static void print_semaphore(const char *body)
         {"paused", "paused_reason"},
     };
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
-}
-
-static void print_nothing(const char *body)
-{
-    (void)body;
 }
 
 /* Writes "/v1/semaphores/NAME<suffix>". False: a complaint has been written. */
@@ -122,26 +119,75 @@ int verb_semaphore_get(struct cli *cli)
     return call(cli, "GET", "", NULL, print_semaphore);
 }
 
-/* False: a complaint has been written. */
-static bool has_reason(const struct cli *cli)
+/* ---- Retiring ---- */
+
+/* The last answer, with what all calls have ended; `forced` CLI_UNSET: not by force. */
+static int tell_retired(const struct cli *cli, const char *answer, int64_t forced)
 {
-    if (cli->options.reason && *cli->options.reason)
-        return true;
-    (void)cli_complain(CLI_USAGE, "%s needs --reason TEXT, which is recorded", cli->verb->name);
-    return false;
+    static const struct json_column lines[] = {
+        {"semaphore", "name"}, {"retired", "retired"}, {"requests ended", "forced"}};
+    struct json_writer *writer = json_writer_from(answer);
+    json_add_text(writer, "name", cli->words[0]);
+    json_add_bool(writer, "retired", true);
+    json_add_number(writer, "forced", forced);
+    const char *body = json_text(writer);
+    if (body && cli->options.json)
+        (void)printf("%s\n", body);
+    else if (body)
+        json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    json_writer_free(writer);
+    return CLI_OK;
 }
 
-/* Where there are many holders one call does not end them all: again, for as long as that ends more. */
-static int retire_by_force(struct cli *cli, const char *suffix)
+static void pause_before_next(const struct cli *cli)
+{
+    int64_t said_ms = permit_client_retry_after_ms(cli->client);
+    (void)poll(NULL, 0, (int)min_i64(said_ms > 0 ? said_ms : PAUSE_MS, MOST_PAUSE_MS));
+}
+
+/*
+ * Where there are many holders one call does not end them all: again, for as long as that ends more, and some times in
+ * vain, while somebody else ends them, say, or the database is away. Once it is begun, it is done when there is no such
+ * semaphore any more. *ret_forced: how many requests are known to be ended.
+ */
+static enum permit_status call_until_retired(struct cli *cli, const char *path, const char **ret_answer,
+                                             int64_t *ret_forced)
+{
+    enum permit_status status;
+    bool begun = false;
+    int in_vain = 0;
+    *ret_forced = 0;
+    for (;;) {
+        status = permit_call(cli->client, "DELETE", path, NULL);
+        *ret_answer = permit_client_answer(cli->client);
+        int64_t forced = json_number(*ret_answer, "forced");
+        *ret_forced += forced;
+        in_vain = forced > 0 ? 0 : in_vain + 1;
+        if (begun && status == PERMIT_UNKNOWN_SEMAPHORE) {
+            *ret_answer = "{}";
+            return PERMIT_OK;
+        }
+        begun = begun || status == PERMIT_UNFINISHED || status == PERMIT_OUTCOME_UNKNOWN;
+        if (!begun || permit_status_retry(status) == PERMIT_RETRY_NEVER || in_vain == TIMES_IN_VAIN)
+            return status;
+        pause_before_next(cli);
+    }
+}
+
+static int retire(struct cli *cli, const char *suffix)
 {
     char path[CLI_PATH_MAX];
+    int64_t forced;
+    const char *answer;
     if (!semaphore_path(cli->words[0], suffix, path))
         return CLI_USAGE;
-    enum permit_status status;
-    do
-        status = permit_call(cli->client, "DELETE", path, NULL);
-    while (status == PERMIT_UNFINISHED && json_number(permit_client_answer(cli->client), "forced") > 0);
-    return cli_finish(cli, status, print_nothing);
+    enum permit_status status = call_until_retired(cli, path, &answer, &forced);
+    if (!status)
+        return tell_retired(cli, answer, cli->options.force ? forced : CLI_UNSET);
+    int code = cli_fail(cli, status);
+    if (forced > 0)
+        (void)cli_complain(0, "%" PRId64 " requests have been ended in all", forced);
+    return code;
 }
 
 int verb_semaphore_delete(struct cli *cli)
@@ -152,20 +198,22 @@ int verb_semaphore_delete(struct cli *cli)
     if (!given->force && given->reason)
         return cli_complain(CLI_USAGE, "--reason belongs to --force");
     if (!given->force)
-        return call(cli, "DELETE", "", NULL, print_nothing);
-    if (!has_reason(cli))
+        return retire(cli, "");
+    if (!cli_has_reason(cli))
         return CLI_USAGE;
-    if (!permit_path_encode(given->reason, encoded, sizeof(encoded)))
+    if (strlen(given->reason) > REASON_MAX || !permit_path_encode(given->reason, encoded, sizeof(encoded)))
         return cli_complain(CLI_USAGE, "--reason: at most %d bytes", REASON_MAX);
     (void)snprintf(suffix, sizeof(suffix), "?force=true&reason=%s", encoded);
-    return retire_by_force(cli, suffix);
+    return retire(cli, suffix);
 }
+
+/* ---- Pause, resume, bump ---- */
 
 /* {"reason":...} of --reason, which these verbs need. NULL: a complaint has been written, *ret_code is the status. */
 static struct json_writer *reason_new(struct cli *cli, int *ret_code)
 {
     *ret_code = CLI_USAGE;
-    if (!has_reason(cli))
+    if (!cli_has_reason(cli))
         return NULL;
     struct json_writer *writer = json_writer_new();
     json_add_text(writer, "reason", cli->options.reason);

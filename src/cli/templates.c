@@ -19,9 +19,11 @@ static void print_template(const char *body)
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
 }
 
-static void print_nothing(const char *body)
+static void print_removed(const char *body)
 {
-    (void)body;
+    static const struct json_column lines[] = {{"template", "prefix"}};
+    json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    (void)printf("%-14s yes\n", "removed");
 }
 
 /* One call about one template. */
@@ -49,7 +51,7 @@ int verb_template_get(struct cli *cli)
 
 int verb_template_delete(struct cli *cli)
 {
-    return call(cli, "DELETE", NULL, print_nothing);
+    return call(cli, "DELETE", NULL, print_removed);
 }
 
 int verb_template_list(struct cli *cli)

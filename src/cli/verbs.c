@@ -81,7 +81,7 @@ static const struct verb verbs[] = {
      "Makes or changes a semaphore", put_more},
     {"semaphore get", "NAME", VERB_GET, 1, 1, false, verb_semaphore_get, "Shows a semaphore", NULL},
     {"semaphore list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_semaphore_list, "Lists semaphores", NULL},
-    {"semaphore delete", "NAME [--force --reason TEXT]", VERB_RETIRE, 1, 1, false, verb_semaphore_delete,
+    {"semaphore delete", "NAME [--force --reason TEXT]", VERB_SEMAPHORE_DELETE, 1, 1, false, verb_semaphore_delete,
      "Retires a semaphore",
      ". Refused while permits of it are held, unless --force ends all who hold them, as\n"
      "force-release does, whatever else they hold. Its tokens go on if it is ever made again"},
@@ -96,7 +96,7 @@ static const struct verb verbs[] = {
      "decides. What is not given stays as it is, and so do semaphores that are there"},
     {"template get", "PREFIX", VERB_GET, 1, 1, false, verb_template_get, "Shows a template", NULL},
     {"template list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_template_list, "Lists templates", NULL},
-    {"template delete", "PREFIX", VERB_DELETE, 1, 1, false, verb_template_delete, "Removes a template",
+    {"template delete", "PREFIX", VERB_TEMPLATE_DELETE, 1, 1, false, verb_template_delete, "Removes a template",
      ". What was made from it stays"},
     {"owner beat", "NAME [--ttl TIME]", VERB_BEAT, 1, 1, false, verb_owner_beat, "Sends a heartbeat of an owner",
      ": it is alive, for the ttl (30s) from now. What was acquired with\n"
@@ -191,6 +191,14 @@ int cli_fail(struct cli *cli, enum permit_status status)
         json_print_problem(status, message);
     return cli_complain(exit_of_status(cli, status), "%s: %s", permit_status_word(status),
                         *message ? message : permit_status_title(status));
+}
+
+bool cli_has_reason(const struct cli *cli)
+{
+    if (cli->options.reason && *cli->options.reason)
+        return true;
+    (void)cli_complain(CLI_USAGE, "%s needs --reason TEXT, which is recorded", cli->verb->name);
+    return false;
 }
 
 int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const char *body))
