@@ -651,6 +651,19 @@ static void what_is_done_in_part_is_told_each_time(void)
     check(script_end(&script), "call by call");
 }
 
+static void a_name_of_dots_is_sent_as_it_is(void)
+{
+    SCRIPT(script, {ANSWER, 422, PROBLEM("invalid", ""), "GET /v1/requests/.. "},
+           {ANSWER, 422, PROBLEM("invalid", ""), "DELETE /v1/semaphores/. "});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(permit_show(client, "..", &request) == PERMIT_INVALID &&
+              permit_call(client, "DELETE", "/v1/semaphores/.", NULL) == PERMIT_INVALID,
+          "a name of dots is refused");
+    permit_client_free(client);
+    check(script_end(&script), "and stands for nothing else");
+}
+
 struct loss {
     atomic_int calls;
     atomic_int status;
@@ -836,6 +849,7 @@ int main(void)
     a_stranger_is_no_server();
     a_wait_can_be_cancelled();
     who_failed_knows_whether_something_may_be_held();
+    a_name_of_dots_is_sent_as_it_is();
     what_a_lost_answer_has_retired_is_done();
     what_is_done_in_part_is_told_each_time();
     an_ended_request_is_lost();
