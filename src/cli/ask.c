@@ -51,10 +51,10 @@ static void explain_counts(const struct cli_options *given)
 {
     for (size_t i = 0; i < given->want_count; i++) {
         const struct permit_want *want = &given->wants[i];
-        if (want->count > 1)
-            (void)cli_complain(0, "%lld units of %s were asked for; one unit of \"%s:%lld\" is -s %s:%lld:1",
-                               (long long)want->count, want->semaphore, want->semaphore, (long long)want->count,
-                               want->semaphore, (long long)want->count);
+        if (want->count > 0)
+            (void)cli_complain(0, "-s %s:%lld asks for %lld of %s; one unit of \"%s:%lld\" is -s %s:%lld:1",
+                               want->semaphore, (long long)want->count, (long long)want->count, want->semaphore,
+                               want->semaphore, (long long)want->count, want->semaphore, (long long)want->count);
     }
 }
 

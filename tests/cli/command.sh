@@ -137,5 +137,9 @@ check "a key is used once" contains "$code $err" "65 permitctl: ended: reported 
 call "$permitctl" run -n -s nobody:4711 true
 check "digits behind a name are a count: it is said where they may not have been meant" \
     contains "$code $err" "one unit of \"nobody:4711\" is -s nobody:4711:1"
+call "$permitctl" run -n -s nobody:1 true
+check "also where the count would be 1 anyway" contains "$code $err" "one unit of \"nobody:1\" is -s nobody:1:1"
+call "$permitctl" run -n -s nobody true
+check "and where there are none, nothing" not contains "$err" "one unit of"
 call "$permitctl" semaphore
 check "half a verb is told how it may go on" contains "$code $err" '64 permitctl: "semaphore" needs one more word: put get list'
