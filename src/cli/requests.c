@@ -12,12 +12,19 @@
 void request_print(const char *body)
 {
     static const struct json_column lines[] = {
-        {"key", "external_id"},      {"state", "state"},
-        {"ended as", "end_reason"},  {"owner", "owner"},
-        {"replayed", "replayed"},    {"ttl", "ttl_ms"},
-        {"acquired", "acquired_at"}, {"expires", "expires_at"},
-        {"overdue", "overdue"},      {"confirmed", "confirmed_at"},
-        {"ended", "ended_at"},       {"ended before", "already_released"},
+        {"key", "external_id"},
+        {"state", "state"},
+        {"ended as", "end_reason"},
+        {"owner", "owner"},
+        {"replayed", "replayed"},
+        {"ttl", "ttl_ms"},
+        {"acquired", "acquired_at"},
+        {"expires", "expires_at"},
+        {"overdue", "overdue"},
+        {"suspect", "suspect"},
+        {"confirmed", "confirmed_at"},
+        {"ended", "ended_at"},
+        {"ended before", "already_released"},
     };
     static const struct json_column permits[] = {
         {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}, {"LABELS", "labels"}};
@@ -76,9 +83,9 @@ int verb_show(struct cli *cli)
 int verb_requests(struct cli *cli)
 {
     static const struct json_column columns[] = {
-        {"STATE", "state"},       {"ENDED AS", "end_reason"}, {"OWNER", "owner"},
-        {"SINCE", "acquired_at"}, {"UNTIL", "ended_at"},      {"EXPIRES", "expires_at"},
-        {"OVERDUE", "overdue"},   {"PERMITS", "permits"},     {"KEY", "external_id"}};
+        {"STATE", "state"},     {"ENDED AS", "end_reason"}, {"OWNER", "owner"},     {"SINCE", "acquired_at"},
+        {"UNTIL", "ended_at"},  {"EXPIRES", "expires_at"},  {"OVERDUE", "overdue"}, {"SUSPECT", "suspect"},
+        {"PERMITS", "permits"}, {"KEY", "external_id"}};
     static const struct list_view view = {"requests", columns, ARRAY_LENGTH(columns)};
     const struct cli_options *given = &cli->options;
     char at[MOMENT_SIZE];

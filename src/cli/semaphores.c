@@ -310,9 +310,9 @@ int verb_semaphore_list(struct cli *cli)
 int verb_holders(struct cli *cli)
 {
     static const struct json_column columns[] = {
-        {"TOKEN", "token"},        {"COUNT", "count"},     {"SLOTS", "slots"},
-        {"LABELS", "labels"},      {"OWNER", "owner"},     {"SINCE", "acquired_at"},
-        {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"}, {"KEY", "external_id"}};
+        {"TOKEN", "token"},     {"COUNT", "count"},       {"SLOTS", "slots"},        {"LABELS", "labels"},
+        {"OWNER", "owner"},     {"SINCE", "acquired_at"}, {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"},
+        {"SUSPECT", "suspect"}, {"KEY", "external_id"}};
     static const struct list_view view = {"holders", columns, ARRAY_LENGTH(columns)};
     return print_list(cli, "/holders?", &view);
 }

@@ -76,6 +76,11 @@ call "$permitctl" --json holders backups
 check "holders" test "$(jq -r '.holders[].external_id' <<<"$out")" = k/1%
 call "$permitctl" holders backups
 check "holders prints a table" contains "$out" "OWNER"
+check "with who is overdue or suspect" grep -Eq '^TOKEN .* OVERDUE  SUSPECT  KEY$' "$dir/out"
+call "$permitctl" requests -s backups
+check "requests as well" grep -Eq '^STATE .* OVERDUE  SUSPECT  PERMITS ' "$dir/out"
+call "$permitctl" show k/1%
+check "and show" contains "$(xargs <<<"$out")" "overdue no suspect no"
 call "$permitctl" --json renew k/1% --ttl 10m
 check "renew" test "$code $(jq .ttl_ms <<<"$out")" = "0 600000"
 call "$permitctl" fence check backups "$token"
