@@ -247,7 +247,7 @@ struct permit_renewer_options {
 
 /*
  * Renews `request`, which was just acquired, until it is stopped or lost. Copies what it needs of client, request and
- * options. PERMIT_NO_MEMORY also when no thread can be had.
+ * options. PERMIT_NO_MEMORY also when no thread or no descriptor can be had: errno tells.
  */
 enum permit_status permit_renewer_start(const struct permit_client *client, const struct permit_request *request,
                                         const struct permit_renewer_options *options,

@@ -248,10 +248,16 @@ static void tell_end(const struct run *run, int code)
 
 /* ---- The whole ---- */
 
-static int fail_start(const char *command, int error)
+static int code_of_error(int error)
 {
-    int code = error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
-    return cli_complain(error == EAGAIN || error == ENOMEM ? CLI_NO_START : code, "%s: %s", command, strerror(error));
+    switch (error) {
+    case ENOENT: return EXIT_NOT_FOUND;
+    case EAGAIN:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE: return CLI_NO_START;
+    default: return EXIT_NOT_EXECUTABLE;
+    }
 }
 
 /* Held: runs the command to its end. The exit status, before it is known whether the permit was lost. */
@@ -262,7 +268,7 @@ static int run_command(struct run *run)
     int error = job_start(&run->job, run->cli->words, &run->mask_before, death);
     if (error) {
         run->ended_at = clock_wall();
-        return fail_start(run->cli->words[0], error);
+        return cli_complain(code_of_error(error), "%s: %s", run->cli->words[0], strerror(error));
     }
     wait_for_command(run);
     if (run->lost && !goes_on_when_lost(run))
@@ -279,9 +285,10 @@ static int hold(struct run *run)
     int code = CLI_NO_START;
     if (given->verbose)
         tell_grant(run);
-    if (!environment_set(run->request, permit_client_answer(run->cli->client)) ||
-        permit_renewer_start(run->cli->client, run->request, &options, &run->renewer))
-        (void)cli_complain(code, "no memory or no thread for the renewal");
+    if (!environment_set(run->request, permit_client_answer(run->cli->client)))
+        (void)cli_complain(code, "no memory for the environment of the command");
+    else if (permit_renewer_start(run->cli->client, run->request, &options, &run->renewer))
+        (void)cli_complain(code, "the permit cannot be renewed: %s", strerror(errno));
     else
         code = run_command(run);
     permit_renewer_stop(run->renewer);

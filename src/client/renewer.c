@@ -3,6 +3,7 @@
  * A thread that renews one request in time, and knows until when it is proved to be held. Time counts from before the
  * last successful call was sent: the server's clock started later, so ours runs out first.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -43,11 +44,14 @@ static void lose(struct permit_renewer *renewer, enum permit_status status, cons
         renewer->options.lost(renewer->options.context, status, message);
 }
 
-/* Its time is over by our clock; `status`: of the last try, if there was one in time. */
+/* Its time is over by our clock; `status`: of the last try, if there was one in time. Else two things may be the
+ * reason. */
 static void lose_proof(struct permit_renewer *renewer, enum permit_status status)
 {
     const char *message = permit_client_message(renewer->client);
-    lose(renewer, status, *message ? message : "this process was stopped for too long to renew it");
+    lose(renewer, status,
+         *message ? message
+                  : "its ttl was over before it could be renewed: it is too short, or this process was stopped");
 }
 
 /* One renewal; on success held_until moves on. *ret_sent: when it began. */
@@ -113,15 +117,16 @@ static void *renewer_run(void *context)
     return NULL;
 }
 
-/* Starts it with all signals blocked: they are the caller's. */
+/* Starts it with all signals blocked: they are the caller's. False: errno says why. */
 static bool start_thread(struct permit_renewer *renewer)
 {
     sigset_t all, before;
     sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&renewer->thread, NULL, renewer_run, renewer) == 0;
+    int error = pthread_create(&renewer->thread, NULL, renewer_run, renewer);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
+    errno = error;
+    return error == 0;
 }
 
 static void renewer_free(struct permit_renewer *renewer)
@@ -151,15 +156,18 @@ enum permit_status permit_renewer_start(const struct permit_client *client, cons
         renewer->options.every_ms = usual_interval_ms(request);
     atomic_init(&renewer->held_until, request->held_until_us);
     renewer->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    enum permit_status status = permit_client_new(&client->options, &renewer->client);
+    enum permit_status status =
+        renewer->stop_fd < 0 ? PERMIT_NO_MEMORY : permit_client_new(&client->options, &renewer->client);
     if (!status && !client_request_path(request->external_id, "/renew", renewer->path))
         status = PERMIT_INVALID;
-    if (!status && (renewer->stop_fd < 0 || !start_thread(renewer)))
+    if (!status && !start_thread(renewer))
         status = PERMIT_NO_MEMORY;
+    int error = errno;
     if (status)
         renewer_free(renewer);
     else
         *ret_renewer = renewer;
+    errno = error;
     return status;
 }
 

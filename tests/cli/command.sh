@@ -49,6 +49,16 @@ call "$permitctl" run -s backups -s network:4 --id both -- sh -c "'$permitctl' -
 check "several semaphores are held together" test "$(jq -r '.permits[1].count' <<<"$out")" = 4
 check "and given back together" test "$(in_use backups 0 && in_use network 0 && echo yes)" = yes
 
+# How many descriptors it takes depends on what is open already.
+scarce=
+for most in 6 7 8 9 10 11 12 13 14; do
+    call sh -c "ulimit -n $most; exec '$permitctl' run -s backups -- true"
+    scarce+="$code $err"$'\n'
+done
+check "without a descriptor for the renewal it says so" grep -qx '71 permitctl: the permit cannot be renewed: Too many open files' <<<"$scarce"
+check "nor is the command to blame for it" not grep -q '^126' <<<"$scarce"
+check "and gives the permit back" in_use backups 0
+
 # Renewal, from outside the command.
 call "$permitctl" run -s backups --ttl 4s --id renewed -- sleep 6
 check "a command that takes longer than its ttl" test "$code" = 0

@@ -668,12 +668,13 @@ struct loss {
     atomic_int calls;
     atomic_int status;
     _Atomic int64_t at;
+    char message[160];
 };
 
 static void on_lost(void *context, enum permit_status status, const char *message)
 {
     struct loss *loss = context;
-    (void)message;
+    (void)snprintf(loss->message, sizeof(loss->message), "%s", message);
     atomic_store(&loss->status, (int)status);
     atomic_store(&loss->at, now_ms());
     atomic_fetch_add(&loss->calls, 1);
@@ -739,6 +740,28 @@ static void what_cannot_be_proved_is_lost(void)
     loss = renew_until_lost(&fails, &ms);
     check(loss.calls == 1 && ms >= TTL_MS * 4 / 3 && script_end(&fails),
           "renewals that fail are repeated within the ttl");
+}
+
+static void what_is_over_before_it_is_renewed_is_told_so(void)
+{
+    SCRIPT(script, {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct permit_renewer *renewer = NULL;
+    struct loss loss = {.calls = 0};
+    struct permit_renewer_options options = {.lost = on_lost, .context = &loss};
+    if (acquire(client, 0, &request))
+        abort();
+    request->held_until_us = now_ms() * 1000 - 1;
+    if (permit_renewer_start(client, request, &options, &renewer))
+        abort();
+    check(wait_for_loss(&loss, LONG_MS) && loss.status == PERMIT_OUTCOME_UNKNOWN &&
+              strstr(loss.message, "too short, or this process was stopped"),
+          "what is over before it is renewed has two possible reasons");
+    permit_renewer_stop(renewer);
+    permit_request_free(request);
+    permit_client_free(client);
+    (void)script_end(&script);
 }
 
 static void a_renewer_stops_at_once(void)
@@ -854,6 +877,7 @@ int main(void)
     what_is_done_in_part_is_told_each_time();
     an_ended_request_is_lost();
     what_cannot_be_proved_is_lost();
+    what_is_over_before_it_is_renewed_is_told_so();
     a_renewer_stops_at_once();
     an_answer_later_than_the_ttl_is_renewed();
     release_tells_how_it_ended();
