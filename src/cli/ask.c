@@ -58,13 +58,32 @@ static void explain_counts(const struct cli_options *given)
     }
 }
 
+/* "--slot 1" is a label, whatever it looks like. */
+static void explain_slots(const struct cli_options *given)
+{
+    for (size_t i = 0; i < given->name_count; i++)
+        if (given->names[i][0] && strspn(given->names[i], "0123456789") == strlen(given->names[i]))
+            (void)cli_complain(0, "%s is a label here; the slot with the number %s is '#%s'", given->names[i],
+                               given->names[i], given->names[i]);
+}
+
+/* The server speaks of its own interface: what that means for who types. */
+static void explain(const struct cli_options *given, enum permit_status status)
+{
+    if (status == PERMIT_UNKNOWN_SEMAPHORE)
+        explain_counts(given);
+    else if (status == PERMIT_NEVER_SATISFIABLE)
+        explain_slots(given);
+    else if (status == PERMIT_UNKNOWN_OWNER && given->owner)
+        (void)cli_complain(0, "permitctl owner beat %s sends a heartbeat", given->owner);
+}
+
 /* No permit: says why, and cleans up. The exit status. */
 static int give_up(struct cli *cli, int signal_fd, enum permit_status status)
 {
     int signal = take_signals(signal_fd);
     int code = signal ? 128 + signal : cli_fail(cli, status);
-    if (status == PERMIT_UNKNOWN_SEMAPHORE)
-        explain_counts(&cli->options);
+    explain(&cli->options, status);
     if (permit_client_in_doubt(cli->client))
         abandon(cli, signal_fd);
     int late = signal ? 0 : take_signals(signal_fd);

@@ -12,11 +12,12 @@
 /* What permitctl exits with; `run` else with the status of its command. Documented by --help (options.c). */
 enum cli_exit {
     CLI_OK = 0,
+    CLI_DECLINED = 1, /* who was asked said no: nothing was done */
     CLI_USAGE = 64,
     CLI_REFUSED = 65,     /* the server said no, and would say so again */
     CLI_NO_SERVER = 69,   /* nobody answers, or the server cannot work now */
     CLI_NO_START = 71,    /* something of this machine is missing: memory, a process, a file that cannot be written */
-    CLI_NO_CAPACITY = 75, /* not in time; -E changes it */
+    CLI_NO_CAPACITY = 75, /* not in time: no room, paused, or too many; -E changes it */
     CLI_LOST = 76,        /* the permit is not held any more */
 };
 
@@ -76,6 +77,7 @@ struct cli_options {
 
 struct cli {
     const struct verb *verb;
+    const char *group; /* with --help: the verbs that begin with this word, if not one verb */
     struct cli_options options;
     char **words; /* behind the verb; for `run` the command, closed by NULL */
     int word_count;
@@ -136,8 +138,8 @@ const struct verb *verb_table(size_t *ret_count);
 
 /* Reads the command line. False: the sentence on stderr has been written. */
 bool options_parse(int argc, char **argv, struct cli *cli) MUST_CHECK;
-/* verb NULL: everything. */
-void options_print_help(const struct verb *verb, FILE *out);
+/* Of one verb; else of those that begin with the word `group`; NULL, too: everything. */
+void options_print_help(const struct verb *verb, const char *group, FILE *out);
 
 /* Says what went wrong with the last call, on stderr (and with --json the problem on stdout); the exit status. */
 int cli_fail(struct cli *cli, enum permit_status status);

@@ -11,6 +11,7 @@
 enum option_type {
     OPTION_FLAG,     /* bool */
     OPTION_TEXT,     /* const char * */
+    OPTION_KEY,      /* const char *, which can be a key or an owner */
     OPTION_CHOICE,   /* const char *, one of `choices`, separated by | */
     OPTION_NUMBER,   /* int64_t, from `least` on */
     OPTION_DURATION, /* int64_t in ms, from `least` on */
@@ -60,10 +61,10 @@ static const struct option options[] = {
     {'t', "ttl", "TIME", ASKS | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
      "the permit ends by itself after this time unless renewed; none: never; owner: as long as the owner's heartbeat "
      "(run: 30s, renewed every 10s)"},
-    {0, "id", "KEY", ASKS, OPTION_TEXT, AT(id), 0,
+    {0, "id", "KEY", ASKS, OPTION_KEY, AT(id), 0,
      "the key of the request (a random one); a key is used once: after its end it is refused as long as it is "
      "remembered (7 days)"},
-    {0, "owner", "OWNER", ASKS, OPTION_TEXT, AT(owner), 0, "who asks, for people (USER@HOST; with --id none)"},
+    {0, "owner", "OWNER", ASKS, OPTION_KEY, AT(owner), 0, "who asks, for people (USER@HOST; with --id none)"},
     {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,
      "when the permit is lost: TERM and 5 s later KILL (the default), KILL at once, or only say so"},
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
@@ -111,16 +112,19 @@ static const struct option options[] = {
     {'V', "version", NULL, VERB_ANY, OPTION_FLAG, AT(version), 0, "print the version"},
 };
 
-static const char exit_codes[] = "\nExit status:\n"
-                                 "   0  done (run: the command's own status, 128 + N if signal N ended it)\n"
-                                 "  64  the command line is wrong\n"
-                                 "  65  the server refused it, and would again\n"
-                                 "  69  no server answers, or its database is away\n"
-                                 "  71  this machine is out of memory or processes, or a file cannot be written\n"
-                                 "  75  no capacity in time (-E), or somebody else runs under that --id\n"
-                                 "  76  the permit is not held any more\n"
-                                 " 126  run: the command cannot be executed; 127: it is not found\n"
-                                 "\nTimes are 500ms, 30s, 10m, 1h30m, 7d, or a number of seconds.\n";
+static const char exit_codes[] =
+    "\nExit status:\n"
+    "   0  done (run: the command's own status, 128 + N if signal N ended it)\n"
+    "   1  fence bump: whoever was asked said no, and nothing was done\n"
+    "  64  the command line is wrong\n"
+    "  65  the server refused it, and would again\n"
+    "  69  no server answers, or it cannot serve now: its database is away, it is busy, it stops\n"
+    "  71  this machine is out of memory, processes or descriptors, or a file cannot be written\n"
+    "  75  not in time (-E changes it): no capacity, a paused semaphore, too many who wait or ask, too\n"
+    "      many semaphores for a template to make one more; or somebody else runs under that --id\n"
+    "  76  the permit is not held any more\n"
+    " 126  run: the command cannot be executed; 127: it is not found\n"
+    "\nTimes are 500ms, 30s, 10m, 1h30m, 7d, or a number of seconds.\n";
 
 /* ---- Values ---- */
 
@@ -169,6 +173,14 @@ static bool read_choice(const struct option *option, const char *value, const ch
         }
     }
     return refuse(option, value, option->placeholder);
+}
+
+static bool read_key(const struct option *option, const char *value, const char **ret_key)
+{
+    if (!name_is_key(bytes_of(value)))
+        return refuse(option, value, "1 to 255 printable ASCII bytes without space, and not . or ..");
+    *ret_key = value;
+    return true;
 }
 
 /* "name" or "name:count": the last ":digits" is the count. The name is cut out of argv. */
@@ -250,6 +262,7 @@ static bool store(const struct option *option, char *value, struct cli *cli)
     switch (option->type) {
     case OPTION_FLAG: *(bool *)member = true; return true;
     case OPTION_TEXT: *(const char **)member = value; return true;
+    case OPTION_KEY: return read_key(option, value, member);
     case OPTION_CHOICE: return read_choice(option, value, member);
     case OPTION_NUMBER: return read_number(option, value, member);
     case OPTION_DURATION:
@@ -319,7 +332,14 @@ static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
 
 /* ---- The whole line ---- */
 
-/* "semaphore" alone begins several verbs: which. */
+/* "semaphore" begins several verbs. */
+static bool begins(const struct verb *verb, const char *word)
+{
+    size_t length = strlen(word);
+    return strncmp(verb->name, word, length) == 0 && verb->name[length] == ' ';
+}
+
+/* A word that is no verb: which ones it begins. */
 static void no_verb(const char *word)
 {
     struct buf known;
@@ -327,7 +347,7 @@ static void no_verb(const char *word)
     const struct verb *verbs = verb_table(&count);
     buf_init(&known, 4096);
     for (size_t i = 0; i < count; i++)
-        if (strncmp(verbs[i].name, word, strlen(word)) == 0 && verbs[i].name[strlen(word)] == ' ')
+        if (begins(&verbs[i], word))
             buf_append_text(&known, verbs[i].name + strlen(word));
     if (known.length)
         (void)cli_complain(CLI_USAGE, "\"%s\" needs one more word:%s (permitctl --help)", word, buf_text(&known));
@@ -336,14 +356,30 @@ static void no_verb(const char *word)
     buf_release(&known);
 }
 
+/* "semaphore --help": help for the verbs that begin so. False: it is something else. */
+static bool take_group(int argc, char **argv, int at, struct cli *cli)
+{
+    size_t count;
+    const struct verb *verbs = verb_table(&count);
+    const char *next = at + 1 < argc ? argv[at + 1] : "";
+    if (!cli->options.help && strcmp(next, "--help") != 0 && strcmp(next, "-h") != 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (begins(&verbs[i], argv[at]))
+            cli->group = argv[at];
+    return cli->group != NULL;
+}
+
 static bool take_verb(int argc, char **argv, int *at, struct cli *cli)
 {
-    int used = 0;
+    int used = 1;
     cli->verb = verb_find(argv + *at, argc - *at, &used);
-    if (!cli->verb)
+    if (!cli->verb && !take_group(argc, argv, *at, cli)) {
         no_verb(argv[*at]);
+        return false;
+    }
     *at += used - 1;
-    return cli->verb != NULL;
+    return true;
 }
 
 /* "slots says by itself which and how many." */
@@ -406,12 +442,12 @@ bool options_parse(int argc, char **argv, struct cli *cli)
         } else if (!only_words && word[0] == '-' && word[1]) {
             if (!parse_letters(argc, argv, &at, cli))
                 return false;
-        } else if (!cli->verb) {
+        } else if (!cli->verb && !cli->group) {
             if (!take_verb(argc, argv, &at, cli))
                 return false;
         } else {
             cli->words[cli->word_count++] = word;
-            only_words = only_words || cli->verb->takes_command;
+            only_words = only_words || (cli->verb && cli->verb->takes_command);
         }
     }
     cli->words[cli->word_count] = NULL;
@@ -439,16 +475,24 @@ static void print_options(unsigned verbs, bool for_all, FILE *out)
             print_option(&options[i], out);
 }
 
-static void print_verbs(FILE *out)
+/* group NULL: all. */
+static void print_verbs(const char *group, FILE *out)
 {
     size_t count;
     const struct verb *verbs = verb_table(&count);
     for (size_t i = 0; i < count; i++)
-        (void)fprintf(out, "  %-18s %s\n", verbs[i].name, verbs[i].help);
+        if (!group || begins(&verbs[i], group))
+            (void)fprintf(out, "  %-18s %s\n", verbs[i].name, verbs[i].help);
 }
 
-void options_print_help(const struct verb *verb, FILE *out)
+void options_print_help(const struct verb *verb, const char *group, FILE *out)
 {
+    if (group) {
+        (void)fprintf(out, "Usage: permitctl %s VERB [options] ...\n\nVerbs (permitctl %s VERB --help says more):\n",
+                      group, group);
+        print_verbs(group, out);
+        return;
+    }
     if (verb) {
         (void)fprintf(out, "Usage: permitctl %s %s\n\n%s%s.\n", verb->name, verb->arguments, verb->help,
                       verb->more ? verb->more : "");
@@ -458,7 +502,7 @@ void options_print_help(const struct verb *verb, FILE *out)
         (void)fputs("Usage: permitctl VERB [options] ...\n\nTalks to permitd, which hands out permits of counting "
                     "semaphores.\n\nVerbs (permitctl VERB --help says more):\n",
                     out);
-        print_verbs(out);
+        print_verbs(NULL, out);
         (void)fputs("\nOptions of all verbs:\n", out);
     }
     print_options(VERB_ANY, true, out);

@@ -262,7 +262,7 @@ int verb_fence_bump(struct cli *cli)
     int code;
     struct json_writer *writer = reason_new(cli, &code);
     if (writer && !is_meant(cli))
-        code = cli_complain(CLI_USAGE, "not done");
+        code = cli_complain(CLI_DECLINED, "nothing was done");
     else if (writer)
         code = cli_finish(cli, permit_call(cli->client, "POST", "/v1/fence/bump", json_text(writer)), print_epoch);
     json_writer_free(writer);

@@ -249,7 +249,7 @@ static int obey(struct cli *cli)
         return CLI_OK;
     }
     if (cli->options.help) {
-        options_print_help(cli->verb, stdout);
+        options_print_help(cli->verb, cli->group, stdout);
         return CLI_OK;
     }
     return with_client(cli);

@@ -82,7 +82,8 @@ new_terminal
 check "in a pipeline the command can still ask at the terminal" grep -q '^got:typed' "$dir/screen"
 
 echo n | on_terminal "'$permitctl' fence bump --reason test; echo status:\$?"
-check "fence bump asks a person, who says no: 64" grep -q 'status:64' "$dir/screen"
+check "and nothing was done" grep -q 'permitctl: nothing was done' "$dir/screen"
+check "fence bump asks a person, who says no: 1" grep -q 'status:1$' "$dir/screen"
 check "and says what it would do" grep -q 'Go on?' "$dir/screen"
 
 # top: a live table. What is looked at is what is drawn before the terminal goes back to its first page.

@@ -89,6 +89,19 @@ for verb in run acquire release renew show "semaphore put" "semaphore get" "sema
     check "$verb --help explains itself" contains "$code $out" "0 Usage: permitctl $verb "
     check "$verb --help has no example that ends in a full stop" not grep -q ': *permitctl .*\.$' <<<"$out"
 done
+for group in semaphore template owner fence; do
+    call "$permitctl" $group --help
+    check "$group --help lists the verbs that begin so" contains "$code $(xargs <<<"$out")" "0 Usage: permitctl $group VERB"
+    check "and no other" test "$(sed '1,/^Verbs/d' <<<"$out" | grep -cv "^  $group ")" = 0
+done
+call "$permitctl" --help fence
+check "--help may stand before it" contains "$code $out" "0 Usage: permitctl fence VERB"
+call "$permitctl" dance --help
+check "what begins no verb is an error all the same" test "$code" = 64
+call "$permitctl" acquire -s a --id 'a b'
+check "a key with a space is a usage error" contains "$code $err" "64 permitctl: --id a b: expected 1 to 255 printable ASCII"
+call "$permitctl" run -s a --owner '' true
+check "so is an owner without a name" contains "$code $err" "64 permitctl: --owner : expected 1 to 255"
 call "$permitctl" run --help
 check "run --help names the variables" contains "$out" PERMIT_TOKEN_
 call "$permitctl" $'\e[31mdance'

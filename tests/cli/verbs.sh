@@ -106,6 +106,10 @@ check "which refuses the late acquire: 65" contains "$code $err" "65 permitctl: 
 
 call "$permitctl" acquire -s network --owner w1 --ttl owner
 check "ttl owner without a heartbeat: 65" contains "$code $err" "65 permitctl: unknown_owner"
+check "with what to do about it" contains "$err" "permitctl: permitctl owner beat w1 sends"
+call "$permitctl" acquire -s backups --slot 1
+check "a number is a label, and it is said how to write a number" contains "$code $err" \
+    "1 is a label here; the slot with the number 1 is '#1'"
 call "$permitctl" --json owner beat w1
 check "owner beat makes an owner for 30 s" test "$code $(jq -r '.state, .ttl_ms' <<<"$out" | xargs)" = "0 alive 30000"
 call "$permitctl" --json owner beat w1 --ttl 1h
