@@ -104,8 +104,8 @@ const char *permit_client_answer(const struct permit_client *client);
  */
 const char *permit_client_key(const struct permit_client *client);
 /*
- * True after an acquire that failed and may have been granted all the same, or is on its way still: release its key.
- * False: nothing of it is held, nor will be.
+ * True after a call that failed and may have been carried out all the same, if only in part, or is on its way still:
+ * the key of such an acquire is to be released. False after an acquire that failed: nothing of it is held, nor will be.
  */
 bool permit_client_in_doubt(const struct permit_client *client);
 /* What the server said in Retry-After; 0: nothing. */
@@ -286,8 +286,8 @@ enum permit_status permit_fence_check(struct permit_client *client, const char *
 /*
  * One call with the retries of this library: method "GET", "PUT", "POST" or "DELETE"; path from "/v1/..." with its
  * query, already percent-encoded (permit_path_encode); body JSON or NULL. The answer is permit_client_answer. Only for
- * calls that may be repeated. PERMIT_UNFINISHED: the answer says how much is done, and the same call again goes on. A
- * DELETE that does not find its semaphore or template any more after an answer was lost is done: PERMIT_OK, answer {}.
+ * calls that may be repeated. A DELETE that does not find its semaphore or template any more after an answer was lost
+ * is done: PERMIT_OK, and the answer {}.
  */
 enum permit_status permit_call(struct permit_client *client, const char *method, const char *path, const char *body);
 /*

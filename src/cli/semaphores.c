@@ -12,7 +12,7 @@
 #include "cli/lists.h"
 #include "cli/settings.h"
 
-enum { REASON_MAX = 1000, TIMES_IN_VAIN = 6, PAUSE_MS = 500, MOST_PAUSE_MS = 5000 };
+enum { REASON_MAX = 1000, TIMES_IN_VAIN = 5, PAUSE_MS = 500, MOST_PAUSE_MS = 5000 };
 
 static void print_semaphore(const char *body)
 {
@@ -147,18 +147,18 @@ static void pause_before_next(const struct cli *cli)
 
 /*
  * Where there are many holders one call does not end them all: again, for as long as that ends more, and some times in
- * vain, while somebody else ends them, say, or the database is away. Once it is begun, it is done when there is no such
- * semaphore any more. *ret_forced: how many requests are known to be ended.
+ * vain, while somebody else ends them, say, or the database is away. Each call is one try, since each answer tells what
+ * it has ended. Once one may have been carried out, it is done when there is no such semaphore any more. *ret_forced:
+ * how many requests are known to be ended.
  */
 static enum permit_status call_until_retired(struct cli *cli, const char *path, const char **ret_answer,
                                              int64_t *ret_forced)
 {
-    enum permit_status status;
     bool begun = false;
     int in_vain = 0;
     *ret_forced = 0;
     for (;;) {
-        status = permit_call(cli->client, "DELETE", path, NULL);
+        enum permit_status status = permit_call(cli->client, "DELETE", path, NULL);
         *ret_answer = permit_client_answer(cli->client);
         int64_t forced = json_number(*ret_answer, "forced");
         *ret_forced += forced;
@@ -167,9 +167,9 @@ static enum permit_status call_until_retired(struct cli *cli, const char *path, 
             *ret_answer = "{}";
             return PERMIT_OK;
         }
-        begun = begun || status == PERMIT_UNFINISHED || status == PERMIT_OUTCOME_UNKNOWN;
-        if (!begun || permit_status_retry(status) == PERMIT_RETRY_NEVER || in_vain == TIMES_IN_VAIN)
+        if (permit_status_retry(status) == PERMIT_RETRY_NEVER || in_vain == TIMES_IN_VAIN)
             return status;
+        begun = begun || permit_client_in_doubt(cli->client);
         pause_before_next(cli);
     }
 }

@@ -212,10 +212,13 @@ int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const c
     return CLI_OK;
 }
 
-/* A command that outlives a restart of the server tries for longer than a person at a terminal likes to wait. */
+/*
+ * A command that outlives a restart of the server tries for longer than a person at a terminal likes to wait. Who
+ * retires a semaphore looks at each answer (semaphores.c).
+ */
 static int64_t retry_ms(const struct verb *verb)
 {
-    return verb->bit == VERB_RUN ? 5000 : 2000;
+    return verb->bit == VERB_RUN ? 5000 : verb->bit == VERB_SEMAPHORE_DELETE ? -1 : 2000;
 }
 
 static int with_client(struct cli *cli)

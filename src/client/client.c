@@ -195,14 +195,10 @@ bool client_pause(const struct permit_client *client, struct course *course, int
     return now < end && now + pause_ms * US_PER_MS <= end + US_PER_MS && client_sleep(pause_ms, cancel_fd);
 }
 
-/*
- * No capacity is an answer: whoever wants to wait for it says so (acquire.c). So is that it was done in part: it says
- * how much, and the caller goes on.
- */
+/* No capacity is an answer: whoever wants to wait for it says so (acquire.c). */
 bool client_may_change(enum permit_status status)
 {
-    return permit_status_retry(status) != PERMIT_RETRY_NEVER && status != PERMIT_NO_CAPACITY &&
-           status != PERMIT_PAUSED && status != PERMIT_UNFINISHED;
+    return permit_status_retry(status) != PERMIT_RETRY_NEVER && status != PERMIT_NO_CAPACITY && status != PERMIT_PAUSED;
 }
 
 enum permit_status client_persist(struct permit_client *client, struct http_call *call, struct course *course)
@@ -212,5 +208,6 @@ enum permit_status client_persist(struct permit_client *client, struct http_call
         status = client_try_on(client, call, course);
     while (!client->reply.cancelled && client_may_change(status) &&
            client_pause(client, course, client->options.retry_ms, call->cancel_fd));
+    client->in_doubt = course->answer_lost && client_may_change(status);
     return status;
 }

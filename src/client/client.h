@@ -17,7 +17,7 @@ struct permit_client {
     struct http_reply reply;
     struct buf message;
     char *key;
-    bool in_doubt;       /* the last acquire: see permit_client_in_doubt */
+    bool in_doubt;       /* see permit_client_in_doubt */
     int64_t max_wait_ms; /* the longest wait that the server takes, once it has said so; INT64_MAX before */
 };
 

@@ -628,7 +628,8 @@ static void what_a_lost_answer_has_retired_is_done(void)
     check(permit_call(client, "DELETE", "/v1/semaphores/s", NULL) == PERMIT_OK,
           "a DELETE whose answer was lost, and that finds nothing then, is done");
     check(strcmp(permit_client_answer(client), "{}") == 0 && !*permit_client_message(client), "and nothing is wrong");
-    check(permit_call(client, "DELETE", "/v1/semaphores/s", NULL) == PERMIT_UNKNOWN_SEMAPHORE,
+    check(permit_call(client, "DELETE", "/v1/semaphores/s", NULL) == PERMIT_UNKNOWN_SEMAPHORE &&
+              !permit_client_in_doubt(client),
           "one that finds nothing at first is not");
     check(permit_call(client, "DELETE", "/v1/templates/t", NULL) == PERMIT_OK, "the same of a template");
     check(permit_call(client, "GET", "/v1/semaphores/s", NULL) == PERMIT_UNKNOWN_SEMAPHORE, "but not of a look");
@@ -636,19 +637,6 @@ static void what_a_lost_answer_has_retired_is_done(void)
           "and of an owner, who stays known, 404 says that there was none");
     permit_client_free(client);
     check(script_end(&script), "each tried again once");
-}
-
-static void what_is_done_in_part_is_told_each_time(void)
-{
-    SCRIPT(script, {ANSWER, 503, PROBLEM("unfinished", ",\"forced\":7,\"retry_after_ms\":1"), NULL},
-           {ANSWER, 200, "{\"forced\":3}", NULL});
-    struct permit_client *client = client_of(&script, 0);
-    check(permit_call(client, "DELETE", "/v1/semaphores/s?force=true", NULL) == PERMIT_UNFINISHED &&
-              strstr(permit_client_answer(client), "\"forced\":7"),
-          "what is done in part is told, and the caller goes on");
-    check(permit_call(client, "DELETE", "/v1/semaphores/s?force=true", NULL) == PERMIT_OK, "to the end");
-    permit_client_free(client);
-    check(script_end(&script), "call by call");
 }
 
 static void a_name_of_dots_is_sent_as_it_is(void)
@@ -874,7 +862,6 @@ int main(void)
     who_failed_knows_whether_something_may_be_held();
     a_name_of_dots_is_sent_as_it_is();
     what_a_lost_answer_has_retired_is_done();
-    what_is_done_in_part_is_told_each_time();
     an_ended_request_is_lost();
     what_cannot_be_proved_is_lost();
     what_is_over_before_it_is_renewed_is_told_so();

@@ -16,6 +16,8 @@ call "$permitctl" semaphore get backups
 check "semaphore get prints lines" contains "$out" "capacity       2"
 call "$permitctl" semaphore get nothing
 check "an unknown semaphore: 65" test "$code" = 65
+call "$permitctl" semaphore get ..
+check "dots are no name: 65" contains "$code $err" "65 permitctl: invalid: a semaphore's name is"
 call "$permitctl" --json semaphore list
 check "semaphore list has both" test "$(jq -r '.semaphores[].name' <<<"$out" | xargs)" = "backups network"
 call "$permitctl" --json semaphore list --prefix net
