@@ -492,6 +492,13 @@ bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]
     return refused;
 }
 
+void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE])
+{
+    (void)engine;
+    MUST(bound <= BOUND_LOOKS);
+    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "full: %.*s", (int)world_text(255).length, world_text(255).data);
+}
+
 struct waiting engine_waiting(struct engine *engine, struct bytes semaphore)
 {
     (void)engine;
