@@ -20,9 +20,9 @@ enum permit_retry {
 /*
  *   name                         word in problem types and logs  HTTP  retry  title
  *
- * The words stay as they are for ever; the numbers may move with each version before 1.0, which come in the order of the
- * table. The rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into one of the
- * others.
+ * The words stay as they are for ever; the numbers may move with each version before 1.0, which come in the order of
+ * the table. The rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into one of
+ * the others.
  */
 #define PERMIT_STATUS_MAP(X)                                                                                           \
     X(PERMIT_OK, "ok", 200, NEVER, "Done")                                                                             \

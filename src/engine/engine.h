@@ -89,6 +89,7 @@ struct op {
     bool untried;        /* it joined those who ask, and no batch has decided for them since */
     struct waiter *asks; /* whose answer it waits for; NULL: it goes its own way */
     struct maker *maker; /* it is in the queue until that has made a semaphore for it; NULL: it is not */
+    bool asked_maker;    /* for want of that semaphore, and not because it comes later on the key of one that did */
     bool looked_up;      /* step 0 has found its semaphores */
     unsigned put_backs;
 };

@@ -94,6 +94,7 @@ bool maker_ask(struct engine *engine, struct op *op, struct bytes name, const st
         node ? MAP_ENTRY(node, struct maker, by_name) : maker_start(engine, name, template, op->operation->principal);
     if (maker)
         queue_wait_for(&engine->queue, maker, op);
+    op->asked_maker = maker != NULL;
     return maker != NULL;
 }
 
@@ -107,6 +108,7 @@ bool maker_follow(struct engine *engine, struct op *op)
     const struct op *before = queue_before_on_key(op);
     if (!before || before->resolved)
         return false;
+    op->asked_maker = false;
     if (before->maker)
         queue_wait_for(&engine->queue, before->maker, op);
     else
@@ -127,15 +129,6 @@ void maker_look_again(struct engine *engine, struct op *op)
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
-
-/* Others on its list only came later on the key of one that does. */
-static bool wants_it(const struct maker *maker, const struct op *op)
-{
-    for (size_t i = 0; i < op->operation->want_count; i++)
-        if (bytes_equal(op->operation->wants[i].semaphore, maker->operation.semaphore))
-            return true;
-    return false;
-}
 
 /* What an operator would have been told of the same PUT. */
 static void refusal_sentence(const struct maker *maker, const char *why, char *ret_text, size_t size)
@@ -163,12 +156,15 @@ static void refuse_askers(const struct maker *maker, struct list *askers, const 
     }
 }
 
-/* It is found no more; those who have to be refused are in nobody's hands. Mutex held. */
+/*
+ * It is found no more; those who have to be refused are in nobody's hands. Others on its list only came later on the
+ * key of one of them: perhaps so late that there was a semaphore meanwhile, so they look for themselves. Mutex held.
+ */
 static void take_askers(struct maker *maker, struct list *ret_askers)
 {
     list_for_each (node, next, &maker->askers) {
         struct op *op = LIST_ENTRY(node, struct op, node);
-        if (!wants_it(maker, op))
+        if (!op->asked_maker)
             continue;
         queue_take_out(&maker->engine->queue, op);
         list_append(ret_askers, &op->node);

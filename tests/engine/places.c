@@ -135,6 +135,42 @@ Test(places, who_was_refused_by_the_rows_as_they_are_is_not_tried_again)
     cr_assert(is_called(CERTAIN_ALL, 5));
 }
 
+static enum permit_status told;
+
+static void note_told(struct op *op, const struct decision *decision)
+{
+    (void)op;
+    told = decision->status;
+}
+
+/* What came later on the key came perhaps after somebody else had made the semaphore: it has to look for itself. */
+Test(places, who_came_later_on_a_key_is_not_refused_by_a_maker_of_before)
+{
+    const struct template template = {.prefix = BYTES("x"), .settings = {.kind = KIND_SLOTTED}};
+    struct asked one, later;
+    struct batch batch = {0};
+    struct op *taken[3];
+    ask(&one, "k1", 0);
+    ask(&later, "k1", 0);
+    one.wants[0].semaphore = later.wants[0].semaphore = BYTES("x1");
+    one.op.decided = note_told;
+    cr_assert_eq(engine_submit(&engine, &one.op), PERMIT_OK);
+    cr_assert_eq(engine_submit(&engine, &later.op), PERMIT_OK);
+    cr_assert_eq(queue_take_unresolved(&engine.queue, taken, 3), 2);
+    cr_assert(maker_ask(&engine, &one.op, BYTES("x1"), &template));
+    cr_assert(maker_follow(&engine, &later.op));
+    struct op *maker = &one.op.maker->op;
+    cr_assert(queue_take(&engine.queue, &batch, clock_mono(), -1));
+    cr_assert_eq(batch.ops[0], maker);
+    queue_finish(&engine.queue, &batch);
+    maker->decided(maker, &(struct decision){.status = PERMIT_INVALID, .detail = "kind never changes"});
+    cr_assert_eq(told, PERMIT_INVALID);
+    cr_assert(later.op.queued && !later.op.maker);
+    cr_assert_eq(queue_take_unresolved(&engine.queue, taken, 3), 1);
+    cr_assert_eq(taken[0], &later.op);
+    queue_forget_key(&engine.queue, &later.op);
+}
+
 /* The watcher while nobody asks: it sleeps until a place that nobody came back to is given up. */
 static void *sleep_until_woken(void *woken)
 {
