@@ -63,11 +63,9 @@ static enum permit_status parse(struct wire *wire, const char *text, struct json
 }
 
 /* The n-th allocation fails. True if there is an n-th. */
-static bool judge(const char *text, struct json_object *expected, long long n)
+static bool judge(struct wire *wire, const char *text, struct json_object *expected, long long n)
 {
     struct json_object *object = NULL;
-    struct wire *wire = wire_new();
-    cr_assert_not_null(wire);
     atomic_store(&until, n);
     enum permit_status status = parse(wire, text, &object);
     bool met = atomic_exchange(&until, 0) <= 0;
@@ -78,7 +76,6 @@ static bool judge(const char *text, struct json_object *expected, long long n)
         cr_assert(met && status == PERMIT_NO_MEMORY, "allocation %lld fails: %s", n, permit_status_word(status));
     if (status == PERMIT_OK)
         wire_drop(object);
-    wire_free(wire);
     return met;
 }
 
@@ -89,7 +86,7 @@ static void judge_all(const char *text)
     long long n = 1;
     cr_assert_not_null(wire);
     cr_assert_eq(parse(wire, text, &expected), PERMIT_OK);
-    while (n < ALLOCATIONS_MAX && judge(text, expected, n))
+    while (n < ALLOCATIONS_MAX && judge(wire, text, expected, n))
         n++;
     cr_assert_lt(n, ALLOCATIONS_MAX);
     wire_drop(expected);
@@ -119,7 +116,7 @@ Test(wire_memory, long_names_with_escapes)
 Test(wire_memory, many_slots)
 {
     char text[BODY_MAX] = "{\"permits\":[{\"semaphore\":\"seats\",\"slots\":[1";
-    for (int i = 2; i <= 200; i++)
+    for (int i = 2; i <= 70; i++)
         sprintf(text + strlen(text), ",%d", i);
     judge_all(strcat(text, "]}],\"external_id\":\"k\",\"ttl\":30}"));
 }
@@ -136,7 +133,7 @@ Test(wire_memory, many_members)
 Test(wire_memory, a_batch)
 {
     char text[BODY_MAX] = "{\"operations\":[";
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 12; i++)
         sprintf(text + strlen(text),
                 "%s{\"op\":\"acquire\",\"external_id\":\"k-%d\",\"permits\":[{\"semaphore\":\"s\"}],\"ttl\":\"1s\"}",
                 i ? "," : "", i);
