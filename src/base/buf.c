@@ -12,7 +12,7 @@ void buf_init(struct buf *buf, size_t max)
 void buf_clear(struct buf *buf)
 {
     buf->length = 0;
-    buf->broken = false;
+    buf->broken = 0;
     if (buf->data)
         buf->data[0] = '\0';
 }
@@ -28,8 +28,10 @@ static bool buf_reserve(struct buf *buf, size_t more)
 {
     /* Half of all numbers is more memory than there is, and leaves room for the zero and for doubling below. */
     size_t max = buf->max < SIZE_MAX / 2 ? buf->max : SIZE_MAX / 2 - 1;
-    if (buf->broken || more > max || buf->length > max - more) {
-        buf->broken = true;
+    if (buf->broken)
+        return false;
+    if (more > max || buf->length > max - more) {
+        buf->broken = BUF_TOO_LONG;
         return false;
     }
     size_t needed = buf->length + more + 1;
@@ -40,7 +42,7 @@ static bool buf_reserve(struct buf *buf, size_t more)
         capacity *= 2;
     char *data = realloc(buf->data, capacity);
     if (!data) {
-        buf->broken = true;
+        buf->broken = BUF_NO_MEMORY;
         return false;
     }
     buf->data = data;
@@ -104,7 +106,7 @@ void buf_vprintf(struct buf *buf, const char *format, va_list arguments)
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
     if (length < 0)
-        buf->broken = true;
+        buf->broken = BUF_TOO_LONG;
     else if (buf_reserve(buf, (size_t)length)) {
         vsnprintf(buf->data + buf->length, (size_t)length + 1, format, again);
         buf->length += (size_t)length;

@@ -10,12 +10,15 @@
 
 #include "base/base.h"
 
+/* Why it is broken. */
+enum buf_fault { BUF_TOO_LONG = 1, BUF_NO_MEMORY = 2 };
+
 struct buf {
     char *data; /* zero-terminated once anything was appended; NULL before */
     size_t length;
     size_t capacity;
     size_t max;
-    bool broken;
+    unsigned broken; /* 0, or of enum buf_fault */
 };
 
 /* Allocates nothing yet. max counts the bytes without the terminating zero. */

@@ -170,6 +170,16 @@ void exchange_hang_up(struct exchange *exchange)
     evhttp_connection_free(evhttp_request_get_connection(exchange->request));
 }
 
+/* Its body could not be written. What it would tell has been done, or read. */
+static void answer_without_body(struct exchange *exchange)
+{
+    if (exchange->answer.body.broken & BUF_TOO_LONG)
+        problem_answer(exchange, PERMIT_INTERNAL, "the answer is too large");
+    else
+        problem_answer(exchange, exchange->method == METHOD_GET ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN,
+                       "no memory for the answer");
+}
+
 /* Sends the exchange's answer, if there still is somebody to send it to, and recycles it. */
 void exchange_answer(struct server *server, struct exchange *exchange)
 {
@@ -179,7 +189,7 @@ void exchange_answer(struct server *server, struct exchange *exchange)
         unclaimed_release(exchange);
     struct evhttp_request *request = exchange->request;
     if (request && exchange->answer.body.broken)
-        problem_answer(exchange, PERMIT_INTERNAL, "the answer is too large");
+        answer_without_body(exchange);
     exchange->request = NULL;
     if (request)
         answer_send(server, request, exchange->connection, exchange->id, &exchange->answer);

@@ -130,6 +130,21 @@ Test(wire_memory, many_members)
     judge_all(strcat(text, "}"));
 }
 
+/* 503, and not 500, is what is told of the one. */
+Test(wire_memory, an_answer_without_memory_is_not_one_that_is_too_long)
+{
+    struct buf buf;
+    buf_init(&buf, 10);
+    buf_append_text(&buf, "a body of more than ten bytes");
+    cr_assert_eq(buf.broken, BUF_TOO_LONG);
+    buf_clear(&buf);
+    atomic_store(&until, 1);
+    buf_append_text(&buf, "a body");
+    if (atomic_exchange(&until, 0) <= 0)
+        cr_assert_eq(buf.broken, BUF_NO_MEMORY);
+    buf_release(&buf);
+}
+
 Test(wire_memory, a_batch)
 {
     char text[BODY_MAX] = "{\"operations\":[";
