@@ -76,10 +76,10 @@ const char *waits_why_full(const struct engine *engine, const struct op *op, str
 {
     enum { SIZE = 400 }; /* a name has 255 bytes */
     const struct gate *gate = full_gate(engine, op);
-    char *sentence = arena_alloc(arena, SIZE);
+    char *sentence = all_wait(engine) || gate ? arena_alloc(arena, SIZE) : NULL;
     if (sentence && all_wait(engine))
         snprintf(sentence, SIZE, "as many acquires wait as max_waiters allows, %zu", engine->settings.max_waiters);
-    else if (sentence && gate)
+    else if (sentence)
         snprintf(sentence, SIZE, "as many acquires wait for %s as max_semaphore_waiters allows, %zu",
                  gate->name ? gate->name : "one of its semaphores", engine->settings.max_semaphore_waiters);
     return sentence;

@@ -15,7 +15,7 @@ enum permit_status waits_join(struct engine *engine, struct waiter *waiter, stru
  * time. False: it is to be decided now, with *ret_status if that is not PERMIT_OK, else with the batch's outcome.
  */
 bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum permit_status *ret_status) MUST_CHECK;
-/* Which bound has just made that PERMIT_TOO_MANY: a sentence in the arena. NULL: no memory. */
+/* Which bound has just made that PERMIT_TOO_MANY: a sentence in the arena. NULL: no memory, or none of them. */
 const char *waits_why_full(const struct engine *engine, const struct op *op, struct arena *arena);
 /*
  * The waiter's op comes out of a batch that refused it for a reason that passes (refused), or decided it. Moves the

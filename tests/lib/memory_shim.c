@@ -14,15 +14,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "failing_malloc.h"
+
 /* What both sides see. */
 struct memory_plan {
     _Atomic int64_t until;    /* allocations until the one that fails; 0 or less: none does */
     _Atomic int64_t own_only; /* not 0: only those that the program itself asks for, not its libraries, are counted */
 };
-
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *pointer, size_t size);
 
 static struct memory_plan nothing_fails;
 static struct memory_plan *plan = &nothing_fails;
@@ -56,29 +54,14 @@ __attribute__((constructor)) static void shim_init(void)
         plan = map;
 }
 
-static int fails(const void *caller)
+static bool fails(const void *caller)
 {
     if (atomic_load_explicit(&plan->until, memory_order_relaxed) <= 0)
-        return 0;
+        return false;
     if (plan->own_only && ((uintptr_t)caller < own_from || (uintptr_t)caller >= own_to))
-        return 0;
+        return false;
     if (atomic_fetch_sub(&plan->until, 1) != 1)
-        return 0;
+        return false;
     errno = ENOMEM;
-    return 1;
-}
-
-void *malloc(size_t size)
-{
-    return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *pointer, size_t size)
-{
-    return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(pointer, size);
+    return true;
 }

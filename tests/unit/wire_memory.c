@@ -19,9 +19,7 @@
 static atomic_llong until;
 
 #ifndef __SANITIZE_ADDRESS__ /* which has these for itself: then nothing fails */
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *pointer, size_t size);
+#include "failing_malloc.h"
 
 /* Not where libc allocates: json-c copies names by strdup, and dies if there is no copy. */
 static bool fails(const void *caller)
@@ -33,21 +31,6 @@ static bool fails(const void *caller)
         return false;
     errno = ENOMEM;
     return true;
-}
-
-void *malloc(size_t size)
-{
-    return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *pointer, size_t size)
-{
-    return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(pointer, size);
 }
 #endif
 
