@@ -91,6 +91,8 @@ struct permit_client_options {
  */
 enum permit_status permit_client_new(const struct permit_client_options *options,
                                      struct permit_client **ret_client) PERMIT_MUST_CHECK;
+/* Another cancel_fd than that of the options for the calls from now on; 0: none. */
+void permit_client_set_cancel_fd(struct permit_client *client, int cancel_fd);
 /* Accepts NULL. Releases nothing on the server. */
 void permit_client_free(struct permit_client *client);
 

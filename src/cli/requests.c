@@ -34,10 +34,9 @@ void request_print(const char *body)
 
 int verb_acquire(struct cli *cli)
 {
-    static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     sigset_t set;
     sigemptyset(&set);
-    struct ask ask = {.signal_fd = signals_take(-1, ending, ARRAY_LENGTH(ending), &set)};
+    struct ask ask = {.signal_fd = signals_take(-1, signals_ending, SIGNALS_ENDING_COUNT, &set)};
     if (ask.signal_fd < 0)
         return cli_complain(CLI_NO_START, "no descriptors left");
     struct permit_request *request = NULL;

@@ -189,13 +189,25 @@ static bool ended_by_server(const struct permit_request *request)
     return request->already_released && request->end_reason && strcmp(request->end_reason, "released") != 0;
 }
 
+/* Whoever does not want to wait for a server that does not answer sends a signal: then one more try, a short one. */
+static enum permit_status give_back(const struct run *run, struct permit_request **ret_after)
+{
+    struct permit_client *client = run->cli->client;
+    sigset_t set;
+    sigemptyset(&set);
+    permit_client_set_cancel_fd(client, signals_take(run->signal_fd, signals_ending, SIGNALS_ENDING_COUNT, &set));
+    enum permit_status status = permit_release(client, run->request->external_id, ret_after);
+    bool hurried = status && signals_next(run->signal_fd);
+    return hurried && ask_give_back(run->cli, run->request->external_id, 0) ? PERMIT_OK : status;
+}
+
 static void release(struct run *run)
 {
     struct permit_request *after = NULL;
-    if (permit_release(run->cli->client, run->request->external_id, &after)) {
+    if (give_back(run, &after)) {
         (void)cli_complain(0, "the permit could not be given back, and ends with its ttl: %s",
                            permit_client_message(run->cli->client));
-    } else if (ended_by_server(after)) {
+    } else if (after && ended_by_server(after)) {
         (void)cli_complain(0, "the permit was lost before the command ended: %s", after->end_reason);
         run->lost = true;
     }

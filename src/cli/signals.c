@@ -4,6 +4,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+const int signals_ending[SIGNALS_ENDING_COUNT] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
 int signals_take(int fd, const int *signals, size_t count, sigset_t *set)
 {
     for (size_t i = 0; i < count; i++)

@@ -6,6 +6,10 @@
 #include <signal.h>
 #include <stddef.h>
 
+/* Those that ask a program to end. */
+enum { SIGNALS_ENDING_COUNT = 4 };
+extern const int signals_ending[SIGNALS_ENDING_COUNT];
+
 /*
  * Adds these signals to the set and blocks them; from now on they come through the descriptor that is returned: `fd`,
  * or a new one if that is -1. -1: none can be had.

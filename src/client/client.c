@@ -27,6 +27,11 @@ static char *copy(const char *text)
     return text ? strdup(text) : NULL;
 }
 
+void permit_client_set_cancel_fd(struct permit_client *client, int cancel_fd)
+{
+    client->options.cancel_fd = cancel_fd > 0 ? cancel_fd : -1;
+}
+
 static bool set_options(struct permit_client *client, const struct permit_client_options *given)
 {
     struct permit_client_options *options = &client->options;
@@ -38,8 +43,7 @@ static bool set_options(struct permit_client *client, const struct permit_client
         options->timeout_ms = TIMEOUT_MS;
     if (options->retry_ms == 0)
         options->retry_ms = RETRY_MS;
-    if (options->cancel_fd <= 0)
-        options->cancel_fd = -1;
+    permit_client_set_cancel_fd(client, options->cancel_fd);
     return options->url && (options->token || !wants_token);
 }
 

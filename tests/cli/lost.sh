@@ -62,6 +62,23 @@ touch "$dir/thawed"
 finish "$pid"
 check "a server that is away for a moment is not noticed" test "$code" = 3
 
+# A server that does not answer the release: whoever does not want to wait for it sends a signal.
+hurried() { kill -TERM "$pid" 2>/dev/null; dead "$pid"; }
+"$permitctl" run -s backups --ttl 1m --id hurry -- \
+    sh -c "kill -STOP $permitd_pid; echo \$\$ > '$dir/hurry'; exit 3" 2>"$dir/err" &
+pid=$!
+soon test -s "$dir/hurry"
+check "the command of one that cannot release has ended" soon dead "$(cat "$dir/hurry")"
+start=$(now_ms)
+check "a signal ends the wait for the release" soon hurried
+check "before the time of a call is over" between "$(($(now_ms) - start))" 0 14000
+finish "$pid"
+check "the status of the command comes out" test "$code" = 3
+check "and it says that the permit is not given back" grep -q 'could not be given back, and ends with its ttl' "$dir/err"
+kill -CONT "$permitd_pid"
+call "$permitctl" release hurry
+check "a server that goes on is asked for it again" soon in_use backups 0
+
 # Nobody answers any more: by its own clock. The command itself stops the server, before the first renewal.
 "$permitctl" run -s backups --ttl 9s --id unproved -- \
     sh -c "trap 'echo term > $dir/unproved.term; exit 0' TERM; kill -STOP $permitd_pid; cat /proc/uptime > '$dir/unproved'
