@@ -20,7 +20,8 @@ static struct pair pair_start(const struct kit_database *database)
 {
     struct pair pair;
     for (int i = 0; i < 2; i++) {
-        pair.permitd[i] = kit_permitd_start(&(struct kit_permitd_options){.database = database->url});
+        pair.permitd[i] =
+            kit_permitd_start(&(struct kit_permitd_options){.database = database->url, .flags = patient_flags});
         pair.talks[i] = talk_to(pair.permitd[i]->port);
     }
     pair.sql = kit_sql_open(database->socket, "permitd");

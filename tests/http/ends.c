@@ -78,7 +78,8 @@ struct place {
 
 static struct place place_open(void)
 {
-    static const char *const flags[] = {"--failover-hold", "5s", NULL}; /* long enough to be seen */
+    /* The hold is long enough to be seen. */
+    static const char *const flags[] = {"--failover-hold", "5s", "--request-timeout", "2m", NULL};
     struct place place = {.database = kit_database_start(NULL)};
     place.permitd = kit_permitd_start(&(struct kit_permitd_options){.database = place.database->url, .flags = flags});
     place.talk = talk_to(place.permitd->port);

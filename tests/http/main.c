@@ -27,12 +27,20 @@ const char *shared_directory(void)
     return directory;
 }
 
+const char *const patient_flags[] = {"--request-timeout", "2m", NULL};
+
 struct kit_permitd *own_permitd(const char *const *flags)
 {
+    enum { FLAGS_MAX = 16 };
     static int count;
+    const char *all[FLAGS_MAX + 1] = {patient_flags[0], patient_flags[1]};
+    for (size_t i = 2; flags && *flags; i++) {
+        cr_assert_lt(i, FLAGS_MAX);
+        all[i] = *flags++;
+    }
     struct kit_permitd_options options = {
         .database = text("mysql://root@/own_%d_%d?socket=%s/mariadb.sock", (int)getpid(), count++, shared_directory()),
-        .flags = flags,
+        .flags = all,
     };
     return kit_permitd_start(&options);
 }
@@ -226,7 +234,7 @@ void ends_as(struct talk *talk, const char *key, const char *reason)
 
 int main(int argc, char **argv)
 {
-    struct kit_permitd *permitd = kit_permitd_start(NULL);
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = patient_flags});
     setenv(PORT_VARIABLE, text("%u", permitd->port), 1);
     setenv(DIRECTORY_VARIABLE, permitd->data_dir, 1);
     struct criterion_test_set *tests = criterion_initialize();

@@ -306,8 +306,7 @@ static bool first_page_ended(void *context)
 
 static struct kit_permitd *another_permitd(const struct kit_database *database)
 {
-    static const char *const flags[] = {"--request-timeout", "1m", NULL};
-    return kit_permitd_start(&(struct kit_permitd_options){.database = database->url, .flags = flags});
+    return kit_permitd_start(&(struct kit_permitd_options){.database = database->url, .flags = patient_flags});
 }
 
 static struct scene scene_set(int held)

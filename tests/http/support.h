@@ -11,7 +11,10 @@
 /* The shared permitd. */
 unsigned shared_port(void);
 const char *shared_directory(void);
-/* Another permitd with flags of its own (NULL-terminated) on a database of its own in the shared MariaDB. */
+/* Flags of a permitd that serves a slow machine too: its request_timeout is two minutes. The shared one has them. */
+extern const char *const patient_flags[];
+/* Another permitd with these flags, and flags of its own (NULL-terminated) behind them, on a database of its own in the
+ * shared MariaDB. */
 struct kit_permitd *own_permitd(const char *const *flags);
 /* How often its log says this. */
 size_t log_count(const struct kit_permitd *permitd, const char *sentence);

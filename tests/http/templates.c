@@ -256,7 +256,7 @@ struct pair {
 static struct pair pair_start(void)
 {
     struct pair pair;
-    struct kit_permitd_options options = {.database = own_database("pair")};
+    struct kit_permitd_options options = {.database = own_database("pair"), .flags = patient_flags};
     for (int i = 0; i < 2; i++)
         pair.permitd[i] = kit_permitd_start(&options);
     pair.one = talk_to(pair.permitd[0]->port);
@@ -449,7 +449,7 @@ static bool waits_for_lock(void *context)
 static struct held held_start(void)
 {
     struct held held = {.database = text("held_%d", (int)getpid())};
-    struct kit_permitd_options options = {.database = own_database("held")};
+    struct kit_permitd_options options = {.database = own_database("held"), .flags = patient_flags};
     const char *socket = text("%s/mariadb.sock", shared_directory());
     held.permitd = kit_permitd_start(&options);
     held.sql = kit_sql_open(socket, held.database);
