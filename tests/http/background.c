@@ -41,9 +41,11 @@ static void pair_stop(struct pair *pair)
 
 /* --- the cleaner --------------------------------------------------------------------------------------------- */
 
-/* `count` requests that ended eight days ago, from this id on, and as many permits. */
+/* `count` requests that ended eight days ago, from this id on, and as many permits: at once, or the cleaner comes
+ * first. */
 static void ended(struct kit_sql *sql, int from, int count)
 {
+    kit_sql_run(sql, "BEGIN");
     kit_sql_run(sql,
                 "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, acquired_at, ended_at)"
                 " SELECT seq, CONCAT('old', seq), 2, 1, SYSDATE(6) - INTERVAL 1 DAY, SYSDATE(6) - INTERVAL 8 DAY,"
@@ -53,6 +55,7 @@ static void ended(struct kit_sql *sql, int from, int count)
                 "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
                 " SELECT 999999999, seq, seq, 1, 2 FROM seq_%d_to_%d",
                 from, from + count - 1);
+    kit_sql_run(sql, "COMMIT");
 }
 
 static bool nothing_ended_is_left(void *context)
