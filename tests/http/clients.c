@@ -338,7 +338,8 @@ Test(clients, that_send_more_than_may_be_pending_are_told_the_bound, .timeout = 
     enum { MANY = 30 };
     struct kit_database *database = kit_database_start(NULL);
     struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){
-        .database = database->url, .flags = (const char *const[]){"--max-pending", "2", "--workers", "1", NULL}});
+        .database = database->url,
+        .flags = (const char *const[]){"--max-pending", "2", "--workers", "1", "--request-timeout", "2m", NULL}});
     struct kit_sql *keeper = kit_sql_open(database->socket, "permitd");
     struct talk talk = talk_to(permitd->port);
     static const char too_many_ends[] =
@@ -378,24 +379,43 @@ Test(clients, that_send_more_than_may_be_pending_are_told_the_bound, .timeout = 
     kit_database_stop(database);
 }
 
-/* The tick alone would notice them after 100 ms, two at a time: in 15 s, and each time with a line in the log. */
-Test(clients, that_say_nothing_and_leave_do_not_hold_up_the_next, .timeout = 300)
+/* Many come and go while permitd stands still; how long somebody behind them takes to be served, in ms. */
+static int64_t serve_behind_visitors(struct kit_permitd *permitd, int visitors)
 {
-    enum { VISITORS = 300, MOST_MS = 7500 };
-    static const char *const flags[] = {"--max-connections", "2", NULL};
-    struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
-    int64_t since = kit_now_us();
-    for (int i = 0; i < VISITORS; i++) {
+    kit_permitd_freeze(permitd);
+    for (int i = 0; i < visitors; i++) {
         int fd = kit_connect(permitd->port);
         cr_assert_geq(fd, 0);
         close(fd);
     }
+    int64_t since = kit_now_us();
+    kit_permitd_thaw(permitd);
     say(&talk, 200, "GET", "/healthz", NULL);
     int64_t took_ms = (kit_now_us() - since) / 1000;
-    cr_assert_lt(took_ms, MOST_MS);
+    talk_end(&talk);
+    return took_ms;
+}
+
+/*
+ * The usual tick would notice them after 100 ms, two at a time: in no less than VISITORS / 2 * 100 ms, and each time
+ * with a line in the log. A machine that is busy may be as slow now and then, but not again and again.
+ */
+Test(clients, that_say_nothing_and_leave_do_not_hold_up_the_next, .timeout = 300)
+{
+    enum { VISITORS = 60, MOST_MS = VISITORS * 100 / 4, TRIES = 20 };
+    static const char *const flags[] = {"--max-connections", "2", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    int64_t since = kit_now_us(), least_ms = INT64_MAX;
+    for (int i = 0; i < TRIES && least_ms >= MOST_MS; i++) {
+        int64_t took_ms = serve_behind_visitors(permitd, VISITORS);
+        least_ms = took_ms < least_ms ? took_ms : least_ms;
+    }
+    cr_assert_lt(least_ms, MOST_MS, "%lld ms", (long long)least_ms);
     size_t lines = log_count(permitd, "as many connections as max_connections");
-    cr_assert(lines >= 1 && lines <= (size_t)took_ms / 1000 + 1, "%zu lines in %lld ms", lines, (long long)took_ms);
+    size_t seconds = (size_t)(kit_now_us() - since) / 1000000;
+    cr_assert(lines >= 1 && lines <= seconds + 1, "%zu lines in %zu s", lines, seconds);
+    struct talk talk = talk_to(permitd->port);
     cr_assert_gt(metric_of(&talk, "permitd_http_full_total"), 0);
     talk_end(&talk);
     kit_permitd_stop(permitd);
@@ -430,8 +450,9 @@ Test(clients, who_comes_while_there_is_no_descriptor_is_served_when_there_is, .t
     }
     cr_assert(kit_wait_until(has_refused_to_accept, permitd, LONG_MS), "the limit was not felt");
     cr_assert_not(comes_within(fds[0], 500), "it was served without a descriptor");
+    size_t lines = log_count(permitd, "a connection could not be accepted");
     size_t seconds = (size_t)(kit_now_us() - since) / 1000000;
-    cr_assert_leq(log_count(permitd, "a connection could not be accepted"), seconds + 1, "more than a line a second");
+    cr_assert_leq(lines, seconds + 1, "more than a line a second");
     say(&talk, 200, "GET", "/healthz", NULL);
     limit_descriptors(permitd, RLIM_INFINITY);
     for (int i = 0; i < CLIENTS; i++) {
@@ -537,7 +558,7 @@ Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 300)
     static const char *const flags[] = {"--request-timeout", "2s", NULL};
     struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});
     struct talk talk = talk_to(permitd->port);
-    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":1}");
+    say_until(&talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":1}"); /* and again */
     pid_t database = database_of(permitd);
     kit_freeze(database);
     static const char *const calls[][3] = {
@@ -554,7 +575,7 @@ Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 300)
     say(&talk, 200, "GET", "/healthz", NULL);
     kill(database, SIGCONT);
     cr_assert(kit_wait_until(is_served, &talk, LONG_MS), "%d: %s", talk.reply.status, talk.reply.body);
-    say(&talk, 200, "GET", "/v1/semaphores/s", NULL);
+    say_until(&talk, 200, "GET", "/v1/semaphores/s", NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 1);
     talk_end(&talk);
     kit_permitd_stop(permitd);
