@@ -117,10 +117,15 @@ const char *kit_directory(void)
     return kit.path;
 }
 
-/* Parts of a suite are processes of one directory. */
+/* Parts of a suite are processes of one directory, one after the other also of one number. */
 char *kit_path(const char *name)
 {
-    return kit_text("%s/%s-%d-%u", kit_directory(), name, (int)getpid(), ++kit.names);
+    char *path = kit_text("%s/%s-%d-%u", kit_directory(), name, (int)getpid(), ++kit.names);
+    while (!access(path, F_OK)) {
+        free(path);
+        path = kit_text("%s/%s-%d-%u", kit_directory(), name, (int)getpid(), ++kit.names);
+    }
+    return path;
 }
 
 char *kit_copy(const char *text)
