@@ -157,7 +157,7 @@ static bool seen_overdue(struct talk *talk, struct kit_sql *sql, const char *nam
 Test(expiry, what_is_due_and_has_not_ended_shows_it)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
-    struct kit_sql *sql = kit_sql_open(text("%s/mariadb.sock", shared_directory()), text("own_%d_0", (int)getpid()));
+    struct kit_sql *sql = own_sql("own0");
     struct talk talk = talk_to(permitd->port);
     bool seen = false;
     for (int tries = 0; tries < 50 && !seen; tries++)

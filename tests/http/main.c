@@ -27,6 +27,29 @@ const char *shared_directory(void)
     return directory;
 }
 
+const char *process_name(void)
+{
+    static const char *name;
+    if (!name)
+        name = text("%d_%llx", (int)getpid(), (unsigned long long)kit_now_us());
+    return name;
+}
+
+const char *own_database(const char *name)
+{
+    return text("%s_%s", name, process_name());
+}
+
+const char *own_url(const char *name)
+{
+    return text("mysql://root@/%s?socket=%s/mariadb.sock", own_database(name), shared_directory());
+}
+
+struct kit_sql *own_sql(const char *name)
+{
+    return kit_sql_open(text("%s/mariadb.sock", shared_directory()), own_database(name));
+}
+
 const char *const patient_flags[] = {"--request-timeout", "2m", NULL};
 
 struct kit_permitd *own_permitd(const char *const *flags)
@@ -39,7 +62,7 @@ struct kit_permitd *own_permitd(const char *const *flags)
         all[i] = *flags++;
     }
     struct kit_permitd_options options = {
-        .database = text("mysql://root@/own_%d_%d?socket=%s/mariadb.sock", (int)getpid(), count++, shared_directory()),
+        .database = own_url(text("own%d", count++)),
         .flags = all,
     };
     return kit_permitd_start(&options);
@@ -84,7 +107,7 @@ const char *text(const char *format, ...)
 const char *fresh_name(const char *name)
 {
     static int count;
-    return text("%s-%d-%d", name, (int)getpid(), count++);
+    return text("%s-%s-%d", name, process_name(), count++);
 }
 
 struct talk talk_to(unsigned port)

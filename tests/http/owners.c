@@ -78,8 +78,8 @@ Test(owners, what_is_no_heartbeat_is_refused, .timeout = 300)
     refused(&talk, 422, "invalid", "PUT", "/v1/owners/a%20b", "{\"ttl\":1}");
     refused(&talk, 405, "method_not_allowed", "POST", path, "{\"ttl\":1}");
     refused(&talk, 404, "unknown_owner", "DELETE", path, NULL);
-    say(&talk, 201, "PUT", owner_path(text("a%%2Fb%%25-%d", (int)getpid())), "{\"ttl\":1}");
-    text_is(&talk, "owner", text("a/b%%-%d", (int)getpid()));
+    say(&talk, 201, "PUT", owner_path(text("a%%2Fb%%25-%s", process_name())), "{\"ttl\":1}");
+    text_is(&talk, "owner", text("a/b%%-%s", process_name()));
     talk_end(&talk);
 }
 
@@ -179,12 +179,6 @@ Test(owners, who_says_goodbye_lapses_at_once, .timeout = 300)
     talk_end(&talk);
 }
 
-/* To the database of the first permitd of this test's own. */
-static struct kit_sql *own_sql(void)
-{
-    return kit_sql_open(text("%s/mariadb.sock", shared_directory()), text("own_%d_0", (int)getpid()));
-}
-
 /* The batch on the semaphore waits for a lock that the test holds, so that what is to end cannot end yet. */
 Test(owners, heartbeats_are_refused_until_everything_has_ended, .timeout = 300)
 {
@@ -192,7 +186,7 @@ Test(owners, heartbeats_are_refused_until_everything_has_ended, .timeout = 300)
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *owner = fresh_name("o");
-    struct kit_sql *sql = own_sql();
+    struct kit_sql *sql = own_sql("own0");
     say(&talk, 201, "PUT", owner_path(owner), "{\"ttl\":\"1h\"}");
     const char *key = acquire(&talk, name, owner, "owner");
     kit_sql_run(sql, "BEGIN");
@@ -239,7 +233,7 @@ Test(owners, a_row_that_somebody_keeps_does_not_stop_the_heartbeats_of_others, .
     struct kit_http stuck = kit_http(permitd->port);
     struct reply reply;
     const char *kept_row = fresh_name("o");
-    struct kit_sql *sql = own_sql();
+    struct kit_sql *sql = own_sql("own0");
     say(&talk, 201, "PUT", owner_path(kept_row), "{\"ttl\":\"1h\"}");
     kit_sql_run(sql, "BEGIN");
     (void)kit_sql_number(sql, "SELECT ttl_ms FROM owner WHERE name = '%s' LOCK IN SHARE MODE", kept_row);

@@ -11,10 +11,16 @@
 /* The shared permitd. */
 unsigned shared_port(void);
 const char *shared_directory(void);
+/* "PID_TIME": no other test's, also if it gets this one's number again. */
+const char *process_name(void);
+/* A database of this test's own in the shared MariaDB: its name, its url for --database, and SQL on it. */
+const char *own_database(const char *name);
+const char *own_url(const char *name);
+struct kit_sql *own_sql(const char *name);
 /* Flags of a permitd that serves a slow machine too: its request_timeout is two minutes. The shared one has them. */
 extern const char *const patient_flags[];
 /* Another permitd with these flags, and flags of its own (NULL-terminated) behind them, on a database of its own in the
- * shared MariaDB. */
+ * shared MariaDB: "own0" is that of the first. */
 struct kit_permitd *own_permitd(const char *const *flags);
 /* How often its log says this. */
 size_t log_count(const struct kit_permitd *permitd, const char *sentence);
@@ -31,7 +37,7 @@ void talk_end(struct talk *talk);
 char *kept(char *memory);
 /* Formatted text, valid until the process ends. */
 const char *text(const char *format, ...) KIT_PRINTF(1, 2);
-/* "name-PID-N": nobody else uses it. */
+/* "name-PID_TIME-N": nobody else uses it. */
 const char *fresh_name(const char *name);
 /* Makes a semaphore with this body; its name. */
 const char *fresh_semaphore(struct talk *talk, const char *body);

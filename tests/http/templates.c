@@ -12,7 +12,7 @@
 
 enum { PATIENCE_MS = 120000 };
 
-/* Makes a template with this body; its prefix, "name-PID-N:". */
+/* Makes a template with this body; its prefix, "name-PID_TIME-N:". */
 static const char *fresh_template(struct talk *talk, const char *body)
 {
     const char *prefix = text("%s:", fresh_name("t"));
@@ -241,12 +241,6 @@ static int64_t use(struct talk *talk, const char *name)
     return token;
 }
 
-/* The url of a database of its own in the shared MariaDB. */
-static const char *own_database(const char *name)
-{
-    return text("mysql://root@/%s_%d?socket=%s/mariadb.sock", name, (int)getpid(), shared_directory());
-}
-
 /* Two permitd on one database. */
 struct pair {
     struct kit_permitd *permitd[2];
@@ -256,7 +250,7 @@ struct pair {
 static struct pair pair_start(void)
 {
     struct pair pair;
-    struct kit_permitd_options options = {.database = own_database("pair"), .flags = patient_flags};
+    struct kit_permitd_options options = {.database = own_url("pair"), .flags = patient_flags};
     for (int i = 0; i < 2; i++)
         pair.permitd[i] = kit_permitd_start(&options);
     pair.one = talk_to(pair.permitd[0]->port);
@@ -448,12 +442,11 @@ static bool waits_for_lock(void *context)
 
 static struct held held_start(void)
 {
-    struct held held = {.database = text("held_%d", (int)getpid())};
-    struct kit_permitd_options options = {.database = own_database("held"), .flags = patient_flags};
-    const char *socket = text("%s/mariadb.sock", shared_directory());
+    struct held held = {.database = own_database("held")};
+    struct kit_permitd_options options = {.database = own_url("held"), .flags = patient_flags};
     held.permitd = kit_permitd_start(&options);
-    held.sql = kit_sql_open(socket, held.database);
-    held.eye = kit_sql_open(socket, held.database);
+    held.sql = own_sql("held");
+    held.eye = own_sql("held");
     held.talk = talk_to(held.permitd->port);
     say(&held.talk, 201, "PUT", "/v1/templates/h", "{\"capacity\":1}");
     kit_sql_run(held.sql, "BEGIN");

@@ -75,7 +75,7 @@ static void wait_for_waiting(struct talk *talk, const char *name, int64_t count)
     becomes(talk, name, "waiting", count);
 }
 
-/* "k-PID-N", and then it waits in the semaphore's queue as the n-th. */
+/* It waits in the semaphore's queue as the n-th. */
 static struct talk stand_in_line(struct talk *talk, const char *key, const char *name, int count, const char *wait,
                                  int64_t n)
 {
@@ -128,13 +128,13 @@ static void kill_session(void *context, char **columns)
     (void)kit_sql_try(context, "KILL %s", columns[0]); /* it may have gone by itself */
 }
 
-/* permitd's; on a database of its own, named after this process. */
+/* permitd's; on a database of its own. */
 static void kill_sessions(void)
 {
     const char *socket = text("%s/mariadb.sock", shared_directory());
     struct kit_sql *list = kit_sql_open(socket, NULL), *killer = kit_sql_open(socket, NULL);
     cr_assert_gt(
-        kit_sql_each(list, text("SELECT id FROM information_schema.processlist WHERE db = 'own_%d_0'", (int)getpid()),
+        kit_sql_each(list, text("SELECT id FROM information_schema.processlist WHERE db = '%s'", own_database("own0")),
                      kill_session, killer),
         0);
     kit_sql_close(list);
@@ -530,7 +530,7 @@ static bool is_alone(void *context)
 /* Sends the acquire, and goes away while its batch runs. The permitd is the first of this test's own. */
 static void go_during_the_batch(struct talk *talk, const char *key, const char *name)
 {
-    struct kit_sql *sql = kit_sql_open(text("%s/mariadb.sock", shared_directory()), text("own_%d_0", (int)getpid()));
+    struct kit_sql *sql = own_sql("own0");
     kit_sql_run(sql, "BEGIN");
     (void)kit_sql_number(sql, "SELECT id FROM semaphore WHERE name = '%s' FOR UPDATE", name);
     struct talk gone = waiter(talk->http.port, key, name, 1, "10m");
