@@ -18,6 +18,7 @@ check() {
         echo "#   failed: $*"
         [ ! -s "$dir/err" ] || sed 's/^/#   stderr: /' "$dir/err"
         [ ! -s "$dir/screen" ] || sed 's/^/#   screen: /' "$dir/screen"
+        [ ! -s "$dir/permitd.err" ] || tail -n 5 "$dir/permitd.err" | sed 's/^/#   permitd: /'
     fi
 }
 
@@ -29,14 +30,17 @@ call() {
     err=$(cat "$dir/err")
 }
 
-# soon COMMAND...: true as soon as the command is, at the latest after a minute: time enough for any machine.
-soon() {
-    local end=$(($(now_ms) + 60000))
+# within MS COMMAND...: true as soon as the command is, at the latest after so long.
+within() {
+    local end=$(($(now_ms) + $1))
+    shift
     until "$@" >/dev/null 2>&1; do
         [ "$(now_ms)" -lt "$end" ] || return 1
         sleep 0.05
     done
 }
+# soon COMMAND...: a minute is time enough for any machine.
+soon() { within 60000 "$@"; }
 
 # finish PID: waits for it and leaves its status in $code.
 finish() {
@@ -74,20 +78,40 @@ until_there() { echo "for i in \$(seq 2400); do test -e $1 && break; sleep 0.05;
 
 # ---- permitd ----
 
-# start_permitd FLAG...: also again, on what the one before has left.
-start_permitd() {
-    "$permitd" --data-dir "$dir/server" --listen 127.0.0.1:0 "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &
+# A port that a permitd can have again after it has stopped: below those that the system gives to whoever asks for any, one
+# of whom would sooner or later be given this one in between.
+free_address() {
+    local port
+    until port=$((10000 + RANDOM % 20000)) && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+    echo "127.0.0.1:$port"
+}
+
+# serve_at ADDRESS FLAG...: a permitd, on what the one before has left too. False: it does not serve. A new database is made
+# first, and nothing in here is to be faster than that.
+serve_at() {
+    : >"$dir/permitd.out" # or the new one would be found serving by what the one before has said
+    "$permitd" --data-dir "$dir/server" --listen "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &
     permitd_pid=$!
-    soon grep -q '^permitd: listening on ' "$dir/permitd.out" ||
-        { echo "# permitd does not serve"; tail -n 20 "$dir/permitd.err"; exit 1; }
+    within 180000 serves_or_dead && serves || return 1
     PERMITD_URL=$(sed -n 's/^permitd: listening on //p' "$dir/permitd.out")
     export PERMITD_URL
+}
+serves() { grep -q '^permitd: listening on ' "$dir/permitd.out"; }
+serves_or_dead() { serves || dead "$permitd_pid"; }
+
+# start_permitd FLAG...
+start_permitd() {
+    serve_at 127.0.0.1:0 "$@" || { echo "# permitd does not serve"; tail -n 20 "$dir/permitd.err"; exit 1; }
 }
 
 stop_permitd() {
     [ -n "${permitd_pid:-}" ] || return 0
     kill -CONT "$permitd_pid" 2>/dev/null
     kill -TERM "$permitd_pid" 2>/dev/null
+    if ! within 180000 dead "$permitd_pid"; then
+        check "permitd $permitd_pid stops when it gets TERM ($(grep -E '^(State|ShdPnd|SigBlk):' "/proc/$permitd_pid/status" | xargs))" false
+        kill -KILL "$permitd_pid"
+    fi
     wait "$permitd_pid" 2>/dev/null
     permitd_pid=
 }
