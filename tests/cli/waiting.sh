@@ -14,27 +14,20 @@ place() { "$permitctl" --json waiters backups | jq -r ".waiters[] | select(.exte
 
 "$permitctl" --json acquire -s backups:2 --id full --owner nightly@db1 >/dev/null
 
-# How many waits, or pieces of them, have ended without a grant.
-given_up() { curl -s "$PERMITD_URL/metrics" | sed -n 's/^permitd_waits_total{end="given_up"} //p'; }
-more_given_up() { [ "$(given_up)" -ge "$1" ]; }
-
-# Three wait, the first one in pieces of 10 s. Between two pieces it is nobody for a moment, so what follows looks right
-# after the first has ended; the third, which says why it waits, begins with a piece of a second.
-before=$(given_up)
-asks first -s backups:2 --wait 3m --wait-piece 10s
+# Three wait, in pieces that are longer than what follows; the third, which says why it waits, begins with one of a second.
+asks first -s backups:2 --wait 9m --wait-piece 9m
 pids=("$pid")
 soon waiting backups 1
-asks second -s backups -s network:4 --wait 3m --owner ann@db2
+asks second -s backups -s network:4 --wait 9m --wait-piece 9m --owner ann@db2
 pids+=("$pid")
 soon waiting backups 2
-"$permitctl" run -v -s backups --id third -- true 2>"$dir/third.err" &
+"$permitctl" run -v -s backups --id third --wait-piece 9m -- true 2>"$dir/third.err" &
 pids+=($!)
-soon waiting backups 3
-soon more_given_up $((before + 2))
-soon waiting backups 3
-check "who waits in pieces keeps the first place" soon test "$(place first)" = 1
+check "run -v says why it waits" soon grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, 2 wait before it' "$dir/third.err"
+check "and who holds it" grep -q 'held longest by full' "$dir/third.err"
+check "after its first piece it waits on" soon waiting backups 3
 call "$permitctl" --json waiters backups
-check "waiters has the others in their order" test "$code $(jq -r '.waiters[-2:][].external_id' <<<"$out" | xargs)" = "0 second third"
+check "waiters has them in their order" test "$code $(jq -r '.waiters[].external_id' <<<"$out" | xargs)" = "0 first second third"
 check "with owner, permits, and who stands before" test "$(jq -r '.waiters[-2] | .owner, .permits[1].count, .behind' <<<"$out" |
     xargs)" = "ann@db2 4 first"
 call "$permitctl" waiters backups
@@ -60,10 +53,7 @@ call "$permitctl" why full
 check "why of one that holds shows it" contains "$code $out" "0 key            full"
 call "$permitctl" why nobody
 check "why of an unknown key: 65" contains "$code $err" "65 permitctl: unknown_request"
-check "run -v says why it waits" soon grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, 2 wait before it' "$dir/third.err"
-check "and who holds it" grep -q 'held longest by full' "$dir/third.err"
 
-check "between its pieces it keeps its place" soon waiting backups 3
 call "$permitctl" run --wait 300ms -s backups -- touch "$dir/ran"
 check "a wait that is over: 75" test "$code" = 75
 check "the message says who holds it and how many wait before" contains "$err" \
@@ -87,7 +77,7 @@ check "of nothing: an empty list" test "$code $(jq -c . <<<"$out")" = '0 {"semap
 call "$permitctl" semaphore get backups
 check "semaphore get says how many wait" contains "$out" "waiting        3"
 
-# Served in that order, the first of them before those who did not wait in pieces.
+# Served in that order.
 "$permitctl" --json release full >/dev/null
 finish "${pids[0]}"
 check "the first is served first" test "$code $(jq .replayed "$dir/first")" = "0 false"
@@ -102,20 +92,47 @@ check "in the order of their tokens" test "$(token first)" -lt "$(token second)"
 check "nobody waits" waiting backups 0
 check "and nothing is held" soon in_use backups 0
 
-# Two under one key: one place, one grant, and one command.
+# In pieces: between two of them it is nobody for a moment. What follows comes right after one has ended, and the next is
+# as long.
+given_up() { curl -s "$PERMITD_URL/metrics" | sed -n 's/^permitd_waits_total{end="given_up"} //p'; }
+more_given_up() { [ "$(given_up)" -ge "$1" ]; }
+"$permitctl" --json acquire -s backups:2 --id full2 >/dev/null
+asks pieces -s backups:2 --wait 9m --wait-piece 10s
+pids=("$pid")
+soon waiting backups 1
+asks whole -s backups --wait 9m --wait-piece 9m
+pids+=("$pid")
+soon waiting backups 2
+before=$(given_up)
+check "a piece ends" soon more_given_up $((before + 1))
+check "and the next begins" soon waiting backups 2
+check "who waits in pieces keeps the first place" test "$(place pieces) $(place whole)" = "1 2"
+"$permitctl" --json release full2 >/dev/null
+finish "${pids[0]}"
+check "and is served before who does not wait in pieces" test "$code $(jq .replayed "$dir/pieces")" = "0 false"
+check "who still waits" waiting backups 1
+"$permitctl" --json release pieces >/dev/null
+finish "${pids[1]}"
+check "until it is his turn" test "$code" = 0
+"$permitctl" --json release whole >/dev/null
+
+# Two under one key: one place, one grant, and one command. Both have come when both have said why they wait.
 "$permitctl" --json acquire -s backups:2 --id full3 >/dev/null
+pids=()
 for job in one two; do
-    "$permitctl" run -s backups --id same --wait-piece 500ms -- sh -c "echo >> '$dir/same.ran'; $(until_there "$dir/same.end")" 2>"$dir/same.$job" &
-    pids["${#pids[@]}"]=$!
+    "$permitctl" run -v -s backups --id same --wait-piece 500ms -- sh -c "echo >> '$dir/same.ran'; $(until_there "$dir/same.end")" 2>"$dir/same.$job" &
+    pids+=($!)
 done
-both_wait() { [ "$("$permitctl" --json waiters backups | jq '.waiters | length')" = 1 ] && sleep 1; }
-check "two under one key have one place" soon both_wait
+both_wait() { grep -q 'waiting for backups' "$dir/same.one" && grep -q 'waiting for backups' "$dir/same.two"; }
+places() { [ "$("$permitctl" --json waiters backups | jq '.waiters | length')" = "$1" ]; }
+check "two under one key say why they wait" soon both_wait
+check "they have one place" soon places 1
 "$permitctl" --json release full3 >/dev/null
 refused() { cat "$dir"/same.one "$dir"/same.two | grep -q 'somebody else already runs under the key same'; }
 check "one of them is told that the other runs" soon refused
 touch "$dir/same.end"
 codes=
-for pid in "${pids[@]:3}"; do
+for pid in "${pids[@]}"; do
     finish "$pid"
     codes+="$code "
 done
@@ -156,28 +173,30 @@ check "so does an expiry" test "$code" = 0
 
 # Stopped while it waits, as by Ctrl-Z or a lid that is closed: what it was granted meanwhile is over, and it waits again.
 "$permitctl" --json acquire -s backups:2 --id full5 >/dev/null
-"$permitctl" run -s backups --ttl 3s -- touch "$dir/awake" 2>"$dir/err" &
+granted_to() { [ "$("$permitctl" --json requests -s backups --owner "$1" | jq '.requests | length')" = 1 ]; }
+expired_of() { [ "$("$permitctl" --json requests -s backups --owner "$1" | jq -r '.requests[].end_reason')" = expired ]; }
+"$permitctl" run -s backups --ttl 3s --owner sleeper -- touch "$dir/awake" 2>"$dir/err" &
 pid=$!
 soon waiting backups 1
 kill -STOP "$pid"
 "$permitctl" --json release full5 >/dev/null
-check "one that is stopped is granted a permit" soon in_use backups 1
-check "which expires" soon in_use backups 0
+check "one that is stopped is granted a permit" soon granted_to sleeper
+check "which expires" soon expired_of sleeper
 kill -CONT "$pid"
 finish "$pid"
 check "and when it goes on it gets another" test "$code$(ls "$dir/awake")" = "0$dir/awake"
 check "which it gives back" soon in_use backups 0
 
 # A wait outlives a restart of the server.
+stop_permitd
+address=$(free_address)
+check "a server on a port of its own" serve_at "$address"
 "$permitctl" --json acquire -s backups:2 --id full6 >/dev/null
 "$permitctl" run -s backups -- touch "$dir/survived" 2>"$dir/err" &
 pid=$!
 soon waiting backups 1
-port=${PERMITD_URL##*:}
 stop_permitd
-"$permitd" --data-dir "$dir/server" --listen "127.0.0.1:$port" >"$dir/permitd.out" 2>"$dir/permitd.err" &
-permitd_pid=$!
-check "a server that is started again" soon grep -q '^permitd: listening on ' "$dir/permitd.out"
+check "that is started again" serve_at "$address"
 check "finds who waited waiting again" soon waiting backups 1
 "$permitctl" --json release full6 >/dev/null
 finish "$pid"
