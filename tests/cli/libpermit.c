@@ -2,7 +2,7 @@
 /*
  * libpermit against a server that follows a script: each line says what one request must be, and what it is answered.
  * So lost answers, servers that hang and answers of strangers can be had at will. Prints "ok - ..." and "not ok - ..."
- * lines.
+ * lines. The path of permitctl is the argument: of one of its verbs, too, it is a script that tells most.
  */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -166,16 +166,20 @@ static bool script_end(struct script *script)
     script_start(&name, name##_lines, sizeof(name##_lines) / sizeof(name##_lines[0]))
 
 /*
- * The ttl of all grants: long enough for a slow machine to answer in its first third, after which a client renews.
- * Times that are promised are fractions of it; where a bound is for nothing but an end, it is LONG.
+ * The ttl of grants: no machine is so slow that half of it is over when the answer comes, after which a client renews.
+ * Where a renewer is waited for, it is BRIEF: long enough for a slow machine to answer in its first third. Times that
+ * are promised are fractions of it; where a bound is for nothing but an end, it is LONG.
  */
-#define TTL "6000"
-enum { TTL_MS = 6000, LONG_MS = 30000 };
+#define TTL   "60000"
+#define BRIEF "6000"
+enum { TTL_MS = 60000, BRIEF_MS = 6000, LONG_MS = 30000 };
 
-#define GRANT(replayed, left)                                                                                          \
+#define GRANT_FOR(ttl, replayed, left)                                                                                 \
     "{\"external_id\":\"k\",\"state\":\"ACQUIRED\",\"replayed\":" replayed                                             \
     ",\"permits\":[{\"semaphore\":\"s\",\"count\":2,\"token\":57,\"slots\":[1,3],\"floor\":55}],"                      \
-    "\"ttl_ms\":" TTL ",\"expires_in_ms\":" left ",\"news\":{}}"
+    "\"ttl_ms\":" ttl ",\"expires_in_ms\":" left ",\"news\":{}}"
+#define GRANT(replayed, left) GRANT_FOR(TTL, replayed, left)
+#define BRIEF_GRANT           GRANT_FOR(BRIEF, "false", BRIEF)
 #define PROBLEM(word, more)                                                                                            \
     "{\"type\":\"/problems/" word "\",\"title\":\"t\",\"status\":1,\"detail\":\"said so\"" more "}"
 
@@ -387,9 +391,9 @@ static void the_last_piece_is_what_is_left(void)
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
     int64_t start = now_ms();
-    check(acquire_in_pieces(client, 3000, 1500, &request) == PERMIT_NO_CAPACITY, "no capacity when the wait is over");
-    check(script.waits[0] == 1500 && script.waits[1] > 0 && script.waits[1] <= 1500, "the last piece is what is left");
-    check(now_ms() - start >= 3000 && now_ms() - start < 20000, "and nothing is asked after it");
+    check(acquire_in_pieces(client, 7000, 3500, &request) == PERMIT_NO_CAPACITY, "no capacity when the wait is over");
+    check(script.waits[0] == 3500 && script.waits[1] > 0 && script.waits[1] <= 3500, "the last piece is what is left");
+    check(now_ms() - start >= 7000 && now_ms() - start < LONG_MS, "and nothing is asked after it");
     permit_client_free(client);
     check(script_end(&script), "twice");
 }
@@ -676,57 +680,64 @@ static bool wait_for_loss(struct loss *loss, int64_t ms)
     return atomic_load(&loss->calls) == 1;
 }
 
-/* Acquires from the script's first line, starts a renewer, waits for the loss; *ret_ms: how long after the acquire
- * began it was told. */
-static struct loss renew_until_lost(struct script *script, int64_t *ret_ms)
+/* What a renewer did until the permit was lost. Times count from before the acquire was sent. */
+struct course {
+    struct loss loss;
+    int64_t lost_ms;
+    int64_t asked_ms[SEEN_MAX]; /* by line of the script */
+};
+
+/* Acquires from the script's first line, starts a renewer, and waits for the loss. */
+static struct course renew_until_lost(struct script *script)
 {
     struct permit_client *client = client_of(script, 0);
     struct permit_request *request = NULL;
     struct permit_renewer *renewer = NULL;
-    struct loss loss = {.calls = 0};
-    struct permit_renewer_options options = {.lost = on_lost, .context = &loss};
+    struct course course = {.loss = {.calls = 0}};
+    struct loss *loss = &course.loss;
+    struct permit_renewer_options options = {.lost = on_lost, .context = loss};
     int64_t start = now_ms();
     if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
         abort();
     permit_client_free(client);
     permit_request_free(request);
-    if (!wait_for_loss(&loss, 2 * LONG_MS) || permit_renewer_holds(renewer) ||
+    if (!wait_for_loss(loss, 2 * LONG_MS) || permit_renewer_holds(renewer) ||
         permit_renewer_held_until_us(renewer) != 0)
-        atomic_store(&loss.calls, -1);
-    *ret_ms = atomic_load(&loss.at) - start;
+        atomic_store(&loss->calls, -1);
+    course.lost_ms = atomic_load(&loss->at) - start;
     permit_renewer_stop(renewer);
-    return loss;
+    for (size_t i = 0; i < atomic_load(&script->served); i++)
+        course.asked_ms[i] = script->at[i] - start;
+    return course;
 }
 
 static void an_ended_request_is_lost(void)
 {
-    int64_t ms;
-    SCRIPT(script, {ANSWER, 201, GRANT("false", TTL), NULL},
-           {ANSWER, 200, GRANT("false", TTL), "POST /v1/requests/k/renew"}, {ANSWER, 410, PROBLEM("ended", ""), NULL});
-    struct loss loss = renew_until_lost(&script, &ms);
-    check(loss.calls == 1 && loss.status == PERMIT_ENDED, "410 on renew: lost, once");
-    check(script_end(&script) && script.at[1] - script.at[0] >= TTL_MS * 2 / 9 &&
-              script.at[1] - script.at[0] < TTL_MS && script.at[2] - script.at[1] >= TTL_MS * 2 / 9,
+    SCRIPT(script, {ANSWER, 201, BRIEF_GRANT, NULL}, {ANSWER, 200, BRIEF_GRANT, "POST /v1/requests/k/renew"},
+           {ANSWER, 410, PROBLEM("ended", ""), NULL});
+    struct course course = renew_until_lost(&script);
+    check(course.loss.calls == 1 && course.loss.status == PERMIT_ENDED, "410 on renew: lost, once");
+    check(script_end(&script) && course.asked_ms[1] >= BRIEF_MS / 3 - 1 && course.asked_ms[1] < BRIEF_MS &&
+              course.asked_ms[2] >= BRIEF_MS * 2 / 3 - 1,
           "renewed every third of the ttl");
-    SCRIPT(forgotten, {ANSWER, 201, GRANT("false", TTL), NULL}, {ANSWER, 404, PROBLEM("unknown_request", ""), NULL});
-    loss = renew_until_lost(&forgotten, &ms);
-    check(loss.calls == 1 && loss.status == PERMIT_UNKNOWN_REQUEST, "404 on renew means the same");
+    SCRIPT(forgotten, {ANSWER, 201, BRIEF_GRANT, NULL}, {ANSWER, 404, PROBLEM("unknown_request", ""), NULL});
+    course = renew_until_lost(&forgotten);
+    check(course.loss.calls == 1 && course.loss.status == PERMIT_UNKNOWN_REQUEST, "404 on renew means the same");
     (void)script_end(&forgotten);
 }
 
 static void what_cannot_be_proved_is_lost(void)
 {
-    int64_t ms;
-    SCRIPT(hangs, {ANSWER, 201, GRANT("false", TTL), NULL}, {HANG, 0, NULL, NULL});
-    struct loss loss = renew_until_lost(&hangs, &ms);
-    check(loss.calls == 1 && ms >= TTL_MS - 1 && ms < 2 * TTL_MS,
+    SCRIPT(hangs, {ANSWER, 201, BRIEF_GRANT, NULL}, {HANG, 0, NULL, NULL});
+    struct course course = renew_until_lost(&hangs);
+    check(course.loss.calls == 1 && course.lost_ms >= BRIEF_MS - 1 && course.lost_ms < 2 * BRIEF_MS,
           "a server that hangs: lost when the ttl is over, not later");
     (void)script_end(&hangs);
-    SCRIPT(fails, {ANSWER, 201, GRANT("false", TTL), NULL},
+    SCRIPT(fails, {ANSWER, 201, BRIEF_GRANT, NULL},
            {ANSWER, 503, PROBLEM("database_unavailable", ",\"retry_after_ms\":50"), NULL}, {CUT, 0, NULL, NULL},
-           {ANSWER, 200, GRANT("false", TTL), NULL}, {HANG, 0, NULL, NULL});
-    loss = renew_until_lost(&fails, &ms);
-    check(loss.calls == 1 && ms >= TTL_MS * 4 / 3 && script_end(&fails),
+           {ANSWER, 200, BRIEF_GRANT, NULL}, {HANG, 0, NULL, NULL});
+    course = renew_until_lost(&fails);
+    check(course.loss.calls == 1 && course.lost_ms >= BRIEF_MS * 4 / 3 - 1 && script_end(&fails),
           "renewals that fail are repeated within the ttl");
 }
 
@@ -837,8 +848,30 @@ static void what_is_confirmed_does_not_expire(void)
     check(script_end(&script), "confirm, release and force-release are sent as documented");
 }
 
-int main(void)
+/* Each answer tells what it has ended, also those after which it is asked again. */
+static void semaphore_delete_counts_what_all_answers_tell(const char *permitctl)
 {
+    SCRIPT(script,
+           {ANSWER, 503, PROBLEM("unfinished", ",\"forced\":15000,\"retry_after_ms\":1"),
+            "DELETE /v1/semaphores/s?force=true&reason=over "},
+           {CUT, 0, NULL, "DELETE /v1/semaphores/s?force=true&reason=over "},
+           {ANSWER, 503, PROBLEM("outcome_unknown", ",\"forced\":4000,\"retry_after_ms\":1"), NULL},
+           {ANSWER, 200, "{\"name\":\"s\",\"capacity\":20000,\"forced\":1000}", NULL});
+    char command[4096], line[256] = "";
+    (void)snprintf(command, sizeof(command), "'%s' --url %s semaphore delete s --force --reason over", permitctl,
+                   script.url);
+    FILE *output = popen(command, "r");
+    bool counted = false;
+    while (output && fgets(line, sizeof(line), output))
+        counted |= strncmp(line, "requests ended", 14) == 0 && atoi(line + 14) == 20000;
+    check(output && pclose(output) == 0 && counted, "semaphore delete counts what all answers tell");
+    check(script_end(&script), "and asks until one says that it is done");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        return 64;
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     a_grant_is_read_whole();
     certain_slots_are_asked_for_and_read();
@@ -869,5 +902,6 @@ int main(void)
     an_answer_later_than_the_ttl_is_renewed();
     release_tells_how_it_ended();
     what_is_confirmed_does_not_expire();
+    semaphore_delete_counts_what_all_answers_tell(argv[1]);
     return failures > 0;
 }

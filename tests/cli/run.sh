@@ -30,9 +30,9 @@ leave() {
 trap leave EXIT
 trap 'exit 130' INT TERM
 
-# The library: its suite prints lines of the same form.
+# The library, and what permitctl makes of a script: its suite prints lines of the same form.
 run_libpermit() {
-    "$build/tests/cli/cli_libpermit" >"$dir/lines" 2>&1 || [ "$?" -eq 1 ] || echo "not ok - libpermit: the suite ends" >>"$dir/lines"
+    "$build/tests/cli/cli_libpermit" "$permitctl" >"$dir/lines" 2>&1 || [ "$?" -eq 1 ] || echo "not ok - libpermit: the suite ends" >>"$dir/lines"
     cat "$dir/lines"
     passed=$((passed + $(grep -c '^ok ' "$dir/lines")))
     failed=$((failed + $(grep -c '^not ok ' "$dir/lines")))

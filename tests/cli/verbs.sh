@@ -264,46 +264,43 @@ check "with tokens from there" test "$(jq .permits[0].token "$dir/grant")" -ge "
 
 # ---- more holders than one call can end ----
 
+# What has no answer yet, or was too much at once, is asked for again, under the same keys.
+granted() { curl -s -H 'Content-Type: application/json' --data-binary "@$1" "$PERMITD_URL/v1/batch" | jq -e '[.results[].status] | all(. < 300)'; }
+
 # hold_many NAME N: by as many requests, a thousand at a time.
 hold_many() {
     local from
     "$permitctl" --json semaphore put "$1" --capacity "$2" >/dev/null
     for ((from = 0; from < $2; from += 1000)); do
         jq -nc --arg name "$1" --argjson from "$from" \
-            '{operations: [range($from; $from + 1000) | {op: "acquire", external_id: "\($name)-\(.)", permits: [{semaphore: $name}]}]}' |
-            curl -s -o /dev/null -H 'Content-Type: application/json' --data-binary @- "$PERMITD_URL/v1/batch"
+            '{operations: [range($from; $from + 1000) | {op: "acquire", external_id: "\($name)-\(.)", permits: [{semaphore: $name}]}]}' \
+            >"$dir/batch"
+        soon granted "$dir/batch"
     done
 }
 
+# The database stands still in the middle of it, for longer than a request may take: the call that runs then cannot end all.
+# How many each of them has ended is counted in libpermit.c: what an answer that comes too late would have said is lost.
 hold_many crowd 20000
-hold_many throng 20000
 stop_permitd
-start_permitd --request-timeout 4s # of which a call takes three quarters at most
+start_permitd --request-timeout 8s
 check "20,000 hold it" in_use crowd 20000
-call "$permitctl" --json semaphore delete crowd --force --reason "it is over"
-check "semaphore delete --force goes on until all have ended" \
-    test "$code $(jq -r '.name, .retired' <<<"$out" | xargs)" = "0 crowd true"
-# On a slow machine an answer comes too late to be counted.
-check "and has counted more than one call ends" jq -e '.forced > 15000 and .forced <= 20000' <<<"$out"
+database=$(cat "$dir"/server/*.pid)
+begun() { "$permitctl" --json semaphore get crowd | jq -e '.in_use < 20000' >/dev/null; }
+"$permitctl" semaphore delete crowd --force --reason "it is over" >"$dir/crowd" 2>"$dir/err" &
+pid=$!
+soon begun
+kill -STOP "$database"
+sleep 10
+kill -CONT "$database"
+finish "$pid"
+check "semaphore delete --force goes on until all have ended, also past a database that stands still" \
+    contains "$code $(xargs <"$dir/crowd")" "0 semaphore crowd retired yes requests ended"
+check "and has counted no more than there were" between "$(sed -n 's/^requests ended *//p' "$dir/crowd")" 0 20000
 call "$permitctl" --json requests -s crowd --state held
 check "and nobody holds it" test "$(jq '.requests | length' <<<"$out")" = 0
 call "$permitctl" --json semaphore events crowd
 check "each was ended once" test "$(jq '[.events[] | select(.what == "forced").from] | unique | length' <<<"$out")" = 20000
 check "and it is gone" test "$(jq -r '.events[0].what' <<<"$out")" = retired
-
-# The database stands still in the middle of it, for longer than a request may take.
-database=$(cat "$dir"/server/*.pid)
-begun() { "$permitctl" --json semaphore get throng | jq -e '.in_use < 20000' >/dev/null; }
-"$permitctl" semaphore delete throng --force --reason "it is over" >"$dir/throng" 2>"$dir/err" &
-pid=$!
-soon begun
-kill -STOP "$database"
-sleep 6
-kill -CONT "$database"
-finish "$pid"
-check "semaphore delete --force outlives a database that stands still" contains "$code $(xargs <"$dir/throng")" \
-    "0 semaphore throng retired yes requests ended"
-call "$permitctl" --json requests -s throng --state held
-check "and has ended all" test "$(jq '.requests | length' <<<"$out")" = 0
 stop_permitd
 start_permitd
