@@ -7,7 +7,7 @@ check "a command killed by signal 9: 137" test "$code" = 137
 call "$permitctl" run -s backups -- sh -c 'kill -TERM $$'
 check "a command ended by TERM: 143" test "$code" = 143
 
-"$permitctl" run -s backups -- sh -c "echo \$\$ > '$dir/leader'; sleep 60 & echo \$! > '$dir/grandchild'; wait" &
+"$permitctl" run -s backups -- sh -c "echo \$\$ > '$dir/leader'; sleep 300 & echo \$! > '$dir/grandchild'; wait" &
 pid=$!
 soon test -s "$dir/grandchild"
 kill -TERM "$pid"
@@ -97,7 +97,7 @@ check "nothing of them is left behind" soon in_use backups 0
 check "and none has run" test ! -e "$dir/ran_not"
 
 # A permitctl that is killed takes the command along.
-"$permitctl" run -s backups --ttl 10s --id orphan -- sh -c "echo \$\$ > '$dir/orphan'; exec sleep 60" 2>/dev/null &
+"$permitctl" run -s backups --ttl 10s --id orphan -- sh -c "echo \$\$ > '$dir/orphan'; exec sleep 300" 2>/dev/null &
 pid=$!
 soon test -s "$dir/orphan"
 kill -KILL "$pid"
