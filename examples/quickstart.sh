@@ -56,6 +56,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/permitd-quickstart.XXXXXX")
 data=$work/permitd
 echo
 echo "== Starting permitd --data-dir $data"
+: >"$work/permitd.out" # it may be looked for before permitd has begun
 "$build/permitd" --data-dir "$data" --listen 127.0.0.1:0 >"$work/permitd.out" 2>"$work/permitd.log" &
 permitd_pid=$!
 for _ in $(seq 1800); do

@@ -63,6 +63,10 @@ for ((killed = 0; killed < kills; killed++)); do
     permitd_start "$address"
 done
 rest
+# A machine that is slow may not have seen both yet.
+seen() { awk '$3 > 0 { sold = 1 } $4 > 0 { held = 1 } END { exit !(sold && held) }' "$work/looks"; }
+tries=0
+until seen || [ $((tries += 1)) -gt 600 ]; do sleep 0.1; done
 kill -TERM "$crowd"
 wait "$crowd"
 status=$?

@@ -50,7 +50,7 @@ claim "who does not wait (-n) is told so, with exit status 75" ends_with 75 "$pe
 # ---- The power goes off ----
 
 # Both processes of the job are gone, and nobody has released anything. Its permit was renewed for as long as it lived.
-"$permitctl" run -s backups --ttl 4s --id unlucky -- sh -c "echo \$\$ >$work/pid; exec sleep 1000" 2>/dev/null &
+"$permitctl" run -s backups --ttl 10s --id unlucky -- sh -c "echo \$\$ >$work/pid; exec sleep 1000" 2>/dev/null &
 job=$!
 until [ -s "$work/pid" ]; do sleep 0.02; done
 disown "$job" # or this shell would say that it is dead

@@ -10,7 +10,7 @@ set -uo pipefail
 
 case "${1-}" in
 '') buyers=10000 wait=1s ;;
---small) buyers=500 wait=2s ;; # longer, for machines that are slow
+--small) buyers=500 wait=8s ;; # longer, for machines that are slow
 *) fail "usage: run.sh [--small]" ;;
 esac
 

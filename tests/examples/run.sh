@@ -51,7 +51,7 @@ sold_before() (
     permitd_start
     "$permitctl" semaphore put console --capacity 5 >/dev/null
     "$permitctl" acquire -s console --id somebody-else >/dev/null
-    "$build/examples/flash_sale" "$PERMITD_URL" 50 500ms >"$directory/sale"
+    "$build/examples/flash_sale" "$PERMITD_URL" 50 8s >"$directory/sale"
     code=$?
     [ "$code" -eq 1 ] && grep -q '^NOT SO - 4 of 5 units were sold' "$directory/sale"
 )
