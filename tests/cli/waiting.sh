@@ -15,13 +15,13 @@ place() { "$permitctl" --json waiters backups | jq -r ".waiters[] | select(.exte
 "$permitctl" --json acquire -s backups:2 --id full --owner nightly@db1 >/dev/null
 
 # Three wait, in pieces that are longer than what follows; the third, which says why it waits, begins with one of a second.
-asks first -s backups:2 --wait 9m --wait-piece 9m
+asks first -s backups:2 --wait 5m --wait-piece 5m
 pids=("$pid")
 soon waiting backups 1
-asks second -s backups -s network:4 --wait 9m --wait-piece 9m --owner ann@db2
+asks second -s backups -s network:4 --wait 5m --wait-piece 5m --owner ann@db2
 pids+=("$pid")
 soon waiting backups 2
-"$permitctl" run -v -s backups --id third --wait-piece 9m -- true 2>"$dir/third.err" &
+"$permitctl" run -v -s backups --id third --wait-piece 5m -- true 2>"$dir/third.err" &
 pids+=($!)
 check "run -v says why it waits" soon grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, 2 wait before it' "$dir/third.err"
 check "and who holds it" grep -q 'held longest by full' "$dir/third.err"
@@ -97,10 +97,10 @@ check "and nothing is held" soon in_use backups 0
 given_up() { curl -s "$PERMITD_URL/metrics" | sed -n 's/^permitd_waits_total{end="given_up"} //p'; }
 more_given_up() { [ "$(given_up)" -ge "$1" ]; }
 "$permitctl" --json acquire -s backups:2 --id full2 >/dev/null
-asks pieces -s backups:2 --wait 9m --wait-piece 10s
+asks pieces -s backups:2 --wait 5m --wait-piece 10s
 pids=("$pid")
 soon waiting backups 1
-asks whole -s backups --wait 9m --wait-piece 9m
+asks whole -s backups --wait 5m --wait-piece 5m
 pids+=("$pid")
 soon waiting backups 2
 before=$(given_up)
