@@ -16,7 +16,7 @@
 #include "proxy.h"
 #include "rows.h"
 
-enum { PACKETS_MAX = 12, ALLOCATIONS_MAX = 4000, TIMEOUT_MS = 8000, TRIES_MAX = 3, DEATH_MS = 2000 };
+enum { PACKETS_MAX = 12, ALLOCATIONS_MAX = 4000, TIMEOUT_MS = 90000, TRIES_MAX = 3, DEATH_MS = 2000 };
 
 struct stage {
     struct kit_database *database;
@@ -97,7 +97,7 @@ static int run_acquire(struct stage *stage)
 
 static int run_wait(struct stage *stage)
 {
-    return acquire(stage, stage->key, ",\"wait\":\"5s\"");
+    return acquire(stage, stage->key, ",\"wait\":\"60s\"");
 }
 
 static int run_release(struct stage *stage)
