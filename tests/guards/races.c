@@ -14,7 +14,16 @@
 #include "guards.h"
 #include "testkit.h"
 
-enum { BLOCKED_MS = 30000, OLD = 5, NEW = 9, CROWD = 8, CROWD_WRITES = 60, CROWD_SLOTS = 5, CROWD_AGAIN = 1000 };
+enum {
+    BLOCKED_MS = 30000,
+    PATIENCE_S = 60,
+    OLD = 5,
+    NEW = 9,
+    CROWD = 8,
+    CROWD_WRITES = 60,
+    CROWD_SLOTS = 5,
+    CROWD_AGAIN = 1000
+};
 
 static const char *const mariadb_levels[] = {
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -90,6 +99,18 @@ static enum verdict settled(struct session *session, enum verdict verdict, const
 static void begin(struct session *session)
 {
     session_run(session, "BEGIN");
+}
+
+/*
+ * How long the server lets this session be idle inside a transaction. By itself it is a second, so that a writer of the
+ * soak that is stopped does not keep his locks; whoever is made to wait here must not be ended for that.
+ */
+static void set_patience(struct session *session, unsigned seconds)
+{
+    session_run(session,
+                session->store->kind == &store_mariadb ? "SET SESSION idle_transaction_timeout = %u"
+                                                       : "SET SESSION idle_in_transaction_session_timeout = '%us'",
+                seconds);
 }
 
 /* A write of the caller's own behind a guard that has passed; both again after a conflict. */
@@ -251,6 +272,7 @@ static void stopped_inside_is_ended(struct race *race)
     begin(&race->older);
     KIT_CHECK(session_guard(&race->older, OF("3", OLD)) == PASSED);
     mark_stock(race, &race->older, OLD);
+    set_patience(&race->older, 1);
     begin(&race->newer);
     call_start(&call, &race->newer, OF("3", NEW));
     KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
@@ -305,6 +327,8 @@ static void race_run(struct store *store, size_t number, const char *level, unsi
         session_open(&race.watch, store);
         session_run(&race.older, "%s", level);
         session_run(&race.newer, "%s", level);
+        set_patience(&race.older, PATIENCE_S);
+        set_patience(&race.newer, PATIENCE_S);
         if (!first_use)
             KIT_CHECK(session_guard(&race.watch, ON_SLOTS(race.semaphore, "3", OLD)) == PASSED);
         races[number].run(&race);
