@@ -215,7 +215,7 @@ void ends_steps(const struct form *form)
 {
     static struct load load;
     struct site site = site_start(2, true);
-    struct renewer renewer = {.site = &site, .ttl_ms = form->full ? 60000 : 20000};
+    struct renewer renewer = {.site = &site, .ttl_ms = 60000};
     site_semaphore(&site, "many", "{\"capacity\":100000,\"kind\":\"counted\"}");
     load_start(&load, &site, form->seed);
     acquire_renewed(&renewer);
@@ -240,8 +240,11 @@ struct outage {
     void (*end)(struct site *site);
 };
 
-/* Renews at once; while the service is not yet back, again and again. */
-static void renew_one(struct site *site, const char *key, const char *what)
+/*
+ * Renews at once; while the service is not yet back, again and again. Until `due_us` it is surely held; what is asked
+ * later may be too late, and says nothing. True: it was renewed.
+ */
+static bool renew_one(struct site *site, const char *key, int64_t due_us, const char *what)
 {
     struct kit_http http = kit_http(site->permitd[site->count - 1]->port);
     struct reply reply;
@@ -253,10 +256,11 @@ static void renew_one(struct site *site, const char *key, const char *what)
         reply_release(&reply);
         kit_sleep_ms(50);
     }
-    if (status != 200)
+    if (status != 200 && (status != 410 || kit_now_us() < due_us))
         kit_fail("%s: a renewal after the outage: %d %s", what, status, reply.body);
     reply_release(&reply);
     kit_http_close(&http);
+    return status == 200;
 }
 
 static void run_outage(const struct form *form, const struct outage *outage)
@@ -265,7 +269,7 @@ static void run_outage(const struct form *form, const struct outage *outage)
     struct site site = site_start(2, false);
     struct kit_http http = kit_http(site.permitd[0]->port);
     unsigned ttl_ms = form->full ? 60000 : 20000;
-    char kept[WATCHED][48];
+    unsigned renewed_count = 0;
     site_semaphore(&site, "many", "{\"capacity\":100000,\"kind\":\"counted\"}");
     watch = (struct watch){.site = &site};
     brief = (struct watch){.site = &site};
@@ -284,17 +288,18 @@ static void run_outage(const struct form *form, const struct outage *outage)
 
     /* The second half of the list is renewed and forgotten by the watch. */
     watch.count = WATCHED;
-    for (unsigned i = 0; i < WATCHED; i++) {
-        snprintf(kept[i], sizeof(kept[i]), "%s", watch.list[WATCHED + i].key);
-        renew_one(&site, kept[i], outage->name);
+    for (unsigned i = WATCHED; i < 2 * WATCHED; i++) {
+        const struct watched *kept = &watch.list[i];
+        int64_t due_us = kept->granted_from_us + kept->ttl_us + (ending_us - gone_us) - LEAP_MS * 1000;
+        renewed_count += renew_one(&site, kept->key, due_us, outage->name);
     }
     double renewed = (double)(kit_now_us() - back_us) / 1e6;
     watch_until_ended(&brief, WAIT_MS);
     watch_until_ended(&watch, (int)ttl_ms + WAIT_MS);
-    printf("ends: %s for %.1f s with ttl %.1f s: renewals went through %.2f s after its end; a ttl of %.1f s was over "
-           "%.2f s after it\n",
-           outage->name, (double)(ending_us - gone_us) / 1e6, ttl_ms / 1e3, renewed, SHORT_TTL_MS / 1e3,
-           (double)(brief.list[0].ended_to_us - back_us) / 1e6);
+    printf("ends: %s for %.1f s with ttl %.1f s: %u of %d renewals went through %.2f s after its end; a ttl of %.1f s "
+           "was over %.2f s after it\n",
+           outage->name, (double)(ending_us - gone_us) / 1e6, ttl_ms / 1e3, renewed_count, WATCHED, renewed,
+           SHORT_TTL_MS / 1e3, (double)(brief.list[0].ended_to_us - back_us) / 1e6);
     /* Early: the outage was at least so long; late: at most so long, and its first 5 s count. */
     watch_judge(&watch, ending_us - gone_us, LEAP_MS + EDGE_MS, INT32_MAX / 1000, outage->name);
     watch_judge(&watch, back_us - begin_us, INT32_MAX / 1000, late_ms(form), outage->name);

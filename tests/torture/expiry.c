@@ -93,9 +93,28 @@ struct wanter {
     unsigned number;
 };
 
-/* Until it is granted. "At once when somebody needs the unit": what is sent when it is due is not refused. */
-static void insist(struct kit_http *http, const char *key, const char *semaphore, const char *ttl, unsigned retry_ms,
-                   int64_t due_us)
+/*
+ * Whether the holder's time was over at that moment, in served time: that may stand still where nobody could tick for 5
+ * s, as on a machine that has no time for us.
+ */
+static bool was_due(const struct site *site, const char *holder, int64_t at_us)
+{
+    struct kit_sql *sql = site_sql(site->database);
+    int64_t served_us = rows_served_time(sql), since_us = kit_now_us() - at_us;
+    int64_t due_us = kit_sql_number(sql,
+                                    "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at) + ttl_ms * 1000 "
+                                    "FROM permit_request WHERE external_id = '%s'",
+                                    holder);
+    kit_sql_close(sql);
+    return served_us - since_us > due_us;
+}
+
+/*
+ * Until it is granted. "At once when somebody needs the unit": what is sent when the holder, of whom this is known, is
+ * due is not refused.
+ */
+static void insist(const struct site *site, struct kit_http *http, const char *key, const char *semaphore,
+                   const char *ttl, unsigned retry_ms, const char *holder, int64_t due_us)
 {
     int64_t end = kit_now_us() + (int64_t)GRANT_MS * 1000;
     for (;;) {
@@ -107,7 +126,7 @@ static void insist(struct kit_http *http, const char *key, const char *semaphore
         reply_release(&reply);
         if (status == 201)
             return;
-        if (sent_us > due_us)
+        if (sent_us > due_us && was_due(site, holder, sent_us))
             kit_fail("%s was refused to %s, %lld us after its holder was due", semaphore, key,
                      (long long)(sent_us - due_us));
         if (kit_now_us() > end)
@@ -128,9 +147,9 @@ static void *wanter_run(void *context)
         char holder[NAME_SIZE], next[NAME_SIZE];
         snprintf(holder, sizeof(holder), "held-%u-%u", wanter->number, round);
         snprintf(next, sizeof(next), "want-%u-%u", wanter->number, round);
-        insist(&http, holder, semaphore, ttl, wanter->demand->retry_ms, INT64_MAX);
+        insist(site, &http, holder, semaphore, ttl, wanter->demand->retry_ms, NULL, INT64_MAX);
         int64_t due_us = kit_now_us() + (int64_t)wanter->demand->ttl_ms * 1000;
-        insist(&http, next, semaphore, "1h", wanter->demand->retry_ms, due_us);
+        insist(site, &http, next, semaphore, "1h", wanter->demand->retry_ms, holder, due_us);
         KIT_CHECK(site_release(&http, next) == 200);
     }
     kit_http_close(&http);
