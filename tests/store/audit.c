@@ -20,22 +20,23 @@ static void rows_make(void)
     address = fresh_database();
     session = connected(address, SESSION_READER);
     arena_init(&arena, 1 << 16, 1 << 26);
-    must_run(session, "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms,"
-                      " max_hold_ms) VALUES (1, 'many', 2, 20000, 10000, 6000, 1, 1), (2, 'seats', 1, 8, 5, 9, 1, 1),"
-                      " (30, 'empty', 1, 2, 0, 1, 1, 1);"
-                      "INSERT INTO permit_request (id, external_id, state, due_at) SELECT seq, CONCAT('key', seq), 1,"
-                      " IF(seq < 1500, NULL, '2030-01-01') FROM seq_1_to_5000;"
-                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
-                      " SELECT 1, seq, seq, 2, 1 FROM seq_1_to_5000;"
-                      "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, ended_at)"
-                      " SELECT 10000 + seq, CONCAT('old', seq), 2, 1, '2030-01-01', '2026-01-01' FROM seq_1_to_500;"
-                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
-                      " SELECT 1, 5000 + seq, 10000 + seq, 1, 2 FROM seq_1_to_500;"
-                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) VALUES (2, 6, 6, "
-                      "1, '9', 1), (2, 7, 7, 3, '1-3', 1), (2, 8, 8, 1, '5', 1);"
-                      "INSERT INTO slot (semaphore_id, number, permit_id, retired)"
-                      " SELECT 2, seq, IF(seq < 4, 7, IF(seq = 5, 8, IF(seq = 9, 6, 0))), seq > 8 FROM seq_1_to_10"
-                      " UNION ALL SELECT 30, seq, 0, 0 FROM seq_1_to_2");
+    must_run_long(address,
+                  "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms,"
+                  " max_hold_ms) VALUES (1, 'many', 2, 20000, 10000, 6000, 1, 1), (2, 'seats', 1, 8, 5, 9, 1, 1),"
+                  " (30, 'empty', 1, 2, 0, 1, 1, 1);"
+                  "INSERT INTO permit_request (id, external_id, state, due_at) SELECT seq, CONCAT('key', seq), 1,"
+                  " IF(seq < 1500, NULL, '2030-01-01') FROM seq_1_to_5000;"
+                  "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                  " SELECT 1, seq, seq, 2, 1 FROM seq_1_to_5000;"
+                  "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, ended_at)"
+                  " SELECT 10000 + seq, CONCAT('old', seq), 2, 1, '2030-01-01', '2026-01-01' FROM seq_1_to_500;"
+                  "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                  " SELECT 1, 5000 + seq, 10000 + seq, 1, 2 FROM seq_1_to_500;"
+                  "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) VALUES (2, 6, 6, "
+                  "1, '9', 1), (2, 7, 7, 3, '1-3', 1), (2, 8, 8, 1, '5', 1);"
+                  "INSERT INTO slot (semaphore_id, number, permit_id, retired)"
+                  " SELECT 2, seq, IF(seq < 4, 7, IF(seq = 5, 8, IF(seq = 9, 6, 0))), seq > 8 FROM seq_1_to_10"
+                  " UNION ALL SELECT 30, seq, 0, 0 FROM seq_1_to_2");
 }
 
 static void rows_forget(void)

@@ -43,11 +43,11 @@ static void refused(const char *directory, const char *expected)
     buf_release(&message);
 }
 
-/* Connected to the server itself within ten seconds. */
+/* Connected to the server itself within a minute. */
 static struct session *served(const struct embedded *embedded)
 {
     struct session *session = session_new(embedded_address(embedded), SESSION_ADMIN);
-    mono_us deadline = clock_mono() + 10 * US_PER_SECOND;
+    mono_us deadline = clock_mono() + 60 * US_PER_SECOND;
     while (session_connect(session) != PERMIT_OK && clock_mono() < deadline)
         pause_ms(20);
     cr_assert(session_is_connected(session), "%s", session_message(session));
@@ -130,7 +130,7 @@ Test(embedded, a_killed_server_serves_again_within_seconds_and_has_lost_nothing)
         cr_assert_eq(session_run(session, "DO SLEEP(60)"), PERMIT_DATABASE_LOST);
         session_free(session);
         session = served(embedded);
-        cr_assert_lt(clock_mono() - began, 5 * US_PER_SECOND);
+        cr_assert_lt(clock_mono() - began, 15 * US_PER_SECOND, "P13");
         cr_assert_neq(embedded_pid(embedded), pid);
         cr_assert_eq(embedded_restarts(embedded), i);
         cr_assert_eq(number_of(session, "SELECT MAX(a) FROM permitd.t"), i);
@@ -161,6 +161,7 @@ Test(embedded, after_quick_restarts_no_stranger_is_killed)
         stranger = connect_as(embedded, id);
     }
     cr_assert_not_null(stranger);
+    must_run(stranger, "SET SESSION wait_timeout = 600"); /* it says nothing while the other one connects */
     cr_assert_eq(session_connect(lost), PERMIT_OK);
     cr_assert_eq(session_ping(stranger), PERMIT_OK);
     session_free(lost);

@@ -7,6 +7,7 @@
 #include "support.h"
 
 static struct session *session;
+static const struct database_address *address;
 static struct arena arena;
 static struct query_time now;
 
@@ -16,7 +17,8 @@ static struct query_time now;
  */
 static void rows_make(void)
 {
-    session = connected(fresh_database(), SESSION_READER);
+    address = fresh_database();
+    session = connected(address, SESSION_READER);
     arena_init(&arena, 1 << 16, 1 << 26);
     must_run(
         session,
@@ -242,12 +244,12 @@ Test(query, strangers_rows_are_not_read)
     struct bytes *names, **lists;
     struct fence_row fence;
     size_t count;
-    must_run(session, "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms)"
-                      " SELECT seq + 100, CONCAT('x', seq), 2, 1, 1, 1 FROM seq_1_to_2000;"
-                      "INSERT INTO permit_request (id, external_id, owner, state)"
-                      " SELECT seq + 1000, CONCAT('x', seq), CONCAT('o', seq), 1 FROM seq_1_to_20000;"
-                      "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
-                      " SELECT IF(seq % 10, 3, 1), seq + 1000, seq + 1000, 1, 1 FROM seq_1_to_20000");
+    must_run_long(address, "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms)"
+                           " SELECT seq + 100, CONCAT('x', seq), 2, 1, 1, 1 FROM seq_1_to_2000;"
+                           "INSERT INTO permit_request (id, external_id, owner, state)"
+                           " SELECT seq + 1000, CONCAT('x', seq), CONCAT('o', seq), 1 FROM seq_1_to_20000;"
+                           "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                           " SELECT IF(seq % 10, 3, 1), seq + 1000, seq + 1000, 1, 1 FROM seq_1_to_20000");
     const struct request_filter filters[] = {
         {.limit = 50},
         {.limit = 50, .after = 10000},

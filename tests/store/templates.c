@@ -30,7 +30,7 @@ static void templates_end(void)
     session_free(session);
 }
 
-TestSuite(templates, .init = templates_begin, .fini = templates_end, .timeout = 120);
+TestSuite(templates, .init = templates_begin, .fini = templates_end, .timeout = 300);
 
 static enum permit_status put(const char *prefix, const struct semaphore_change *change, struct template *ret_template)
 {
