@@ -129,13 +129,18 @@ static bool database_answers(void *context)
     return mysql != NULL;
 }
 
+bool kit_database_has_ended(struct kit_database *database)
+{
+    int status;
+    if (database->pid && waitpid(database->pid, &status, WNOHANG) == database->pid)
+        database->pid = 0;
+    return !database->pid;
+}
+
 static bool database_answers_or_ended(void *context)
 {
     struct kit_database *database = context;
-    int status;
-    if (waitpid(database->pid, &status, WNOHANG) == database->pid)
-        database->pid = 0;
-    MYSQL *mysql = database->pid ? try_connect(database->socket, NULL) : NULL;
+    MYSQL *mysql = kit_database_has_ended(database) ? NULL : try_connect(database->socket, NULL);
     if (mysql)
         mysql_close(mysql);
     return !database->pid || mysql;

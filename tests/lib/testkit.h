@@ -80,7 +80,7 @@ struct kit_memory_plan {
 /* A new file for memory_path, mapped. The file's name is the caller's to free, the mapping stays. */
 struct kit_memory_plan *kit_memory_plan(char **ret_path);
 
-/* Starts it and waits (60 s) for its line `permitd: listening on ...`. options NULL: all defaults. */
+/* Starts it and waits (180 s) for its line `permitd: listening on ...`. options NULL: all defaults. */
 struct kit_permitd *kit_permitd_start(const struct kit_permitd_options *options);
 /* Starts it and does not wait; kit_permitd_wait_served waits. */
 struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options);
@@ -88,7 +88,7 @@ struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options)
 bool kit_permitd_wait_served(struct kit_permitd *permitd, int ms);
 /* Waits for its end; the status of waitpid, or -1 if it runs after `ms`. It still must be freed. */
 int kit_permitd_wait_end(struct kit_permitd *permitd, int ms);
-/* SIGTERM; checks that it exits 0 within 20 s; frees it. */
+/* SIGTERM; checks that it exits 0 within 60 s; frees it. */
 void kit_permitd_stop(struct kit_permitd *permitd);
 /* SIGKILL, waits until it is gone, frees it. Its data_dir stays: take it over before by strdup. Accepts an ended one.
  */
@@ -139,6 +139,8 @@ void kit_database_kill(struct kit_database *database);
 void kit_database_restart(struct kit_database *database);
 /* Waits until it answers, or has ended by itself: then it is started again. True: it had to be. */
 bool kit_database_revive(struct kit_database *database);
+/* Whether it has ended by itself; kit_database_restart as above. */
+bool kit_database_has_ended(struct kit_database *database);
 /* It was told to end in some other way: waits until it has; kit_database_restart as above. */
 void kit_database_await_end(struct kit_database *database);
 /* SIGTERM, waits, frees. */
@@ -177,7 +179,7 @@ struct reply {
     bool sent; /* without an answer: the request, or a part of it, may have reached the server */
 };
 
-struct kit_http kit_http(unsigned port); /* time-out 15 s */
+struct kit_http kit_http(unsigned port); /* time-out 60 s */
 void kit_http_close(struct kit_http *http);
 /*
  * One exchange. `headers`: extra lines, each ended by "\r\n", or NULL; `body` NULL: none; with a body and no

@@ -60,6 +60,15 @@ void storm_start_permitd(struct storm *storm, unsigned at)
     atomic_store(&storm->world.ports[at], storm->permitd[at]->port);
 }
 
+/* One that has died of its disk only now is started again. */
+static void tend_database(struct storm *storm)
+{
+    if (!storm->database_may_die || !kit_database_has_ended(storm->database))
+        return;
+    kit_database_restart(storm->database);
+    storm->database_deaths++;
+}
+
 struct goal {
     struct storm *storm;
     unsigned granted[PERMITD_MAX];
@@ -68,6 +77,7 @@ struct goal {
 static bool all_grant_again(void *context)
 {
     struct goal *goal = context;
+    tend_database(goal->storm);
     for (size_t i = 0; i < goal->storm->world.permitd_count; i++)
         if (atomic_load(&goal->storm->granted[i]) < goal->granted[i])
             return false;
@@ -90,6 +100,7 @@ static int64_t await_service(struct run *run, const char *after)
 static bool share_is_done(void *context)
 {
     struct run *run = context;
+    tend_database(&run->storm);
     return atomic_load(&run->storm.answered) >= (uint64_t)run->operations * run->done / run->fault_max;
 }
 
@@ -105,6 +116,8 @@ static void strike(struct run *run, unsigned number)
     const struct fault *fault = &faults[number];
     unsigned span = fault->longest_ms - fault->shortest_ms;
     storm->victim = caller_random(&storm->dice, (unsigned)storm->world.permitd_count);
+    tend_database(storm);
+    storm->database_may_die = false;
     fault->begin(storm);
     kit_sleep_ms((int)(fault->shortest_ms + caller_random(&storm->dice, span + 1)));
     fault->end(storm);

@@ -30,6 +30,7 @@ struct storm {
     atomic_bool stopping;
     struct fenced fenced;
     unsigned database_deaths; /* how often mariadbd ended by itself */
+    bool database_may_die;    /* its disk has failed lately */
 };
 
 /* A fault begins, lasts for a time between these, and ends; after that everything is to be served again. */

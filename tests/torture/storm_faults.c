@@ -91,11 +91,15 @@ static void break_disk(struct storm *storm)
     kit_database_set_disk(storm->database, KIT_DISK_DEAD);
 }
 
-/* A server that has died of it is started again, as whoever runs one would. */
+/*
+ * A server that has died of it is started again, as whoever runs one would. One that is dying may answer as long as it
+ * writes to its log why; so it is looked after until everything is served again.
+ */
 static void mend_disk(struct storm *storm)
 {
     kit_database_set_disk(storm->database, KIT_DISK_FINE);
     storm->database_deaths += kit_database_revive(storm->database);
+    storm->database_may_die = true;
 }
 
 /* ---- links ---- */
