@@ -213,7 +213,7 @@ Test(embedded, a_killed_permitd_takes_it_along_and_the_next_one_goes_on)
     pid_t keeper = keeper_start(directory, &server);
     kill(keeper, SIGKILL);
     waitpid(keeper, NULL, 0);
-    for (int i = 0; i < 500 && !is_gone(server); i++)
+    for (int i = 0; i < 6000 && !is_gone(server); i++)
         pause_ms(10);
     cr_assert(is_gone(server));
     struct embedded *embedded = started(directory);
