@@ -121,7 +121,8 @@ passed=$(find "$results" -type f | wc -l)
 failed=$((${#chosen[@]} - passed))
 tried=0
 for target in "${chosen[@]}"; do
-    tried=$((tried + $(value number_of_executed_units "$build/logs/$target.log" || echo 0)))
+    units=$(value number_of_executed_units "$build/logs/$target.log") # none if it broke
+    tried=$((tried + ${units:-0}))
 done
 echo "fuzz: $tried inputs tried: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]
