@@ -22,20 +22,20 @@ unit_core    criterion  240  {bin}/unit/unit_core
 unit_wire    criterion  240  {bin}/unit/unit_wire
 plan_model   criterion  600  {bin}/unit/plan_model
 engine       criterion  240  {bin}/engine/engine
-sim          lines      300  {bin}/sim/sim --seeds 1-100
+sim          lines      600  {bin}/sim/sim --seeds 1-100
 sim_each     lines      600  {bin}/sim/sim --each --seeds 1-2 --operations 100 --stride 5
 planted      lines      600  tests/sim/planted.sh
 store        criterion  600  {bin}/store/store
 http         criterion  600  {bin}/http/http --jobs 3
 cli          lines      900  tests/cli/run.sh {build}
 checkers     criterion  240  {bin}/torture/torture_checkers
-right        lines      600  {bin}/torture/right
+right        lines      900  {bin}/torture/right
 durable      lines      900  {bin}/torture/durable
 ends         lines      900  {bin}/torture/ends
 waiting      lines      900  {bin}/torture/waiting
 storm        lines      900  {bin}/torture/storm
-each         lines      300  {bin}/torture/each
-promoted     lines      300  {bin}/torture/promoted
+each         lines      600  {bin}/torture/each
+promoted     lines      600  {bin}/torture/promoted
 galera       lines      600  {bin}/torture/galera
 guards       lines      600  {bin}/guards/guards
 fuzz         lines      600  tests/fuzz/run.sh --seconds 6
