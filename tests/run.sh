@@ -4,7 +4,7 @@
 #
 #     tests/run.sh [--preset NAME] [--permitd NAME] [--lanes N] [SUITE ...]
 #
-# Without names: all suites of the table below. --lanes: so many suites side by side (2): most of the time they wait.
+# Without names: all suites of the table below. --lanes: so many suites side by side (3): most of the time they wait.
 # --preset asan: everything under that sanitizer (CMakePresets.json). --permitd tsan: the suites as they are, but the
 # permitd that they start is that of another preset (Criterion cannot be run under the thread sanitizer). Installs what is
 # missing with scripts/packages.sh. Needs no server that it does not start itself. Output: BUILD/test-logs/SUITE.log.
@@ -50,7 +50,7 @@ usage() {
 
 preset=release
 permitd=
-lanes=2
+lanes=3
 chosen=()
 while [ $# -gt 0 ]; do
     case "$1" in
