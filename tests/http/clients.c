@@ -307,29 +307,28 @@ static bool waits_for_row(void *keeper)
                                   " WHERE info LIKE '%%FOR UPDATE%%' AND id <> CONNECTION_ID()") > 0;
 }
 
-static int send_request(unsigned port, const char *path, const char *body)
+static struct kit_http sent(unsigned port, const char *path, const char *body)
 {
-    int fd = kit_connect(port);
-    cr_assert_geq(fd, 0);
-    send_text(fd, text("POST %s HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", path,
-                       strlen(body), body));
-    return fd;
+    struct kit_http http = kit_http(port);
+    cr_assert(kit_http_send(&http, "POST", path, NULL, body));
+    return http;
 }
 
-/* The first answer that comes to any of the count. */
-static void first_answer(const int *fds, nfds_t count, char *bytes, size_t size)
+/* The first answer that comes to any of the count has this status, and this text in its body. */
+static void first_is_told(struct kit_http *clients, nfds_t count, int status, const char *part)
 {
     struct pollfd looks[64];
-    ssize_t length = 0;
+    struct reply reply;
+    nfds_t first = 0;
     cr_assert_leq(count, sizeof looks / sizeof looks[0]);
     for (nfds_t i = 0; i < count; i++)
-        looks[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-    cr_assert_gt(poll(looks, count, LONG_MS), 0, "none of them is refused");
-    for (nfds_t i = 0; i < count && length <= 0; i++)
-        if (looks[i].revents)
-            length = recv(fds[i], bytes, size - 1, 0);
-    cr_assert_gt(length, 0);
-    bytes[length] = '\0';
+        looks[i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
+    cr_assert_gt(poll(looks, count, LONG_MS), 0, "none of them is answered");
+    while (!looks[first].revents)
+        first++;
+    cr_assert(kit_http_receive(&clients[first], "POST", &reply), "%s", reply.error);
+    cr_assert(reply.status == status && strstr(reply.body, part), "%d %s", reply.status, reply.body);
+    reply_release(&reply);
 }
 
 /* While somebody else keeps the semaphore's row the only worker is held up, and what comes is pending. */
@@ -345,34 +344,31 @@ Test(clients, that_send_more_than_may_be_pending_are_told_the_bound, .timeout = 
     static const char too_many_ends[] =
         "as many releases, renewals and confirms are pending as four times max_pending, 8";
     static const char too_many[] = "as many calls are pending as max_pending allows, 2";
-    int acquires[MANY], renewals[MANY];
-    char bytes[4096];
+    struct kit_http acquires[MANY], renewals[MANY];
     say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
     say(&talk, 201, "POST", "/v1/requests", "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"s\"}]}");
     kit_sql_run(keeper, "BEGIN");
     (void)kit_sql_number(keeper, "SELECT id FROM semaphore WHERE name='s' FOR UPDATE");
-    int first = send_request(permitd->port, "/v1/requests", "{\"permits\":[{\"semaphore\":\"s\"}]}");
+    struct kit_http first = sent(permitd->port, "/v1/requests", "{\"permits\":[{\"semaphore\":\"s\"}]}");
     cr_assert(kit_wait_until(waits_for_row, keeper, LONG_MS));
     for (int i = 0; i < MANY; i++)
-        renewals[i] = send_request(permitd->port, "/v1/requests/held/renew", "{}");
+        renewals[i] = sent(permitd->port, "/v1/requests/held/renew", "{}");
     for (int i = 0; i < MANY; i++)
-        acquires[i] = send_request(permitd->port, "/v1/requests", "{\"permits\":[{\"semaphore\":\"s\"}]}");
-    first_answer(renewals, MANY, bytes, sizeof bytes);
-    cr_assert(strstr(bytes, " 429 ") && strstr(bytes, too_many_ends), "%s", bytes);
-    first_answer(acquires, MANY, bytes, sizeof bytes);
-    cr_assert(strstr(bytes, " 429 ") && strstr(bytes, too_many), "%s", bytes);
+        acquires[i] = sent(permitd->port, "/v1/requests", "{\"permits\":[{\"semaphore\":\"s\"}]}");
+    first_is_told(renewals, MANY, 429, too_many_ends);
+    first_is_told(acquires, MANY, 429, too_many);
     say(&talk, 200, "POST", "/v1/batch",
         "{\"operations\":[{\"op\":\"renew\",\"external_id\":\"held\"},"
         "{\"op\":\"acquire\",\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"s\"}]}]}");
     text_is(&talk, "results.0.body.detail", too_many_ends);
     text_is(&talk, "results.1.body.detail", too_many);
     kit_sql_run(keeper, "ROLLBACK");
-    cr_assert(comes_within(first, LONG_MS), "who was held up is not served");
+    first_is_told(&first, 1, 201, "\"permits\"");
     for (int i = 0; i < MANY; i++) {
-        close(renewals[i]);
-        close(acquires[i]);
+        kit_http_close(&renewals[i]);
+        kit_http_close(&acquires[i]);
     }
-    close(first);
+    kit_http_close(&first);
     talk_end(&talk);
     kit_sql_close(keeper);
     kit_permitd_stop(permitd);
