@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/budget.h"
+
 /* Sizes beyond this could wrap around when they are rounded up and a chunk's head is added. */
 #define ARENA_MAX_PIECE (SIZE_MAX / 2)
 
@@ -18,13 +20,19 @@ void arena_init(struct arena *arena, size_t chunk_size, size_t limit)
     *arena = (struct arena){.chunk_size = chunk_size, .limit = limit};
 }
 
+/* The newest one. */
+static void arena_free_chunk(struct arena *arena)
+{
+    struct arena_chunk *chunk = arena->chunks;
+    arena->chunks = chunk->older;
+    budget_give(arena->budget, chunk->size);
+    free(chunk);
+}
+
 void arena_clear(struct arena *arena)
 {
-    while (arena->chunks && arena->chunks->older) {
-        struct arena_chunk *chunk = arena->chunks;
-        arena->chunks = chunk->older;
-        free(chunk);
-    }
+    while (arena->chunks && arena->chunks->older)
+        arena_free_chunk(arena);
     if (arena->chunks)
         arena->chunks->used = 0;
     arena->used = 0;
@@ -34,17 +42,21 @@ void arena_clear(struct arena *arena)
 void arena_release(struct arena *arena)
 {
     arena_clear(arena);
-    free(arena->chunks);
-    arena->chunks = NULL;
+    if (arena->chunks)
+        arena_free_chunk(arena);
 }
 
 static struct arena_chunk *arena_grow(struct arena *arena, size_t size)
 {
     size_t usual = arena->used > arena->chunk_size ? arena->used : arena->chunk_size; /* so that chunks stay few */
     size_t chunk_size = size > usual ? size : usual;
-    struct arena_chunk *chunk = malloc(sizeof *chunk + chunk_size);
-    if (!chunk)
+    if (!budget_take(arena->budget, chunk_size))
         return NULL;
+    struct arena_chunk *chunk = malloc(sizeof *chunk + chunk_size);
+    if (!chunk) {
+        budget_give(arena->budget, chunk_size);
+        return NULL;
+    }
     *chunk = (struct arena_chunk){.older = arena->chunks, .size = chunk_size};
     arena->chunks = chunk;
     return chunk;

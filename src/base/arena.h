@@ -9,6 +9,7 @@
 #include "base/base.h"
 
 struct arena_chunk;
+struct budget;
 
 struct arena {
     struct arena_chunk *chunks; /* newest first */
@@ -16,6 +17,7 @@ struct arena {
     size_t used;  /* in all chunks, for the bound */
     size_t limit; /* arena_alloc refuses to go beyond */
     bool refused; /* it has, or there was no memory, since the last arena_clear: for those who see only a "no" */
+    struct budget *budget; /* set after arena_init: its memory is counted there; NULL: nowhere */
 };
 
 /* Allocates nothing yet. chunk_size is the least size of a chunk, limit the most the arena will ever hand out. */

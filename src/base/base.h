@@ -18,6 +18,8 @@
 typedef int64_t utc_us;
 /* Microseconds of this machine's monotonic clock. */
 typedef int64_t mono_us;
+/* The same, counting the time for which it was suspended, too (clock_boot). Not comparable to mono_us. */
+typedef int64_t boot_us;
 
 enum { US_PER_MS = 1000, US_PER_SECOND = 1000000, MS_PER_SECOND = 1000 };
 
@@ -76,6 +78,15 @@ static inline size_t u64_sort_unique(uint64_t *numbers, size_t count)
     return unique;
 }
 
+/* The value of a hexadecimal digit; -1: it is none. */
+static inline int hex_value(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    digit |= 0x20;
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
 static inline int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -84,5 +95,13 @@ static inline int64_t min_i64(int64_t a, int64_t b)
 static inline int64_t max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+/* The moment `ms` from `moment` on; NEVER if that is beyond all times. */
+static inline int64_t moment_after(int64_t moment, int64_t ms)
+{
+    int64_t us, sum;
+    bool beyond = __builtin_mul_overflow(ms, (int64_t)US_PER_MS, &us) || __builtin_add_overflow(moment, us, &sum);
+    return beyond ? NEVER : sum;
 }
 #endif

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/budget.h"
+
 void buf_init(struct buf *buf, size_t max)
 {
     *buf = (struct buf){.max = max};
@@ -20,7 +22,32 @@ void buf_clear(struct buf *buf)
 void buf_release(struct buf *buf)
 {
     free(buf->data);
-    *buf = (struct buf){.max = buf->max};
+    budget_give(buf->budget, buf->capacity);
+    *buf = (struct buf){.max = buf->max, .budget = buf->budget};
+}
+
+/* The memory becomes as large as this, within the budget. */
+static bool buf_resize(struct buf *buf, size_t capacity)
+{
+    bool grows = capacity > buf->capacity;
+    if (grows && !budget_change(buf->budget, buf->capacity, capacity))
+        return false;
+    char *data = realloc(buf->data, capacity);
+    if (!data && grows)
+        (void)budget_change(buf->budget, capacity, buf->capacity);
+    if (!data)
+        return false;
+    if (!grows)
+        (void)budget_change(buf->budget, buf->capacity, capacity);
+    buf->data = data;
+    buf->capacity = capacity;
+    return true;
+}
+
+void buf_fit(struct buf *buf)
+{
+    if (buf->length + 1 < buf->capacity)
+        (void)buf_resize(buf, buf->length + 1); /* if it cannot be had it stays as it is */
 }
 
 /* Room for `more` bytes and the terminating zero, or the buffer is broken. */
@@ -40,14 +67,12 @@ static bool buf_reserve(struct buf *buf, size_t more)
     size_t capacity = buf->capacity ? buf->capacity : 256;
     while (capacity < needed)
         capacity *= 2;
-    char *data = realloc(buf->data, capacity);
-    if (!data) {
-        buf->broken = BUF_NO_MEMORY;
-        return false;
-    }
-    buf->data = data;
-    buf->capacity = capacity;
-    return true;
+    if (capacity > max)
+        capacity = max + 1;
+    if (buf_resize(buf, capacity))
+        return true;
+    buf->broken = BUF_NO_MEMORY;
+    return false;
 }
 
 void buf_append(struct buf *buf, const void *data, size_t length)
@@ -132,6 +157,7 @@ char *buf_steal(struct buf *buf)
     if (buf->broken || buf->length == 0)
         return NULL;
     char *data = buf->data;
-    *buf = (struct buf){.max = buf->max};
+    budget_give(buf->budget, buf->capacity);
+    *buf = (struct buf){.max = buf->max, .budget = buf->budget};
     return data;
 }

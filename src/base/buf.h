@@ -10,6 +10,8 @@
 
 #include "base/base.h"
 
+struct budget;
+
 /* Why it is broken. */
 enum buf_fault { BUF_TOO_LONG = 1, BUF_NO_MEMORY = 2 };
 
@@ -18,7 +20,8 @@ struct buf {
     size_t length;
     size_t capacity;
     size_t max;
-    unsigned broken; /* 0, or of enum buf_fault */
+    unsigned broken;       /* 0, or of enum buf_fault */
+    struct budget *budget; /* set after buf_init: its memory is counted there; NULL: nowhere */
 };
 
 /* Allocates nothing yet. max counts the bytes without the terminating zero. */
@@ -27,6 +30,9 @@ void buf_init(struct buf *buf, size_t max);
 void buf_clear(struct buf *buf);
 /* Gives the memory back; the buffer may be used again. Accepts a zeroed buffer. */
 void buf_release(struct buf *buf);
+
+/* Gives back the memory beyond its text, for one that is kept for long. */
+void buf_fit(struct buf *buf);
 
 void buf_append(struct buf *buf, const void *data, size_t length);
 void buf_append_text(struct buf *buf, const char *text);

@@ -3,18 +3,26 @@
 
 #include <time.h>
 
-mono_us clock_mono(void)
+static int64_t clock_us(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (mono_us)now.tv_sec * US_PER_SECOND + now.tv_nsec / 1000;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * US_PER_SECOND + now.tv_nsec / 1000;
+}
+
+mono_us clock_mono(void)
+{
+    return clock_us(CLOCK_MONOTONIC);
+}
+
+boot_us clock_boot(void)
+{
+    return clock_us(CLOCK_BOOTTIME);
 }
 
 utc_us clock_wall(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (utc_us)now.tv_sec * US_PER_SECOND + now.tv_nsec / 1000;
+    return clock_us(CLOCK_REALTIME);
 }
 
 /* Writes number in exactly `width` digits. */

@@ -6,6 +6,11 @@
 #include "base/base.h"
 
 mono_us clock_mono(void);
+/*
+ * Counts the time for which the machine was suspended, too: for what the time that has passed proves. poll and the like
+ * do not: wake at least every second and look.
+ */
+boot_us clock_boot(void);
 /* This machine's idea of the time; only for logs. Deadlines live in the database's time. */
 utc_us clock_wall(void);
 

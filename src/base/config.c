@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/config.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <ini.h>
 #include <stdlib.h>
@@ -38,6 +39,36 @@ static bool parse_number(const char *text, int64_t *ret_value)
     long long value = strtoll(text, NULL, 10);
     *ret_value = value;
     return errno == 0;
+}
+
+/* The largest first; each is a multiple of the next. */
+static const struct {
+    const char *unit;
+    int64_t bytes;
+} size_units[] = {{"TiB", 1LL << 40}, {"GiB", 1LL << 30}, {"MiB", 1LL << 20}, {"KiB", 1LL << 10}, {"", 1}};
+
+static bool parse_size(const char *text, int64_t *ret_bytes)
+{
+    char digits[20];
+    size_t length = strspn(text, "0123456789");
+    int64_t number;
+    if (length >= sizeof digits)
+        return false;
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    for (size_t i = 0; i < ARRAY_LENGTH(size_units); i++)
+        if (strcmp(text + length, size_units[i].unit) == 0)
+            return parse_number(digits, &number) && !__builtin_mul_overflow(number, size_units[i].bytes, ret_bytes);
+    return false;
+}
+
+/* In the largest unit that fits. */
+static void print_size(int64_t bytes, struct buf *out)
+{
+    size_t i = 0;
+    while (bytes % size_units[i].bytes)
+        i++;
+    buf_printf(out, "%lld%s", (long long)(bytes / size_units[i].bytes), size_units[i].unit);
 }
 
 static const char *find_choice(const struct config_row *row, const char *text)
@@ -82,6 +113,11 @@ static bool set_value(const struct config_row *row, void *settings, const char *
             return false;
         *(int64_t *)member(row, settings) = number;
         return true;
+    case CONFIG_SIZE:
+        if (!parse_size(value, &number) || !in_range(row, number))
+            return false;
+        *(int64_t *)member(row, settings) = number;
+        return true;
     case CONFIG_CHOICE: {
         const char *choice = find_choice(row, value);
         if (choice)
@@ -101,6 +137,15 @@ static void expect_duration(const struct config_row *row, struct buf *message)
     buf_printf(message, "a duration from %s to %s, such as 500ms, 30s or 1h30m", least, most);
 }
 
+static void expect_size(const struct config_row *row, struct buf *message)
+{
+    buf_append_text(message, "a size from ");
+    print_size(row->min, message);
+    buf_append_text(message, " to ");
+    print_size(row->max, message);
+    buf_append_text(message, ", such as 512MiB or 2GiB");
+}
+
 static void expect_choice(const struct config_row *row, struct buf *message)
 {
     for (const char *const *choice = row->choices; *choice; choice++)
@@ -117,6 +162,7 @@ static void expect(const struct config_row *row, struct buf *message)
         buf_printf(message, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max);
         return;
     case CONFIG_DURATION: expect_duration(row, message); return;
+    case CONFIG_SIZE: expect_size(row, message); return;
     case CONFIG_CHOICE: expect_choice(row, message); return;
     }
 }
@@ -132,6 +178,9 @@ static bool set_or_say(const struct config_row *row, void *settings, const char 
     else
         buf_printf(message, "%s: '%s' cannot be used; expected ", shown, value);
     expect(row, message);
+    const char *hint = row->type == CONFIG_DURATION ? duration_hint(bytes_of(value)) : NULL;
+    if (hint)
+        buf_printf(message, "; %s", hint);
     return false;
 }
 
@@ -225,6 +274,14 @@ static const struct config_row *nearest_row(const struct config_table *table, co
     return nearest;
 }
 
+static bool is_name(struct bytes text)
+{
+    size_t at = 0;
+    while (at < text.length && (isalnum((unsigned char)text.data[at]) || strchr("_-", text.data[at])))
+        at++;
+    return at > 0 && at == text.length;
+}
+
 /* Never shows what stands behind the name: it may be a secret whose name was misspelt. */
 static void say_unknown(const struct config_table *table, const char *name, struct buf *message,
                         const char *(*form)(const struct config_row *row, char ret_name[NAME_SIZE]), const char *prefix)
@@ -234,7 +291,10 @@ static void say_unknown(const struct config_table *table, const char *name, stru
     copy_name(name, strlen(name), '-', '_', plain);
     change_case(plain, 'A', 'Z');
     const struct config_row *row = nearest_row(table, plain);
-    buf_printf(message, "%s%.*s is not a setting", prefix, NAME_SIZE - 1, name);
+    if (is_name(bytes_of(name)))
+        buf_printf(message, "%s%.*s is not a setting", prefix, NAME_SIZE - 1, name);
+    else /* more than a name: a URL with its password, for example */
+        buf_append_text(message, "that is not the name of a setting");
     if (row)
         buf_printf(message, "; the nearest is %s%s", prefix, form(row, near));
 }
@@ -432,9 +492,13 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
 {
     const char *argument = argv[*index];
     if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0') {
-        /* Only what stands before a '=': behind it may be a secret whose dashes were forgotten. */
-        buf_printf(message, "'%.*s' is not expected; settings are given as --name value", (int)strcspn(argument, "="),
-                   argument);
+        /* Only the name of a setting whose dashes were forgotten is shown: any other word may be a secret. */
+        struct bytes word = {argument, strcspn(argument, "=")};
+        if (find_flag(table, word))
+            buf_printf(message, "'%.*s' is not expected", (int)word.length, word.data);
+        else
+            buf_printf(message, "argument %d is not expected", *index);
+        buf_append_text(message, "; settings are given as --name value");
         return false;
     }
     struct bytes name = {argument + 2, strcspn(argument + 2, "=")};
@@ -465,7 +529,8 @@ static size_t member_size(const struct config_row *row)
     case CONFIG_CHOICE: return sizeof(char *);
     case CONFIG_BOOL: return sizeof(bool);
     case CONFIG_NUMBER:
-    case CONFIG_DURATION: break;
+    case CONFIG_DURATION:
+    case CONFIG_SIZE: break;
     }
     return sizeof(int64_t);
 }
@@ -505,7 +570,8 @@ void config_reload(const struct config_table *table, void *settings, void *fresh
 
 static void print_placeholder(const struct config_row *row, const char *separator, struct buf *out)
 {
-    static const char *const words[] = {[CONFIG_TEXT] = "TEXT", [CONFIG_NUMBER] = "N", [CONFIG_DURATION] = "TIME"};
+    static const char *const words[] = {
+        [CONFIG_TEXT] = "TEXT", [CONFIG_NUMBER] = "N", [CONFIG_DURATION] = "TIME", [CONFIG_SIZE] = "SIZE"};
     if (row->placeholder)
         buf_append_text(out, row->placeholder);
     else if (row->type == CONFIG_CHOICE)

@@ -18,6 +18,7 @@ enum config_type {
     CONFIG_BOOL,     /* bool; as a flag it needs no value: --insecure */
     CONFIG_NUMBER,   /* int64_t, between min and max */
     CONFIG_DURATION, /* int64_t in milliseconds, between min and max (in ms) */
+    CONFIG_SIZE,     /* int64_t in bytes, between min and max (in bytes): 256MiB, 2GiB, 1048576 */
     CONFIG_CHOICE,   /* const char *, one of the words in `choices`, pointing into the table's own text */
 };
 
@@ -31,7 +32,7 @@ struct config_row {
     enum config_type type;
     size_t offset;            /* of the member in the settings struct */
     const char *default_text; /* in the syntax of the file; NULL: unset (text only) */
-    int64_t min;              /* numbers and durations */
+    int64_t min;              /* numbers, durations and sizes */
     int64_t max;
     const char *const *choices; /* NULL-terminated, for CONFIG_CHOICE */
     unsigned flags;

@@ -9,6 +9,8 @@ static const struct {
     int64_t ms;
 } units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
 
+enum { DECIMALS_MAX = 9 }; /* Go prints nanoseconds */
+
 static bool is_digit(char byte)
 {
     return byte >= '0' && byte <= '9';
@@ -41,18 +43,40 @@ static size_t read_unit(struct bytes text, size_t *at)
     return unit;
 }
 
+/* The digits behind a point, at most max_digits: ".25" is 25 of 100. */
+static bool read_decimals(struct bytes text, size_t *at, size_t max_digits, int64_t *ret_number, int64_t *ret_of)
+{
+    size_t first = *at;
+    if (!read_digits(text, at, INT32_MAX, ret_number) || *at - first > max_digits)
+        return false;
+    *ret_of = 1;
+    for (size_t digits = *at - first; digits > 0; digits--)
+        *ret_of *= 10;
+    return true;
+}
+
 bool duration_parse(struct bytes text, int64_t *ret_ms)
 {
     int64_t total = 0;
     size_t next_unit = 0; /* "each at most once, largest first" */
+    bool ended = false;   /* by decimals */
     for (size_t at = 0; at < text.length;) {
         int64_t number;
-        if (!read_digits(text, &at, DURATION_MAX_MS, &number))
+        int64_t decimals = 0;
+        int64_t of = 1;
+        if (ended || !read_digits(text, &at, DURATION_MAX_MS, &number))
+            return false;
+        ended = at < text.length && text.data[at] == '.';
+        at += ended;
+        if (ended && !read_decimals(text, &at, DECIMALS_MAX, &decimals, &of))
             return false;
         size_t unit = read_unit(text, &at);
         if (unit < next_unit || unit == ARRAY_LENGTH(units) || number > (DURATION_MAX_MS - total) / units[unit].ms)
             return false;
-        total += number * units[unit].ms;
+        decimals *= units[unit].ms;
+        total += number * units[unit].ms + decimals / of;
+        if (decimals % of || total > DURATION_MAX_MS)
+            return false;
         next_unit = unit + 1;
     }
     if (next_unit == 0)
@@ -61,30 +85,34 @@ bool duration_parse(struct bytes text, int64_t *ret_ms)
     return true;
 }
 
-/* The decimals behind the point, in thousandths. */
-static bool read_decimals(struct bytes text, size_t *at, int64_t *ret_ms)
-{
-    size_t first = *at;
-    if (!read_digits(text, at, 999, ret_ms) || *at - first > 3)
-        return false;
-    for (size_t digits = *at - first; digits < 3; digits++)
-        *ret_ms *= 10;
-    return true;
-}
-
 bool duration_parse_seconds(struct bytes text, int64_t *ret_ms)
 {
     size_t at = 0;
     int64_t seconds;
-    int64_t ms = 0;
-    if (!read_digits(text, &at, DURATION_MAX_MS / MS_PER_SECOND, &seconds))
+    int64_t decimals = 0;
+    int64_t of = 1;
+    if (!read_digits(text, &at, DURATION_MAX_SECONDS, &seconds))
         return false;
-    if (at < text.length && (text.data[at++] != '.' || !read_decimals(text, &at, &ms)))
+    if (at < text.length && (text.data[at++] != '.' || !read_decimals(text, &at, 3, &decimals, &of)))
         return false;
-    if (at < text.length || seconds * MS_PER_SECOND > DURATION_MAX_MS - ms)
+    if (at < text.length || (seconds == DURATION_MAX_SECONDS && decimals))
         return false;
-    *ret_ms = seconds * MS_PER_SECOND + ms;
+    *ret_ms = seconds * MS_PER_SECOND + decimals * MS_PER_SECOND / of;
     return true;
+}
+
+const char *duration_hint(struct bytes text)
+{
+    size_t at = 0;
+    int64_t number;
+    bool fits = read_digits(text, &at, DURATION_MAX_SECONDS, &number);
+    if (fits || at == text.length || !is_digit(text.data[at]))
+        return NULL;
+    for (; at < text.length; at++)
+        if (!is_digit(text.data[at]) && text.data[at] != '.')
+            return NULL;
+    return "numbers are seconds, at most 86400: give milliseconds and longer durations with a unit, such as 30000ms or "
+           "2d";
 }
 
 bool duration_parse_any(struct bytes text, int64_t *ret_ms)

@@ -24,9 +24,14 @@ enum owner_life owner_life(const struct owner *owner, utc_us now)
     return owner->due_at < now ? OWNER_LATE : OWNER_ALIVE;
 }
 
+bool owner_is_ending(const struct owner *owner)
+{
+    return owner->lapsed_at != NEVER && owner->settled_at == NEVER;
+}
+
 bool owner_lapse_ends(const struct owner *owner, const struct request *request)
 {
-    return owner->lapsed_at != NEVER && request->state == REQUEST_ACQUIRED && request->confirmed_at == NEVER &&
+    return owner_is_ending(owner) && request->state == REQUEST_ACQUIRED && request->confirmed_at == NEVER &&
            (request->ttl_ms == TTL_BY_OWNER || request->acquired_at <= owner->lapsed_at);
 }
 
@@ -57,7 +62,7 @@ static void replay(struct owner_image *image)
 /* "From then on heartbeats answer 410 until all requests of the lapse have ended"; the next one revives it. */
 static enum permit_status decide_beat(const struct owner_call *call, utc_us now, struct owner_image *image)
 {
-    if (image->is && image->owner.lapsed_at != NEVER && image->holding) {
+    if (image->is && owner_is_ending(&image->owner) && image->holding) {
         replay(image);
         return PERMIT_ENDED;
     }

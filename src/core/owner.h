@@ -29,6 +29,11 @@ enum owner_life {
 const char *owner_life_word(enum owner_life life);
 enum owner_life owner_life(const struct owner *owner, utc_us now);
 /*
+ * True while permitd ends what the lapse ends. A settled lapse ends nothing more: a batch that read its clock before
+ * the lapse and commits after it was settled grants a request that looks older than the lapse, and is not.
+ */
+bool owner_is_ending(const struct owner *owner);
+/*
  * Whether the request ends with the lapse: held, not confirmed, and with ttl "owner" or acquired before. What was
  * acquired later with a ttl of its own is judged by that alone.
  */
@@ -61,7 +66,7 @@ struct owner_image {
     bool was;           /* there was a row */
     bool is;            /* there is one now; !is && !was: nothing to write; was && !is: delete */
     bool changed;
-    bool holding; /* something that ends with its lapse is held, or may be */
+    bool holding; /* the lapse is not settled, and something that ends with it is held, or may be */
 };
 
 struct owner_outcome {

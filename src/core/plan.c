@@ -44,6 +44,11 @@ bool operation_is_administrative(enum operation_kind kind)
     return kinds[kind].administer != NULL;
 }
 
+bool operation_ends_request(enum operation_kind kind)
+{
+    return kind == OP_RELEASE || kind == OP_FORCE_RELEASE || kind == OP_EXPIRE;
+}
+
 /* --- what is short ------------------------------------------------------------------------------------------- */
 
 /* What the acquires of the batch want of one semaphore, all together; but PLACE_BEHIND is granted nothing. */

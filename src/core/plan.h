@@ -28,6 +28,10 @@ enum operation_kind {
 /* "acquire", "release", ... as in metrics and in POST /v1/batch. */
 const char *operation_kind_word(enum operation_kind kind);
 bool operation_is_administrative(enum operation_kind kind);
+/* Release, force-release, expire: what the key holds is given back. */
+bool operation_ends_request(enum operation_kind kind);
+
+enum { MATCH_MAX = 16 };
 
 /* What PUT /v1/semaphores/{name} says: a member that was absent keeps its value. */
 struct semaphore_change {
@@ -45,8 +49,9 @@ struct semaphore_change {
     int64_t max_hold_ms;
     struct bytes note;
     bool if_none_match; /* If-None-Match: * : create only */
-    bool if_match;      /* If-Match: only if config_version is this one */
-    uint64_t config_version;
+    bool if_exists;     /* If-Match: * : change only */
+    size_t match_count; /* above 0: If-Match: only if config_version is one of these */
+    uint64_t config_versions[MATCH_MAX];
 };
 
 /* Where an acquire stands when its batch begins. */
@@ -69,6 +74,7 @@ struct operation {
                                           END_OWNER_DEAD, whatever its deadline */
     struct ttl ttl;                    /* acquire, renew */
     unsigned char digest[DIGEST_SIZE]; /* acquire */
+    struct bytes nonce;                /* acquire: kept with the grant, part of no digest; length 0: none */
     struct want *wants;                /* acquire: sorted by name */
     size_t want_count;
     enum place place;       /* acquire; the engine's to say */

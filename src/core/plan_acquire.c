@@ -18,11 +18,13 @@ struct request *request_new(struct planner *planner, const struct operation *ope
         .external_id = arena_copy(planner->arena, operation->external_id),
         .owner = arena_copy(planner->arena, operation->owner),
         .principal = arena_copy(planner->arena, operation->principal),
+        .nonce = arena_copy(planner->arena, operation->nonce),
         .confirmed_at = NEVER,
         .acquired_at = NEVER,
         .ended_at = NEVER,
     };
-    return request->external_id.data && request->owner.data && request->principal.data ? request : NULL;
+    bool copied = request->external_id.data && request->owner.data && request->principal.data && request->nonce.data;
+    return copied ? request : NULL;
 }
 
 /* What the key stands for, for whoever used it again: the semaphores that are locked here are named. */
@@ -355,12 +357,9 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
 
 /* --- the grant ----------------------------------------------------------------------------------------------- */
 
-/* Section 8: a grant's token is at least epoch << 10, above all that a lost tail may have handed out. */
 static uint64_t next_token(const struct planner *planner, struct semaphore *semaphore)
 {
-    uint64_t token = semaphore->next_permit_id;
-    if (token < planner->view->epoch << 10)
-        token = planner->view->epoch << 10;
+    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->epoch);
     if (PLANTED(6))
         token = (uint64_t)planner->view->now;
     semaphore->next_permit_id = token + 1;

@@ -64,6 +64,20 @@ static void apply_settings(struct semaphore *semaphore, const struct semaphore_c
         semaphore->note = change->note;
 }
 
+static bool same_text(struct bytes a, struct bytes b)
+{
+    return (a.data == NULL) == (b.data == NULL) && bytes_equal(a, b);
+}
+
+/* All that an operator may change. */
+static bool same_settings(const struct semaphore *a, const struct semaphore *b)
+{
+    return a->capacity == b->capacity && a->queue == b->queue && a->default_ttl_ms == b->default_ttl_ms &&
+           a->max_ttl_ms == b->max_ttl_ms && a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms &&
+           a->retired_at == b->retired_at && same_text(a->note, b->note) &&
+           same_text(a->paused_reason, b->paused_reason);
+}
+
 static const char *settings_refusal(const struct semaphore *semaphore, const struct semaphore_change *change)
 {
     if (change->has_kind && change->kind != semaphore->kind)
@@ -173,13 +187,36 @@ static void record_put(struct planner *planner, const struct semaphore_image *im
                                 .why = operation->why});
 }
 
-/* If-Match and If-None-Match, before anything is touched. `exists`: in service now. */
+/*
+ * The answer says how it is now, and config_version whether that has changed. It is durable, because the version is
+ * raised in any case.
+ */
+static void answer_changed(const struct planner *planner, struct outcome *outcome, struct semaphore_image *image,
+                           const struct semaphore *before)
+{
+    image_touch(image);
+    image->settings = image->insert || planner->label_count > 0 || !same_settings(before, image->semaphore);
+    image->semaphore->config_version += image->settings;
+    outcome->semaphore = image->semaphore;
+}
+
+static bool is_one_of(const struct semaphore_change *change, uint64_t config_version)
+{
+    for (size_t i = 0; i < change->match_count; i++)
+        if (change->config_versions[i] == config_version)
+            return true;
+    return false;
+}
+
+/* If-Match and If-None-Match, before anything is touched. `exists`: the semaphore in service, or the template. */
 static const char *precondition_refusal(const struct semaphore_change *change, const struct semaphore *exists)
 {
     if (change->if_none_match && exists)
-        return "the semaphore exists already";
-    if (change->if_match && !(exists && exists->config_version == change->config_version))
-        return "the semaphore's config_version is another one";
+        return "it exists already";
+    if (change->if_exists && !exists)
+        return "it does not exist";
+    if (change->match_count && !(exists && is_one_of(change, exists->config_version)))
+        return "its config_version is another one";
     return NULL;
 }
 
@@ -220,34 +257,21 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
         outcome_refuse(outcome, status, refusal);
         return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
     }
-    image_touch(image);
-    semaphore->config_version++;
-    image->settings = true;
     follow_capacity(image, before.capacity);
     record_put(planner, image, &before, operation);
     planner_record_labels(planner, image, operation);
     outcome->created = !in_service;
-    outcome->semaphore = semaphore;
+    answer_changed(planner, outcome, image, &before);
     return PERMIT_OK;
 }
 
 /* --- templates ----------------------------------------------------------------------------------------------- */
 
-/* If-Match and If-None-Match, as for a semaphore. */
-static const char *template_mismatch(const struct semaphore_change *change, const struct template *exists)
-{
-    if (change->if_none_match && exists)
-        return "the template exists already";
-    if (change->if_match && !(exists && exists->settings.config_version == change->config_version))
-        return "the template's config_version is another one";
-    return NULL;
-}
-
 enum permit_status template_apply(struct template *template, bool exists, const struct semaphore_change *change,
                                   int64_t default_ttl_ms, const char **ret_refusal)
 {
     struct semaphore next = template->settings;
-    *ret_refusal = template_mismatch(change, exists ? template : NULL);
+    *ret_refusal = precondition_refusal(change, exists ? &template->settings : NULL);
     if (*ret_refusal)
         return PERMIT_VERSION_MISMATCH;
     if (change->has_labels)
@@ -264,7 +288,8 @@ enum permit_status template_apply(struct template *template, bool exists, const 
     *ret_refusal = settings_refusal(&next, change);
     if (*ret_refusal)
         return PERMIT_INVALID;
-    next.config_version++;
+    if (!exists || !same_settings(&template->settings, &next))
+        next.config_version++;
     template->settings = next;
     return PERMIT_OK;
 }
@@ -306,15 +331,6 @@ static struct semaphore_image *find_in_service(struct planner *planner, struct o
     return NULL;
 }
 
-/* The answer says how it is now; that is durable, because its version was raised in any case. */
-static void change_setting(struct outcome *outcome, struct semaphore_image *image)
-{
-    image_touch(image);
-    image->semaphore->config_version++;
-    image->settings = true;
-    outcome->semaphore = image->semaphore;
-}
-
 enum permit_status plan_labels(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
     struct semaphore_image *image = find_in_service(planner, outcome, operation);
@@ -328,7 +344,7 @@ enum permit_status plan_labels(struct planner *planner, struct outcome *outcome,
         return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
     }
     planner_record_labels(planner, image, operation);
-    change_setting(outcome, image);
+    answer_changed(planner, outcome, image, image->semaphore);
     return PERMIT_OK;
 }
 
@@ -337,12 +353,12 @@ enum permit_status plan_pause(struct planner *planner, struct outcome *outcome, 
     struct semaphore_image *image = find_in_service(planner, outcome, operation);
     if (!image)
         return PERMIT_OK;
-    struct bytes before = image->semaphore->paused_reason;
-    if (!before.data || !bytes_equal(before, operation->why))
+    const struct semaphore before = *image->semaphore;
+    image->semaphore->paused_reason = operation->why;
+    if (!same_settings(&before, image->semaphore))
         record_event(planner, image,
                      (struct event){.who = operation->principal, .what = "paused", .why = operation->why});
-    image->semaphore->paused_reason = operation->why;
-    change_setting(outcome, image);
+    answer_changed(planner, outcome, image, &before);
     return PERMIT_OK;
 }
 
@@ -351,11 +367,12 @@ enum permit_status plan_resume(struct planner *planner, struct outcome *outcome,
     struct semaphore_image *image = find_in_service(planner, outcome, operation);
     if (!image)
         return PERMIT_OK;
-    if (image->semaphore->paused_reason.data)
+    const struct semaphore before = *image->semaphore;
+    image->semaphore->paused_reason = (struct bytes){0};
+    if (!same_settings(&before, image->semaphore))
         record_event(planner, image,
                      (struct event){.who = operation->principal, .what = "resumed", .why = operation->why});
-    image->semaphore->paused_reason = (struct bytes){0};
-    change_setting(outcome, image);
+    answer_changed(planner, outcome, image, &before);
     return PERMIT_OK;
 }
 
@@ -368,9 +385,10 @@ enum permit_status plan_retire(struct planner *planner, struct outcome *outcome,
         outcome_refuse(outcome, PERMIT_IN_USE, "permits of the semaphore are held; release them first");
         return PERMIT_OK;
     }
+    const struct semaphore before = *image->semaphore;
     record_event(planner, image, (struct event){.who = operation->principal, .what = "retired", .why = operation->why});
     image->semaphore->retired_at = planner->now;
     image->drop_labels = image->semaphore->kind == KIND_SLOTTED;
-    change_setting(outcome, image);
+    answer_changed(planner, outcome, image, &before);
     return PERMIT_OK;
 }

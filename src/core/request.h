@@ -67,6 +67,13 @@ struct semaphore {
     utc_us retired_at;          /* NEVER: in service */
 };
 
+/* What its next grant gets at least: "a grant's token is at least epoch << 10", above all that a lost tail handed out.
+ */
+static inline uint64_t semaphore_next_token(uint64_t next_permit_id, uint64_t epoch)
+{
+    return next_permit_id > epoch << 10 ? next_permit_id : epoch << 10;
+}
+
 /* A row of `permit`. */
 struct permit {
     uint64_t semaphore_id;
@@ -86,6 +93,7 @@ struct request {
     struct bytes external_id;
     struct bytes owner;     /* length 0: none was named */
     struct bytes principal; /* who asked, once there are credentials; length 0: nobody known */
+    struct bytes nonce;     /* of the acquire that was granted; length 0: it had none. Shown to nobody */
     bool has_digest;        /* a tombstone has none */
     unsigned char digest[DIGEST_SIZE];
     enum request_state state;
@@ -136,6 +144,8 @@ struct want {
 /* True if a free unit may be of no use to it. Who waits so keeps nobody else from what is free. */
 bool want_is_certain(const struct want *want);
 bool wants_are_certain(const struct want *wants, size_t want_count);
+/* The memory that the slots take which they name. */
+size_t wants_named_size(const struct want *wants, size_t want_count);
 /* True if this slot is among those that are named (sorted by want_sort_named). */
 bool want_names_slot(const struct want *want, uint32_t number, struct bytes label);
 /* Sorts the named slots; PERMIT_INVALID: the same number or label twice. */

@@ -97,3 +97,21 @@ Test(clock, times_of_others_are_read_as_rfc3339)
         cr_expect_eq(time, rows[i].time, "%s", rows[i].text);
     }
 }
+
+/* It counts what CLOCK_MONOTONIC does not, and nothing less. */
+Test(clock, boot_is_not_behind_mono)
+{
+    mono_us mono = clock_mono();
+    boot_us boot = clock_boot();
+    cr_expect_geq(boot, mono);
+    cr_expect_geq(clock_boot(), boot);
+}
+
+Test(clock, a_moment_beyond_all_times_is_never)
+{
+    cr_expect_eq(moment_after(5, 2), 2005);
+    cr_expect_eq(moment_after(5, 0), 5);
+    cr_expect_eq(moment_after(NEVER, 1), NEVER);
+    cr_expect_eq(moment_after(1, NEVER), NEVER);
+    cr_expect_eq(moment_after(NEVER - 1000, 1), NEVER);
+}

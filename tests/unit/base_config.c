@@ -232,6 +232,16 @@ Test(config, a_secret_is_never_said)
     cr_expect(!FLAGS("database-password=hunter2"));
     expect_said("'database-password' is not expected");
     expect_not_said("hunter2");
+    cr_expect(!FLAGS("mysql://permitd:hunter2@db.example/permitd"));
+    expect_said("argument 0 is not expected");
+    expect_not_said("permitd");
+    expect_not_said("hunter2");
+    cr_expect(!FLAGS("--mysql://permitd:hunter2@db.example/permitd"));
+    expect_said("that is not the name of a setting");
+    expect_not_said("hunter2");
+    cr_expect(!FLAGS("--workers=3", "hunter2"));
+    expect_said("argument 1 is not expected");
+    expect_not_said("hunter2");
 }
 
 Test(config, a_secret_that_cannot_be_used_is_not_said)

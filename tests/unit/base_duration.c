@@ -37,6 +37,25 @@ Test(duration, units_are_read)
     check(duration_parse, readings, ARRAY_LENGTH(readings));
 }
 
+/* "1.5s" is what time.Duration of Go prints; so is "1h0m0s". */
+Test(duration, last_number_may_have_decimals)
+{
+    static const struct reading readings[] = {
+        {"1.5s", 1500},        {"0.25s", 250},
+        {"1m30.5s", 90500},    {"1h0m0.001s", 3600001},
+        {"1h0m0s", 3600000},   {"1.000000000s", 1000},
+        {"1.5h", 5400000},     {"0.5d", 43200000},
+        {"2.0ms", 2},          {"36599.999999999d", -1}, /* not whole milliseconds */
+        {"1.0001s", -1},       {"1.5ms", -1},
+        {"1.s", -1},           {".5s", -1},
+        {"1.5", -1},           {"1.5.5s", -1},
+        {"1.5h30m", -1},       {"1.5s500ms", -1},
+        {"1.0000000000s", -1}, {"1.-5s", -1},
+        {"36600.5d", -1},
+    };
+    check(duration_parse, readings, ARRAY_LENGTH(readings));
+}
+
 Test(duration, a_unit_twice_or_out_of_order_is_refused)
 {
     static const struct reading readings[] = {{"1s1s", -1}, {"30m1h", -1}, {"5ms1s", -1}, {"1h1h", -1}};
@@ -46,9 +65,9 @@ Test(duration, a_unit_twice_or_out_of_order_is_refused)
 Test(duration, what_is_no_duration_is_refused)
 {
     static const struct reading readings[] = {
-        {"", -1},     {"s", -1},    {"30", -1},  {"30 s", -1}, {" 30s", -1},        {"30s ", -1},
-        {"-30s", -1}, {"+30s", -1}, {"30S", -1}, {"1.5h", -1}, {"1h30", -1},        {"30sec", -1},
-        {"1y", -1},   {"1w", -1},   {"s30", -1}, {"1e3s", -1}, {"30\xc2\xb5s", -1},
+        {"", -1},     {"s", -1},    {"30", -1},   {"30 s", -1},        {" 30s", -1},  {"30s ", -1},
+        {"-30s", -1}, {"+30s", -1}, {"30S", -1},  {"1h30", -1},        {"30sec", -1}, {"1y", -1},
+        {"1w", -1},   {"s30", -1},  {"1e3s", -1}, {"30\xc2\xb5s", -1},
     };
     check(duration_parse, readings, ARRAY_LENGTH(readings));
 }
@@ -85,13 +104,8 @@ Test(duration, only_the_given_bytes_are_read)
 Test(duration, seconds_are_read_with_up_to_three_decimals)
 {
     static const struct reading readings[] = {
-        {"300", 300000},
-        {"0.25", 250},
-        {"0.001", 1},
-        {"1.5", 1500},
-        {"0", 0},
-        {"0.100", 100},
-        {"3162240000", DURATION_MAX_MS},
+        {"300", 300000}, {"0.25", 250},  {"0.001", 1},        {"1.5", 1500},
+        {"0", 0},        {"0.100", 100}, {"86400", 86400000}, {"86400.000", 86400000},
     };
     check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
 }
@@ -115,16 +129,33 @@ Test(duration, what_is_no_number_of_seconds_is_refused)
         {"0x10", -1},
         {"1 ", -1},
         {"1,5", -1},
-        {"3162240000.001", -1},
         {"99999999999999999999", -1},
         {"NaN", -1},
     };
     check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
 }
 
+/* "ttl": 30000 was meant as milliseconds, and would be 8.3 hours. */
+Test(duration, numbers_over_a_day_are_refused_with_a_sentence)
+{
+    static const struct reading readings[] = {
+        {"86401", -1}, {"86400.001", -1}, {"600000", -1}, {"3162240000", -1}, {"99999999999999999999", -1},
+    };
+    check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
+    for (size_t i = 0; i < ARRAY_LENGTH(readings); i++) {
+        const char *hint = duration_hint(bytes_of(readings[i].text));
+        bool beyond = strcmp(readings[i].text, "86400.001") != 0;
+        cr_expect((hint != NULL) == beyond && (!hint || strstr(hint, "numbers are seconds")), "%s", readings[i].text);
+    }
+    static const char *const others[] = {"", "86400", "30", "30s", "100000s", "1e9", "-100000", "x", "100000 "};
+    for (size_t i = 0; i < ARRAY_LENGTH(others); i++)
+        cr_expect_null(duration_hint(bytes_of(others[i])), "%s", others[i]);
+}
+
 Test(duration, settings_take_either_form)
 {
-    static const struct reading readings[] = {{"10s", 10000}, {"10", 10000}, {"0.5", 500}, {"1.5h", -1}, {"", -1}};
+    static const struct reading readings[] = {{"10s", 10000},    {"10", 10000}, {"0.5", 500},
+                                              {"1.5h", 5400000}, {"86401", -1}, {"", -1}};
     check(duration_parse_any, readings, ARRAY_LENGTH(readings));
 }
 

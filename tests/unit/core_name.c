@@ -35,6 +35,21 @@ Test(name, has_one_to_255_bytes)
     cr_expect(!name_is_key((struct bytes){name, 256}));
 }
 
+Test(name, nonce_has_one_to_64_bytes_of_printable_ascii)
+{
+    char nonce[65];
+    memset(nonce, 'x', sizeof nonce);
+    cr_expect(!name_is_nonce((struct bytes){NULL, 0}));
+    cr_expect(!name_is_nonce((struct bytes){nonce, 0}));
+    cr_expect(name_is_nonce((struct bytes){nonce, 1}));
+    cr_expect(name_is_nonce((struct bytes){nonce, 64}));
+    cr_expect(!name_is_nonce((struct bytes){nonce, 65}));
+    for (int byte = 0; byte < 256; byte++) {
+        nonce[1] = (char)byte;
+        cr_expect_eq(name_is_nonce((struct bytes){nonce, 3}), byte >= 0x20 && byte <= 0x7e, "byte %d", byte);
+    }
+}
+
 /* In a path they mean directories. */
 Test(name, is_not_one_or_two_dots)
 {
@@ -109,4 +124,37 @@ Test(name, label_is_utf8_without_control_characters)
     memset(longer, 'x', sizeof longer);
     cr_expect(name_is_label((struct bytes){longer, NAME_MAX_BYTES}));
     cr_expect_not(name_is_label((struct bytes){longer, NAME_MAX_BYTES + 1}));
+}
+
+Test(name, distance_counts_the_slips_of_a_hand)
+{
+    static const struct {
+        const char *a, *b;
+        unsigned distance;
+    } rows[] = {
+        {"backups", "backups", 0},
+        {"backup", "backups", 1},
+        {"bakcups", "backups", 1},
+        {"backups", "bckups", 1},
+        {"backups", "baxkups", 1},
+        {"nackups", "backups", 1},
+        {"bakups2", "backups", 2},
+        {"network:b", "netwrok:a", 2},
+        {"netwrok-bb", "network-aa", 3},
+        {"bcakpus", "backups", 2},
+        {"abc", "abd", 1},
+        {"ab", "ad", NAME_FAR}, /* one in three at most */
+        {"", "a", NAME_FAR},
+        {"backups", "backups-db7", NAME_FAR},
+        {"backups", "restores", NAME_FAR},
+        {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 1},
+        {"abcdefghijklmnopqrstuvwxyz", "zyxwvutsrqponmlkjihgfedcba", NAME_FAR},
+        {"x", "", NAME_FAR},
+        {"", "", 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        unsigned there = name_distance(bytes_of(rows[i].a), bytes_of(rows[i].b));
+        unsigned back = name_distance(bytes_of(rows[i].b), bytes_of(rows[i].a));
+        cr_expect(there == rows[i].distance && back == there, "%s, %s: %u, %u", rows[i].a, rows[i].b, there, back);
+    }
 }

@@ -6,8 +6,9 @@
 
 enum { NOW = 1000000, TTL_MS = 100, TTL = TTL_MS * US_PER_MS };
 
-/* The row before: none, alive, late, lapsed at NOW - 50 with something held or not, settled. */
-enum before { NONE, ALIVE, LATE, HOLDING, LAPSED, SETTLED, BEFORE_COUNT };
+/* The row before: none, alive, late, lapsed at NOW - 50 with something held or not, settled; settled, and something is
+ * held that was acquired before the lapse. */
+enum before { NONE, ALIVE, LATE, HOLDING, LAPSED, SETTLED, SETTLED_HOLDING, BEFORE_COUNT };
 
 static struct owner_image image_of(enum before before)
 {
@@ -20,9 +21,9 @@ static struct owner_image image_of(enum before before)
         image.owner.due_at = NOW - 10;
     if (before >= HOLDING)
         image.owner.lapsed_at = NOW - 50;
-    if (before == SETTLED)
+    if (before >= SETTLED)
         image.owner.settled_at = NOW - 20;
-    image.holding = before == HOLDING;
+    image.holding = before == HOLDING || before == SETTLED_HOLDING;
     return image;
 }
 
@@ -70,6 +71,8 @@ Test(owner, every_call_on_every_row)
         {"410 while something of the lapse is held", OWNER_BEAT, HOLDING, 0, PERMIT_ENDED, REPLAYED},
         {"afterwards it revives", OWNER_BEAT, LAPSED, 0, PERMIT_OK, BEATEN},
         {"and when that was noted too", OWNER_BEAT, SETTLED, 0, PERMIT_OK, BEATEN},
+        {"a grant that committed after the end of the lapse is no part of it", OWNER_BEAT, SETTLED_HOLDING, 0,
+         PERMIT_OK, BEATEN},
 
         {"nobody who never came can go", OWNER_GONE, NONE, 0, PERMIT_UNKNOWN_OWNER, SAME},
         {"gone is lapsed at once", OWNER_GONE, ALIVE, 0, PERMIT_OK, LAPSES},
@@ -165,7 +168,8 @@ Test(owner, life_goes_by_deadline_and_lapse)
 
 Test(owner, what_ends_with_a_lapse)
 {
-    const struct owner lapsed = {.lapsed_at = NOW};
+    const struct owner lapsed = {.lapsed_at = NOW, .settled_at = NEVER};
+    const struct owner settled = {.lapsed_at = NOW, .settled_at = NOW + 1};
     const struct {
         const char *what;
         struct request request;
@@ -180,7 +184,9 @@ Test(owner, what_ends_with_a_lapse)
         {"confirmed", {.state = REQUEST_ACQUIRED, .ttl_ms = TTL_BY_OWNER, .acquired_at = 1, .confirmed_at = 2}, false},
         {"ended", {.state = REQUEST_RELEASED, .ttl_ms = 5, .acquired_at = 1, .confirmed_at = NEVER}, false},
     };
-    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++)
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         cr_assert_eq(owner_lapse_ends(&lapsed, &rows[i].request), rows[i].ends, "%s", rows[i].what);
-    cr_assert_not(owner_lapse_ends(&(struct owner){.lapsed_at = NEVER}, &rows[0].request));
+        cr_assert_not(owner_lapse_ends(&settled, &rows[i].request), "%s", rows[i].what);
+    }
+    cr_assert_not(owner_lapse_ends(&(struct owner){.lapsed_at = NEVER, .settled_at = NEVER}, &rows[0].request));
 }

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* What of a text of somebody else's must not reach a terminal. */
+#include <criterion/criterion.h>
+
+#include "base/base.h"
+#include "base/escape.h"
+
+static const struct {
+    const char *text, *shown;
+} cases[] = {
+    {"", ""},
+    {"plain", "plain"},
+    {"a\x1b]0;b\x07", "a?]0;b?"},
+    {"a\r\n\tb", "a???b"},
+    {"\x7f", "?"},
+    {"\xc2\x9bK", "??K"},                         /* CSI as UTF-8 */
+    {"\x9bK", "?K"},                              /* CSI for a terminal of 8 bits */
+    {"\xc2\x80\xc2\x9f\xc2\xa0", "????\xc2\xa0"}, /* U+00A0 is none of them */
+    {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82"},
+    {"\xc2", "?"}, /* cut off */
+    {"\xe2\x82", "??"},
+    {"\xc0\x9b", "??"},      /* not the shortest form */
+    {"\xed\xa0\x80", "???"}, /* a half of a surrogate pair */
+};
+
+Test(escape, replaces_what_a_terminal_would_obey)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        char text[32];
+        size_t length = strlen(cases[i].text);
+        memcpy(text, cases[i].text, length + 1);
+        escape_control_chars(text, length);
+        cr_expect_str_eq(text, cases[i].shown, "case %zu: %s", i, text);
+        cr_expect_eq(escape_plain_length(text, length), length, "case %zu", i);
+    }
+}
+
+Test(escape, plain_length_ends_where_something_is_to_be_escaped)
+{
+    cr_expect_eq(escape_plain_length("ab\x1bK", 4), 2);
+    cr_expect_eq(escape_plain_length("\xc3\xa4\xc2\x9b", 4), 2);
+    cr_expect_eq(escape_plain_length("\xc3\xa4", 1), 0);
+    cr_expect_eq(escape_plain_length(NULL, 0), 0);
+}
+
+Test(escape, every_single_byte_that_is_no_ascii_text_is_replaced)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        char text = (char)byte;
+        escape_control_chars(&text, 1);
+        cr_expect_eq(text, byte >= ' ' && byte < 0x7f ? (char)byte : '?', "byte %d", byte);
+    }
+}
