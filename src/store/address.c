@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Where a database is, as a URL. No connection is made here. */
+/*
+ * Where a database is, as a URL. No connection is made here. A sentence about a URL that cannot be parsed quotes no
+ * part of it: where the parts are misread, any of them may be a piece of the password.
+ */
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -18,14 +21,6 @@ void database_address_release(struct database_address *address)
     *address = (struct database_address){.port = 0};
 }
 
-static int hex_digit(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    int letter = tolower((unsigned char)digit);
-    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
-}
-
 /* A malloc'ed copy without percent-encoding; NULL: bad encoding, a zero byte, or no memory. */
 static char *decode(struct bytes text)
 {
@@ -34,8 +29,8 @@ static char *decode(struct bytes text)
     for (size_t i = 0; decoded && i < text.length; i++) {
         char byte = text.data[i];
         if (byte == '%') {
-            int high = i + 2 < text.length ? hex_digit(text.data[i + 1]) : -1;
-            int low = i + 2 < text.length ? hex_digit(text.data[i + 2]) : -1;
+            int high = i + 2 < text.length ? hex_value(text.data[i + 1]) : -1;
+            int low = i + 2 < text.length ? hex_value(text.data[i + 2]) : -1;
             byte = high < 0 || low < 0 ? '\0' : (char)(high * 16 + low);
             i += 2;
         }
@@ -62,6 +57,19 @@ static bool cut_front(struct bytes *rest, char separator, struct bytes *ret_fron
     return true;
 }
 
+#define HINT "; in a user name or password write @ as %40, / as %2F and : as %3A"
+
+static bool refuse(struct buf *message, const char *why)
+{
+    buf_printf(message, "database URL: %s", why);
+    return false;
+}
+
+static bool has_byte(struct bytes text, char byte)
+{
+    return text.length && memchr(text.data, byte, text.length);
+}
+
 /* An empty part counts as one that is missing. */
 static bool set_part(char **member, struct bytes text, const char *what, struct buf *message)
 {
@@ -85,10 +93,8 @@ static bool parse_port(struct database_address *address, struct bytes text, stru
         good = isdigit((unsigned char)text.data[i]);
         port = port * 10 + (unsigned)(text.data[i] - '0');
     }
-    if (!good || port == 0 || port > 65535) {
-        buf_printf(message, "database URL: '%.*s' is not a port", (int)text.length, text.data);
-        return false;
-    }
+    if (!good || port == 0 || port > 65535)
+        return refuse(message, "what follows the host and ':' is not a port from 1 to 65535" HINT);
     address->port = port;
     return true;
 }
@@ -100,10 +106,8 @@ static bool parse_host(struct database_address *address, struct bytes text, stru
     struct bytes rest = text;
     if (text.length > 0 && text.data[0] == '[') {
         rest = (struct bytes){text.data + 1, text.length - 1};
-        if (!cut_front(&rest, ']', &host) || (rest.length > 0 && rest.data[0] != ':')) {
-            buf_append_text(message, "database URL: an IPv6 address is written as [::1]");
-            return false;
-        }
+        if (!cut_front(&rest, ']', &host) || (rest.length > 0 && rest.data[0] != ':'))
+            return refuse(message, "an IPv6 address is written as [::1]");
         rest = rest.length ? (struct bytes){rest.data + 1, rest.length - 1} : (struct bytes){NULL, 0};
         return set_part(&address->host, host, "host", message) && (!rest.data || parse_port(address, rest, message));
     }
@@ -133,8 +137,7 @@ static bool parse_parameter(struct database_address *address, struct bytes text,
         if (bytes_equal(name, BYTES("ssl_ca")))
             return set_part(&address->ssl_ca, value, "ssl_ca", message);
     }
-    buf_append_text(message, "database URL: the only parameters are socket=PATH and ssl_ca=FILE");
-    return false;
+    return refuse(message, "the only parameters are socket=PATH and ssl_ca=FILE");
 }
 
 static bool parse_parameters(struct database_address *address, struct bytes rest, struct buf *message)
@@ -151,21 +154,19 @@ static bool parse_parts(struct database_address *address, struct bytes rest, str
 {
     struct bytes authority;
     struct bytes user;
-    if (!cut_front(&rest, '/', &authority)) {
-        buf_append_text(message, "database URL: no database is named; write mysql://user@host:3306/database");
-        return false;
-    }
+    if (!cut_front(&rest, '/', &authority))
+        return refuse(message, "no database is named; write mysql://user@host:3306/database");
     if (cut_front(&authority, '@', &user) && !parse_user(address, user, message))
         return false;
     struct bytes database = rest;
     bool has_parameters = cut_front(&rest, '?', &database);
+    if (has_byte(authority, '@') || has_byte(database, '@') || has_byte(database, '/'))
+        return refuse(message, "it has more than one '@', or more than one '/' behind the host" HINT);
     if (!parse_host(address, authority, message) || !set_part(&address->database, database, "database", message) ||
         (has_parameters && !parse_parameters(address, rest, message)))
         return false;
-    if (!address->database || strlen(address->database) > 64 || strchr(address->database, '`')) {
-        buf_append_text(message, "database URL: the database needs a name of 1 to 64 characters without `");
-        return false;
-    }
+    if (!address->database || strlen(address->database) > 64 || strchr(address->database, '`'))
+        return refuse(message, "the database needs a name of 1 to 64 characters without `");
     return true;
 }
 
@@ -184,8 +185,7 @@ bool database_address_parse(const char *url, struct database_address *ret_addres
         database_address_release(&address);
         return false;
     }
-    buf_append_text(message, "database URL: it must begin with mysql://, as in mysql://user@host:3306/database");
-    return false;
+    return refuse(message, "it must begin with mysql://, as in mysql://user@host:3306/database");
 }
 
 void database_address_print(const struct database_address *address, struct buf *out)

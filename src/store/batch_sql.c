@@ -12,13 +12,25 @@
 #include "store/sql_text.h"
 
 /*
+ * Rows that one statement names. The work of every statement is linear in its rows (one ELT(FIELD(...)) over 45,000
+ * slots took longer than the session's time-out), and a list of 500 keys is walked along the primary key.
+ */
+enum { ROWS_A_STATEMENT = 500 };
+
+/* Where the statement that begins at `first` ends; `count`: of all rows. */
+static size_t statement_end(size_t first, size_t count)
+{
+    return count - first < ROWS_A_STATEMENT ? count : first + ROWS_A_STATEMENT;
+}
+
+/*
  * An UPDATE of requests, permits or slots must have changed just as many rows as it names. Each looks at how the one
  * before it fared: ROW_COUNT() in its first assignment, NULL into NOT NULL if that was wrong. All rows are under locks
  * of ours, so it would be a bug, or a stranger who writes without them.
  */
 struct guard {
     bool pending; /* an UPDATE has run that nobody has looked at */
-    size_t rows;
+    size_t rows;  /* that it must have counted */
 };
 
 /* `column`=`value`, which raises unless `condition` holds (NULL: always) and the UPDATE before changed what it should.
@@ -114,7 +126,6 @@ static void update_semaphore_sql(const struct semaphore_image *image, struct buf
 /* A bounded statement each; a row that exists already comes back into service. */
 static void make_slots_sql(const struct semaphore_image *image, struct buf *sql)
 {
-    enum { ROWS_A_STATEMENT = 5000 };
     for (uint32_t first = image->slots_from; first <= image->slots_to; first += ROWS_A_STATEMENT) {
         buf_append_text(sql, "INSERT INTO slot (semaphore_id,number) VALUES ");
         for (uint32_t number = first; number <= image->slots_to && number < first + ROWS_A_STATEMENT; number++) {
@@ -213,6 +224,8 @@ static void request_values_sql(const struct request *request, struct buf *sql)
     buf_append_i64(sql, request->grace_ms);
     buf_append_char(sql, ',');
     sql_time(sql, request->acquired_at);
+    buf_append_char(sql, ',');
+    sql_bytes(sql, request->nonce);
 }
 
 /* What has happened to a row within the batch that makes it. */
@@ -239,7 +252,7 @@ static size_t insert_count(const struct changes *changes)
     return count;
 }
 
-#define NEW_REQUEST_COLUMNS "id,external_id,digest,owner,principal,ttl_ms,due_at,grace_ms,acquired_at"
+#define NEW_REQUEST_COLUMNS "id,external_id,digest,owner,principal,ttl_ms,due_at,grace_ms,acquired_at,nonce"
 
 /* One INSERT for all plain grants, and a second, longer one for the few others. */
 static void insert_requests_sql(const struct changes *changes, size_t count, bool plain, struct buf *sql)
@@ -314,10 +327,13 @@ static void insert_permits_sql(const struct changes *changes, size_t count, stru
     for (size_t i = 0; i < count; i++) {
         const struct request *request = changes->requests[i].request;
         for (size_t j = 0; j < request->permit_count; j++) {
-            if (rows == 0)
+            size_t row = rows++ % ROWS_A_STATEMENT;
+            if (row == 0)
+                buf_append_text(sql, rows > 1 ? ";" : "");
+            if (row == 0)
                 buf_append_text(sql, labels ? "INSERT INTO permit (" NEW_PERMIT_COLUMNS ",labels) VALUES "
                                             : "INSERT INTO permit (" NEW_PERMIT_COLUMNS ") VALUES ");
-            separate(sql, rows++);
+            separate(sql, row);
             permit_values_sql(request, &request->permits[j], labels, sql);
         }
     }
@@ -356,7 +372,7 @@ static size_t collect_ended(const struct changes *changes, struct permit_key *re
     return count;
 }
 
-/* One UPDATE per semaphore, by primary key. */
+/* One UPDATE per semaphore and statement, by primary key. */
 static void end_permits_sql(const struct changes *changes, struct arena *arena, struct guard *guard, struct buf *sql)
 {
     size_t count = collect_ended(changes, NULL);
@@ -371,7 +387,8 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
         buf_append_text(sql, "UPDATE permit SET ");
         guarded_sql(guard, "state", "state=1", "2", sql);
         buf_printf(sql, " WHERE semaphore_id=%llu AND id IN (", (unsigned long long)keys[first].semaphore_id);
-        for (next = first; next < count && keys[next].semaphore_id == keys[first].semaphore_id; next++) {
+        size_t end = statement_end(first, count);
+        for (next = first; next < end && keys[next].semaphore_id == keys[first].semaphore_id; next++) {
             separate(sql, next - first);
             buf_append_u64(sql, keys[next].token);
         }
@@ -382,50 +399,35 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
 
 /* --- slots --------------------------------------------------------------------------------------------------- */
 
-static void slot_numbers_sql(const struct changes *changes, size_t first, size_t end, struct buf *sql)
-{
-    for (size_t i = first; i < end; i++) {
-        separate(sql, i - first);
-        buf_append_u64(sql, changes->slots[i].number);
-    }
-}
-
-static void slot_permits_sql(const struct changes *changes, size_t first, size_t end, struct buf *sql)
-{
-    for (size_t i = first; i < end; i++) {
-        separate(sql, i - first);
-        buf_append_u64(sql, changes->slots[i].permit_id);
-    }
-}
-
 /*
- * The slots [first, end) of one semaphore, by primary key. `retired` stays what it was, and raises if the UPDATE before
- * went wrong; last_permit_id takes the value that permit_id has just got: assignments run from left to right.
+ * The slots [first, end), which exist and move: the INSERT finds each by its primary key and counts 2 for it. A slot
+ * that is not there would be inserted and count 1, which the next guard sees. `permit_id` raises if the statement
+ * before went wrong. VALUES() is what both MariaDB and MySQL take.
  */
-static void update_slots_sql(const struct changes *changes, size_t first, size_t end, struct guard *guard,
-                             struct buf *sql)
+static void move_slots_sql(const struct slot_change *slots, size_t count, struct guard *guard, struct buf *sql)
 {
-    buf_append_text(sql, "UPDATE slot SET ");
-    guarded_sql(guard, "retired", NULL, "retired", sql);
-    buf_append_text(sql, ",permit_id=ELT(FIELD(number,");
-    slot_numbers_sql(changes, first, end, sql);
-    buf_append_text(sql, "),");
-    slot_permits_sql(changes, first, end, sql);
-    buf_append_text(sql, "),last_permit_id=IF(permit_id,permit_id,last_permit_id) WHERE semaphore_id=");
-    buf_append_u64(sql, changes->slots[first].semaphore_id);
-    buf_append_text(sql, " AND number IN (");
-    slot_numbers_sql(changes, first, end, sql);
-    buf_append_text(sql, ");");
-    *guard = (struct guard){true, end - first};
+    buf_append_text(sql, "INSERT INTO slot (semaphore_id,number,permit_id) VALUES ");
+    for (size_t i = 0; i < count; i++) {
+        separate(sql, i);
+        buf_append_char(sql, '(');
+        buf_append_u64(sql, slots[i].semaphore_id);
+        buf_append_char(sql, ',');
+        buf_append_u64(sql, slots[i].number);
+        buf_append_char(sql, ',');
+        buf_append_u64(sql, slots[i].permit_id);
+        buf_append_char(sql, ')');
+    }
+    buf_append_text(sql, " ON DUPLICATE KEY UPDATE ");
+    guarded_sql(guard, "permit_id", NULL, "VALUES(permit_id)", sql);
+    buf_append_text(sql, ",last_permit_id=IF(VALUES(permit_id),VALUES(permit_id),last_permit_id);");
+    *guard = (struct guard){true, 2 * count};
 }
 
 static void slots_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     for (size_t first = 0, end; first < changes->slot_count; first = end) {
-        for (end = first + 1; end < changes->slot_count; end++)
-            if (changes->slots[end].semaphore_id != changes->slots[first].semaphore_id)
-                break;
-        update_slots_sql(changes, first, end, guard, sql);
+        end = statement_end(first, changes->slot_count);
+        move_slots_sql(changes->slots + first, end - first, guard, sql);
     }
 }
 
@@ -481,22 +483,19 @@ static bool gives_any(const struct label_change *labels, size_t count)
     return false;
 }
 
-enum { LABELS_A_STATEMENT = 500 };
-
 /* How many there are in the statement that begins with this one. */
 static size_t some_labels(const struct changes *changes, size_t first)
 {
-    size_t left = changes->label_count - first;
-    return left < LABELS_A_STATEMENT ? left : LABELS_A_STATEMENT;
+    return statement_end(first, changes->label_count) - first;
 }
 
 /* First none for all that change, then the new ones: each is unique in its semaphore, and one may move. */
 static void changed_labels_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     const struct label_change *labels = changes->labels;
-    for (size_t first = 0; first < changes->label_count; first += LABELS_A_STATEMENT)
+    for (size_t first = 0; first < changes->label_count; first += ROWS_A_STATEMENT)
         clear_labels_sql(labels + first, some_labels(changes, first), guard, sql);
-    for (size_t first = 0; first < changes->label_count; first += LABELS_A_STATEMENT)
+    for (size_t first = 0; first < changes->label_count; first += ROWS_A_STATEMENT)
         if (gives_any(labels + first, some_labels(changes, first)))
             give_labels_sql(labels + first, some_labels(changes, first), guard, sql);
 }
@@ -540,7 +539,8 @@ static int64_t value_ended_at(const struct request *request)
 
 /*
  * A column of permit_request that an operation may change. Counters are raised, not set: a tombstone has no semaphore
- * whose lock would keep another permitd from counting at the same time.
+ * whose lock would keep another permitd from counting at the same time. A counter that is full begins anew at 0: one
+ * that stayed as it is would leave the answer's transaction without a change.
  */
 static const struct {
     const char *assign;
@@ -552,8 +552,8 @@ static const struct {
     {",ttl_ms=", value_ttl_ms, sql_ms_or_null, false},
     {",due_at=", value_due_at, sql_time, false},
     {",confirmed_at=", value_confirmed_at, sql_time, false},
-    {",renewals=renewals+", value_renewals, buf_append_i64, true},
-    {",replays=replays+", value_replays, buf_append_i64, true},
+    {",renewals=4294967295&renewals+", value_renewals, buf_append_i64, true},
+    {",replays=4294967295&replays+", value_replays, buf_append_i64, true},
     {",ended_at=", value_ended_at, sql_ended, false},
 };
 
@@ -567,7 +567,7 @@ struct row_update {
 static int64_t written_value(const struct request_change *change, size_t column)
 {
     int64_t value = columns[column].value(change->request);
-    return columns[column].counter ? value - columns[column].value(change->before) : value;
+    return columns[column].counter ? (uint32_t)(value - columns[column].value(change->before)) : value;
 }
 
 static unsigned differing_columns(const struct request_change *change)
@@ -622,7 +622,7 @@ static void set_request_sql(const struct row_update *update, struct guard *guard
     }
 }
 
-/* One UPDATE for all rows that get the same values: as a rule one for all releases of the batch. */
+/* One UPDATE for rows that get the same values: as a rule one for all releases of the batch. */
 static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena, struct guard *guard,
                                 struct buf *sql)
 {
@@ -640,7 +640,8 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
     for (size_t first = 0, next; first < count; first = next) {
         set_request_sql(&updates[first], guard, sql);
         buf_append_text(sql, " WHERE id IN (");
-        for (next = first; next < count && compare_updates(&updates[first], &updates[next]) == 0; next++) {
+        size_t end = statement_end(first, count);
+        for (next = first; next < end && compare_updates(&updates[first], &updates[next]) == 0; next++) {
             separate(sql, next - first);
             buf_append_u64(sql, updates[next].change->request->id);
         }

@@ -5,10 +5,23 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <grp.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* "cannot open DIR/NAME: No such file or directory", of errno; name NULL: of DIR itself. False. */
+static bool say_errno(struct buf *message, const char *doing, const char *directory, const char *name)
+{
+    buf_printf(message, "cannot %s %s%s%s: %s", doing, directory, name ? "/" : "", name ? name : "",
+               strerrordesc_np(errno));
+    return false;
+}
+
+/* --- what is there --- */
 
 /* What permitd and its mariadbd make in DIR, patterns of fnmatch. The log may have been rotated. */
 static const struct {
@@ -28,10 +41,17 @@ struct contents {
     char shown[NAME_MAX + 1];
 };
 
+/* Not put there by another user, while the directory was open to others. */
+static bool is_trusted(int fd, const struct stat *info)
+{
+    struct stat directory;
+    return info->st_uid == 0 || (fstat(fd, &directory) == 0 && info->st_uid == directory.st_uid);
+}
+
 static bool is_file(int fd, const char *path)
 {
     struct stat info;
-    return fstatat(fd, path, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode);
+    return fstatat(fd, path, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) && is_trusted(fd, &info);
 }
 
 static bool is_own(int fd, const char *name)
@@ -41,7 +61,7 @@ static bool is_own(int fd, const char *name)
         return errno == ENOENT; /* gone since it was listed */
     for (size_t i = 0; i < ARRAY_LENGTH(own_entries); i++)
         if (fnmatch(own_entries[i].pattern, name, 0) == 0)
-            return (info.st_mode & S_IFMT) == own_entries[i].type;
+            return (info.st_mode & S_IFMT) == own_entries[i].type && is_trusted(fd, &info);
     return false;
 }
 
@@ -59,13 +79,13 @@ static void show(struct contents *contents, const char *name)
             *byte = '?';
 }
 
-static bool contents_read(const char *directory, struct contents *ret_contents)
+static bool contents_read(int fd, struct contents *ret_contents)
 {
     struct contents contents = {0};
-    DIR *stream = opendir(directory);
+    int listed = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = listed >= 0 ? fdopendir(listed) : NULL;
     if (!stream)
         return false;
-    int fd = dirfd(stream);
     contents.lock = is_file(fd, "lock");
     contents.log = is_file(fd, "mariadb.log");
     contents.database = is_file(fd, "data/permitd/db.opt");
@@ -80,13 +100,11 @@ static bool contents_read(const char *directory, struct contents *ret_contents)
     return true;
 }
 
-bool data_dir_is_free(const char *directory, struct buf *message)
+bool data_dir_is_free(int fd, const char *directory, struct buf *message)
 {
     struct contents contents;
-    if (!contents_read(directory, &contents)) {
-        buf_printf(message, "cannot look into %s: %s", directory, strerrordesc_np(errno));
-        return false;
-    }
+    if (!contents_read(fd, &contents))
+        return say_errno(message, "look into", directory, NULL);
     bool empty = contents.shown[0] == '\0';
     bool begun = (contents.lock || contents.database) && !contents.strange;
     bool used = (contents.lock && contents.log) || contents.database;
@@ -96,9 +114,179 @@ bool data_dir_is_free(const char *directory, struct buf *message)
     return false;
 }
 
-bool data_dir_has_database(const char *directory)
+bool data_dir_has_database(int fd)
 {
-    char data[PATH_MAX];
-    snprintf(data, sizeof data, "%s/data", directory);
-    return access(data, F_OK) == 0;
+    return faccessat(fd, "data", F_OK, 0) == 0;
+}
+
+/* --- whose it is --- */
+
+/* A link that another user has made may lead into a third one's directory. */
+static bool link_is_trusted(const char *directory, struct buf *message)
+{
+    struct stat info;
+    if (geteuid() != 0 || lstat(directory, &info) != 0 || !S_ISLNK(info.st_mode) || info.st_uid == 0)
+        return true;
+    buf_printf(message, "%s is a symbolic link of user %u: name the directory itself", directory, info.st_uid);
+    return false;
+}
+
+static int directory_open(const char *directory, struct stat *ret_info, struct buf *message)
+{
+    if (!link_is_trusted(directory, message))
+        return -1;
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, ret_info) == 0)
+        return fd;
+    if (fd < 0 && errno == ENOTDIR)
+        buf_printf(message, "%s is not a directory", directory);
+    else
+        (void)say_errno(message, "look at", directory, NULL);
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static bool belongs_to_another(const char *directory, const struct stat *info, struct buf *message)
+{
+    if (geteuid() == 0 || info->st_uid == geteuid())
+        return false;
+    buf_printf(message, "%s belongs to user %u, not to the one permitd runs as (%u)", directory, info->st_uid,
+               geteuid());
+    return true;
+}
+
+/* With the user's groups; a user without a name has that of the directory alone. */
+static bool become(uid_t uid, gid_t gid, struct buf *message)
+{
+    const struct passwd *user = getpwuid(uid);
+    bool grouped = user ? initgroups(user->pw_name, user->pw_gid) == 0 && setgid(user->pw_gid) == 0
+                        : setgroups(0, NULL) == 0 && setgid(gid) == 0;
+    if (grouped && setuid(uid) == 0)
+        return true;
+    buf_printf(message, "cannot become user %u, the owner of the directory: %s", uid, strerrordesc_np(errno));
+    return false;
+}
+
+/* Root over the socket needs no password, so nobody else may reach it. */
+static bool close_to_others(int fd, const char *directory, const struct stat *info, struct buf *message)
+{
+    return (info->st_mode & 077) == 0 || fchmod(fd, 0700) == 0 ||
+           say_errno(message, "close to others", directory, NULL);
+}
+
+bool data_dir_take(const char *directory, struct data_dir *ret_dir, struct buf *message)
+{
+    struct stat info;
+    if (mkdir(directory, 0700) != 0 && errno != EEXIST)
+        return say_errno(message, "make the directory", directory, NULL);
+    struct data_dir dir = {.fd = directory_open(directory, &info, message)};
+    if (dir.fd < 0)
+        return false;
+    dir.path = realpath(directory, NULL);
+    if (!dir.path)
+        (void)say_errno(message, "look at", directory, NULL);
+    else if (!belongs_to_another(dir.path, &info, message) &&
+             (geteuid() != 0 || info.st_uid == 0 || become(info.st_uid, info.st_gid, message)) &&
+             data_dir_is_free(dir.fd, dir.path, message) && close_to_others(dir.fd, dir.path, &info, message) &&
+             data_dir_is_free(dir.fd, dir.path, message)) { /* again: now no other user can add to it */
+        *ret_dir = dir;
+        return true;
+    }
+    data_dir_release(&dir);
+    return false;
+}
+
+bool data_dir_look(const char *directory, bool *ret_database, struct buf *message)
+{
+    struct stat info;
+    if (access(directory, F_OK) != 0 && errno == ENOENT) {
+        *ret_database = false;
+        return true;
+    }
+    int fd = directory_open(directory, &info, message);
+    bool fit = fd >= 0 && !belongs_to_another(directory, &info, message) && data_dir_is_free(fd, directory, message);
+    if (fit)
+        *ret_database = data_dir_has_database(fd);
+    if (fd >= 0)
+        close(fd);
+    return fit;
+}
+
+void data_dir_release(struct data_dir *dir)
+{
+    if (dir->fd >= 0)
+        close(dir->fd);
+    free(dir->path);
+    *dir = (struct data_dir){.fd = -1};
+}
+
+/* --- what is in it --- */
+
+static void say_not_opened(const struct data_dir *dir, const char *name, bool opened, struct buf *message)
+{
+    if (!opened && errno != ELOOP)
+        (void)say_errno(message, "open", dir->path, name);
+    else
+        buf_printf(message, "cannot open %s/%s: it is %s", dir->path, name,
+                   opened ? "not a plain file" : "a symbolic link");
+}
+
+int data_dir_open(const struct data_dir *dir, const char *name, int flags, struct buf *message)
+{
+    struct stat info;
+    int fd = openat(dir->fd, name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+        return fd;
+    if (message)
+        say_not_opened(dir, name, fd >= 0, message);
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+bool data_dir_make(const struct data_dir *dir, const char *name, struct buf *message)
+{
+    struct stat info;
+    if (mkdirat(dir->fd, name, 0700) != 0 && errno != EEXIST)
+        return say_errno(message, "make the directory", dir->path, name);
+    if (fstatat(dir->fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        return say_errno(message, "look at", dir->path, name);
+    if (S_ISDIR(info.st_mode))
+        return true;
+    buf_printf(message, "cannot use %s/%s: it is %s", dir->path, name,
+               S_ISLNK(info.st_mode) ? "a symbolic link" : "not a directory");
+    return false;
+}
+
+/* False: errno says why. */
+static bool tree_remove(int parent, const char *name)
+{
+    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
+        return true;
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!stream)
+        return false;
+    bool removed = true;
+    for (struct dirent *entry = readdir(stream); entry && removed; entry = readdir(stream))
+        removed = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || tree_remove(fd, entry->d_name);
+    closedir(stream);
+    return removed && unlinkat(parent, name, AT_REMOVEDIR) == 0;
+}
+
+bool data_dir_remove(const struct data_dir *dir, const char *name, struct buf *message)
+{
+    return tree_remove(dir->fd, name) || say_errno(message, "remove", dir->path, name);
+}
+
+bool data_dir_put_in_place(const struct data_dir *dir, const char *from, const char *to, struct buf *message)
+{
+    int fd = openat(dir->fd, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool done = fd >= 0 && syncfs(fd) == 0 && renameat(dir->fd, from, dir->fd, to) == 0 && syncfs(dir->fd) == 0;
+    if (!done)
+        (void)say_errno(message, "put in place", dir->path, to);
+    if (fd >= 0)
+        close(fd);
+    return done;
 }

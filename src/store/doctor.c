@@ -223,13 +223,14 @@ static enum permit_status facts_read_variables(struct session *session, struct f
 /* None if the session is in no database, or there are no tables yet. */
 static enum permit_status facts_read_tables(struct session *session, struct facts *facts)
 {
-    static const char sql[] =
-        "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
-        " AND TABLE_NAME IN ('semaphore', 'permit_request', 'permit', 'slot', 'semaphore_event', 'owner', 'cluster',"
-        " 'id_block', 'schema_version')";
     struct session_row row;
+    struct buf sql;
     size_t length = 0;
-    enum permit_status status = session_send(session, BYTES(sql));
+    buf_init(&sql, 4096);
+    buf_append_text(&sql, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE ");
+    schema_append_condition(&sql);
+    enum permit_status status = session_send_buf(session, &sql);
+    buf_release(&sql);
     while (status == PERMIT_OK && session_row(session, &row) && length < VALUE_SIZE) {
         struct bytes name = row.columns[0], engine = row.columns[1];
         facts->has_schema |= bytes_equal(name, BYTES("schema_version"));

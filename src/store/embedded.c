@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -21,7 +20,6 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,19 +30,24 @@
 #include "store/process.h"
 
 enum {
-    READY_WAIT_MS = 60000,
     READY_LOOK_MS = 20,
-    INSTALL_WAIT_MS = 120000,
+    REPORT_EVERY_MS = 10000, /* of what is waited for */
     STOP_GRACE_MS = 30000,
     BACK_OFF_MIN_MS = 100, /* before the second attempt; the first comes at once */
     BACK_OFF_MAX_MS = 5000,
     HEALTHY_AFTER_MS = 30000, /* who lived so long is started again at once */
     LOG_READ = 32 * 1024,     /* bytes of mariadbd's log in which the cause of a failure is looked for */
     LOG_SHOWN = 1200,         /* and about so many of them are shown */
+    LOG_LINE = 1000,          /* its last line, or the end of that */
     MESSAGE_MAX = 4000,
 };
 
 #define DATABASE_NAME "permitd"
+#define DATA          "data"
+#define FRESH         "data.new"
+#define TEMPORARY     "tmp"
+#define PID_FILE      "mariadb.pid"
+#define LOG_FILE      "mariadb.log"
 #define NO_SERVER                                                                                                      \
     "there is no %s on this machine: apt-get install mariadb-server-core, or name a database of your own with "        \
     "--database"
@@ -52,7 +55,7 @@ enum {
 enum state { STATE_STARTING, STATE_SERVING, STATE_RESTARTING, STATE_FAILED, STATE_STOPPED };
 
 struct embedded {
-    char *directory; /* absolute, without links */
+    struct data_dir dir;
     char *data;
     char *fresh;     /* where a new database is made before it becomes `data` */
     char *temporary; /* a server that starts deletes the temporary tables it finds, so none may share them with us */
@@ -61,10 +64,8 @@ struct embedded {
     char *log_file;
     int lock_fd;
     int log_fd;
-    int stop_fd; /* readable: embedded_stop was called */
-    bool as_user;
-    uid_t uid;
-    gid_t gid;
+    int stop_fd;  /* readable: embedded_stop was called */
+    int begun_fd; /* readable: the state is no longer STATE_STARTING */
     char *program;
     char *install_program;
     struct database_address address;
@@ -73,15 +74,17 @@ struct embedded {
     bool supervised; /* the thread exists */
     struct process process;
     atomic_uint restarts;
-    atomic_int pid; /* 0 while there is none */
+    atomic_int pid;     /* 0 while there is none */
+    atomic_bool absent; /* it does not answer, and has not for long */
 
-    pthread_mutex_t mutex; /* guards state and message */
+    pthread_mutex_t mutex; /* guards state, absence and message */
     pthread_cond_t changed;
     enum state state;
-    struct buf message; /* why it failed */
+    char absence[STORE_MESSAGE_SIZE]; /* why it does not answer */
+    struct buf message;               /* why it failed */
 };
 
-/* --- the directory --- */
+/* --- the files --- */
 
 static bool say_errno(struct buf *message, const char *doing, const char *path)
 {
@@ -89,67 +92,18 @@ static bool say_errno(struct buf *message, const char *doing, const char *path)
     return false;
 }
 
-/* Whether it may become, or is, the home of a private MariaDB; changes nothing. */
-static bool directory_is_fit(const char *directory, const struct stat *info, struct buf *message)
-{
-    if (!S_ISDIR(info->st_mode)) {
-        buf_printf(message, "%s is not a directory", directory);
-        return false;
-    }
-    if (geteuid() != 0 && info->st_uid != geteuid()) {
-        buf_printf(message, "%s belongs to user %u, not to the one permitd runs as (%u)", directory, info->st_uid,
-                   geteuid());
-        return false;
-    }
-    return data_dir_is_free(directory, message);
-}
-
-/* Root over the socket needs no password, so nobody else may reach it. */
-static bool directory_close_to_others(const char *directory, const struct stat *info, struct buf *message)
-{
-    return (info->st_mode & 077) == 0 || chmod(directory, 0700) == 0 ||
-           say_errno(message, "close to others", directory);
-}
-
-static bool directory_take(struct embedded *embedded, const char *directory, struct buf *message)
-{
-    struct stat info;
-    if (mkdir(directory, 0700) != 0 && errno != EEXIST)
-        return say_errno(message, "make the directory", directory);
-    embedded->directory = realpath(directory, NULL);
-    if (!embedded->directory || stat(directory, &info) != 0)
-        return say_errno(message, "look at", directory);
-    embedded->as_user = geteuid() == 0 && info.st_uid != 0;
-    embedded->uid = info.st_uid;
-    embedded->gid = info.st_gid;
-    return directory_is_fit(embedded->directory, &info, message) &&
-           directory_close_to_others(embedded->directory, &info, message);
-}
-
-bool embedded_look(const char *directory, bool *ret_database, struct buf *message)
-{
-    struct stat info;
-    bool there = stat(directory, &info) == 0;
-    if (!there && errno != ENOENT)
-        return say_errno(message, "look at", directory);
-    if (there && !directory_is_fit(directory, &info, message))
-        return false;
-    *ret_database = there && data_dir_has_database(directory);
-    return true;
-}
-
 static bool path_make(char **ret_path, const struct embedded *embedded, const char *name)
 {
-    return asprintf(ret_path, "%s/%s", embedded->directory, name) >= 0;
+    return asprintf(ret_path, "%s/%s", embedded->dir.path, name) >= 0;
 }
 
 static bool paths_make(struct embedded *embedded, struct buf *message)
 {
-    if (!path_make(&embedded->data, embedded, "data") || !path_make(&embedded->fresh, embedded, "data.new") ||
-        !path_make(&embedded->temporary, embedded, "tmp") || !path_make(&embedded->socket, embedded, "mariadb.sock") ||
-        !path_make(&embedded->pid_file, embedded, "mariadb.pid") ||
-        !path_make(&embedded->log_file, embedded, "mariadb.log"))
-        return say_errno(message, "name the files of", embedded->directory);
+    if (!path_make(&embedded->data, embedded, DATA) || !path_make(&embedded->fresh, embedded, FRESH) ||
+        !path_make(&embedded->temporary, embedded, TEMPORARY) ||
+        !path_make(&embedded->socket, embedded, "mariadb.sock") ||
+        !path_make(&embedded->pid_file, embedded, PID_FILE) || !path_make(&embedded->log_file, embedded, LOG_FILE))
+        return say_errno(message, "name the files of", embedded->dir.path);
     struct sockaddr_un limit;
     if (strlen(embedded->socket) >= sizeof limit.sun_path) {
         buf_printf(message, "the path %s is too long for a socket (%zu characters at most): name a shorter directory",
@@ -157,12 +111,6 @@ static bool paths_make(struct embedded *embedded, struct buf *message)
         return false;
     }
     return true;
-}
-
-/* As root in somebody's directory, what we make there is his: he may run permitd on it himself tomorrow. */
-static bool file_give_away(const struct embedded *embedded, int fd)
-{
-    return !embedded->as_user || fchown(fd, embedded->uid, embedded->gid) == 0;
 }
 
 static long number_in_file(int fd)
@@ -176,41 +124,25 @@ static long number_in_file(int fd)
 /* The lock is the kernel's and ends with the process; the number in the file only tells people who has it. */
 static bool lock_take(struct embedded *embedded, struct buf *message)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/lock", embedded->directory);
-    embedded->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    embedded->lock_fd = data_dir_open(&embedded->dir, "lock", O_RDWR | O_CREAT, message);
     if (embedded->lock_fd < 0)
-        return say_errno(message, "open", path);
+        return false;
     if (flock(embedded->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK)
-            return say_errno(message, "lock", path);
+            return say_errno(message, "lock", embedded->dir.path);
         buf_printf(message, "%s is in use by another permitd, pid %ld: stop it, or ask it (permitctl doctor)",
-                   embedded->directory, number_in_file(embedded->lock_fd));
+                   embedded->dir.path, number_in_file(embedded->lock_fd));
         return false;
     }
-    if (!file_give_away(embedded, embedded->lock_fd) || ftruncate(embedded->lock_fd, 0) != 0 ||
-        dprintf(embedded->lock_fd, "%d\n", (int)getpid()) < 0)
-        return say_errno(message, "write", path);
+    if (ftruncate(embedded->lock_fd, 0) != 0 || dprintf(embedded->lock_fd, "%d\n", (int)getpid()) < 0)
+        return say_errno(message, "write the lock of", embedded->dir.path);
     return true;
 }
 
 static bool log_open(struct embedded *embedded, struct buf *message)
 {
-    embedded->log_fd = open(embedded->log_file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (embedded->log_fd < 0)
-        return say_errno(message, "open", embedded->log_file);
-    if (!file_give_away(embedded, embedded->log_fd))
-        return say_errno(message, "give away", embedded->log_file);
-    return true;
-}
-
-static bool temporary_make(const struct embedded *embedded, struct buf *message)
-{
-    if (mkdir(embedded->temporary, 0700) != 0 && errno != EEXIST)
-        return say_errno(message, "make the directory", embedded->temporary);
-    if (embedded->as_user && chown(embedded->temporary, embedded->uid, embedded->gid) != 0)
-        return say_errno(message, "give away", embedded->temporary);
-    return true;
+    embedded->log_fd = data_dir_open(&embedded->dir, LOG_FILE, O_RDWR | O_CREAT | O_APPEND, message);
+    return embedded->log_fd >= 0;
 }
 
 /* What the log has got since `from`, or the end of that: zero-terminated, in whole lines. */
@@ -255,49 +187,117 @@ static void log_show(const struct embedded *embedded, off_t from, struct buf *me
     buf_append_text(message, length > LOG_SHOWN ? lines + length - LOG_SHOWN : lines);
 }
 
+/* --- patience --- */
+
+static bool stop_is_asked(const struct embedded *embedded)
+{
+    struct pollfd polled = {.fd = embedded->stop_fd, .events = POLLIN};
+    return poll(&polled, 1, 0) > 0;
+}
+
+/* A wait without a limit. Meanwhile the log and the clients are told whether what is waited for makes progress. */
+struct patience {
+    const char *doing; /* "starting" */
+    mono_us since;
+    mono_us active_at; /* when it was last seen to have done something */
+    mono_us told_at;
+    struct process_activity seen; /* then */
+};
+
+static struct patience patience_begin(const char *doing)
+{
+    mono_us now = clock_mono();
+    return (struct patience){.doing = doing, .since = now, .active_at = now, .told_at = now};
+}
+
+static const char *hint_of(char state)
+{
+    switch (state) {
+    case 'T':
+    case 't': return "it is stopped: send it SIGCONT";
+    case 'D': return "it waits in the kernel, as a rule for a disk: look at the disk";
+    default: return "it waits: look at its log and at the disk";
+    }
+}
+
+/* A tenth of a second of CPU time or any input or output is progress: what hangs may still look at a clock. */
+static void patience_describe(struct patience *patience, const struct process_activity *now, mono_us at,
+                              char ret_sentence[STORE_MESSAGE_SIZE])
+{
+    enum { CPU_OF_PROGRESS_MS = 100 };
+    const struct process_activity *before = &patience->seen;
+    int waited_s = (int)((at - patience->since) / US_PER_SECOND);
+    if (now->io != before->io || now->cpu_ms >= before->cpu_ms + CPU_OF_PROGRESS_MS) {
+        uint64_t disk = now->disk_bytes > before->disk_bytes ? now->disk_bytes - before->disk_bytes : 0;
+        uint64_t cpu_ms = now->cpu_ms > before->cpu_ms ? now->cpu_ms - before->cpu_ms : 0;
+        patience->active_at = at;
+        snprintf(ret_sentence, STORE_MESSAGE_SIZE,
+                 "the private MariaDB has been %s for %d s and makes progress: %.1f s of CPU time and %.1f MB of disk "
+                 "input and output in the last %d s; after a crash it recovers before it answers",
+                 patience->doing, waited_s, (double)cpu_ms / MS_PER_SECOND, (double)disk / 1e6,
+                 (int)((at - patience->told_at) / US_PER_SECOND));
+    } else {
+        snprintf(ret_sentence, STORE_MESSAGE_SIZE,
+                 "the private MariaDB has been %s for %d s and has done nothing for %d s, without CPU time, input or "
+                 "output; %s; permitd waits until it goes on or ends",
+                 patience->doing, waited_s, (int)((at - patience->active_at) / US_PER_SECOND), hint_of(now->state));
+    }
+}
+
+/* The last line of mariadbd's log, for the log of permitd. */
+static const char *log_last_line(const struct embedded *embedded, char text[LOG_READ + 1])
+{
+    off_t end = lseek(embedded->log_fd, 0, SEEK_END);
+    char *lines = log_read(embedded, end > LOG_LINE ? end - LOG_LINE : 0, text);
+    size_t length = strlen(lines);
+    while (length > 0 && lines[length - 1] == '\n')
+        lines[--length] = '\0';
+    char *last = strrchr(lines, '\n');
+    return last ? last + 1 : lines;
+}
+
+static void patience_tell(struct embedded *embedded, struct patience *patience, const struct process *process)
+{
+    struct process_activity activity;
+    char sentence[STORE_MESSAGE_SIZE];
+    char text[LOG_READ + 1];
+    mono_us now = clock_mono();
+    if (now - patience->told_at < (mono_us)REPORT_EVERY_MS * US_PER_MS)
+        return;
+    process_look(process, &activity);
+    patience_describe(patience, &activity, now, sentence);
+    patience->told_at = now;
+    patience->seen = activity;
+    log_write(patience->active_at == now ? LOG_INFO : LOG_WARN, "the private MariaDB does not answer yet", "why",
+              sentence, "log", embedded->log_file, "last_line", log_last_line(embedded, text), NULL);
+    pthread_mutex_lock(&embedded->mutex);
+    memcpy(embedded->absence, sentence, sizeof sentence);
+    pthread_mutex_unlock(&embedded->mutex);
+    atomic_store(&embedded->absent, true);
+}
+
 /* --- making the database --- */
 
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
-{
-    (void)info;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-static bool tree_remove(const char *path)
-{
-    enum { OPEN_DIRECTORIES = 16 };
-    return nftw(path, remove_one, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT;
-}
-
-static bool run_child(struct embedded *embedded, char *const *arguments, int timeout_ms, int *ret_exit)
+/* False: it could not be started, or permitd is to stop. */
+static bool run_child(struct embedded *embedded, char *const *arguments, struct patience *patience, int *ret_exit)
 {
     struct process_start start = {
         .path = arguments[0],
         .arguments = arguments,
         .output_fd = embedded->log_fd,
-        .as_user = embedded->as_user,
-        .uid = embedded->uid,
-        .gid = embedded->gid,
     };
     struct process child;
     if (!process_spawn(&start, &child))
         return false;
-    if (process_wait(&child, embedded->stop_fd, timeout_ms, ret_exit))
-        return true;
-    process_stop(&child, 0);
-    errno = ETIMEDOUT;
-    return false;
-}
-
-static bool directory_sync(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool synced = fd >= 0 && syncfs(fd) == 0;
-    if (fd >= 0)
-        close(fd);
-    return synced;
+    while (!process_wait(&child, embedded->stop_fd, REPORT_EVERY_MS, ret_exit)) {
+        if (stop_is_asked(embedded)) {
+            process_stop(&child, 0);
+            errno = EINTR;
+            return false;
+        }
+        patience_tell(embedded, patience, &child);
+    }
+    return true;
 }
 
 /* Made under another name and renamed when it is whole and on the disk: a kill leaves no half database. */
@@ -306,8 +306,8 @@ static bool database_make(struct embedded *embedded, struct buf *message)
     char data[PATH_MAX], temporary[PATH_MAX];
     int exit_status = 0;
     off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
-    if (!tree_remove(embedded->fresh))
-        return say_errno(message, "remove the half-made", embedded->fresh);
+    if (!data_dir_remove(&embedded->dir, FRESH, message))
+        return false;
     snprintf(data, sizeof data, "--datadir=%s", embedded->fresh);
     snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
     char *arguments[] = {embedded->install_program,
@@ -318,19 +318,17 @@ static bool database_make(struct embedded *embedded, struct buf *message)
                          (char[]){"--skip-test-db"},
                          (char[]){"--skip-name-resolve"},
                          (char[]){"--force"},
-                         geteuid() == 0 && !embedded->as_user ? (char[]){"--user=root"} : NULL,
+                         geteuid() == 0 ? (char[]){"--user=root"} : NULL,
                          NULL};
-    if (!run_child(embedded, arguments, INSTALL_WAIT_MS, &exit_status))
+    struct patience patience = patience_begin("creating its files");
+    if (!run_child(embedded, arguments, &patience, &exit_status))
         return say_errno(message, "run", embedded->install_program);
     if (exit_status != 0) {
         buf_printf(message, "%s could not make a database", embedded->install_program);
         log_show(embedded, log_start, message);
         return false;
     }
-    if (!directory_sync(embedded->fresh) || rename(embedded->fresh, embedded->data) != 0 ||
-        !directory_sync(embedded->directory))
-        return say_errno(message, "put in place", embedded->data);
-    return true;
+    return data_dir_put_in_place(&embedded->dir, FRESH, DATA, message);
 }
 
 static bool programs_find(struct embedded *embedded, struct buf *message)
@@ -388,7 +386,7 @@ static bool server_spawn(struct embedded *embedded)
     snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
     snprintf(socket, sizeof socket, "--socket=%s", embedded->socket);
     snprintf(pid_file, sizeof pid_file, "--pid-file=%s", embedded->pid_file);
-    if (geteuid() == 0 && !embedded->as_user)
+    if (geteuid() == 0)
         arguments[count++] = user;
     for (size_t i = 0; i < ARRAY_LENGTH(server_options); i++)
         arguments[count++] = (char *)(uintptr_t)server_options[i]; /* execv promises not to change them */
@@ -396,9 +394,6 @@ static bool server_spawn(struct embedded *embedded)
         .path = embedded->program,
         .arguments = arguments,
         .output_fd = embedded->log_fd,
-        .as_user = embedded->as_user,
-        .uid = embedded->uid,
-        .gid = embedded->gid,
     };
     if (!process_spawn(&start, &embedded->process))
         return false;
@@ -406,14 +401,17 @@ static bool server_spawn(struct embedded *embedded)
     return true;
 }
 
-/* mariadbd writes its pid only when it serves; without this an orphan that was just starting would not be found. */
+/*
+ * mariadbd writes its pid only when it serves; without this an orphan that was just starting would not be found. The
+ * old file goes first, whatever it is: only a new one is written to.
+ */
 static void pid_file_write(const struct embedded *embedded)
 {
-    int fd = open(embedded->pid_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    (void)unlinkat(embedded->dir.fd, PID_FILE, 0);
+    int fd = data_dir_open(&embedded->dir, PID_FILE, O_WRONLY | O_CREAT | O_EXCL, NULL);
     if (fd < 0)
         return;
-    if (file_give_away(embedded, fd))
-        dprintf(fd, "%d\n", (int)embedded->process.pid);
+    dprintf(fd, "%d\n", (int)embedded->process.pid);
     close(fd);
 }
 
@@ -421,7 +419,7 @@ static void pid_file_write(const struct embedded *embedded)
 static void orphan_stop(const struct embedded *embedded)
 {
     char argument[PATH_MAX];
-    int fd = open(embedded->pid_file, O_RDONLY | O_CLOEXEC);
+    int fd = data_dir_open(&embedded->dir, PID_FILE, O_RDONLY, NULL);
     if (fd < 0)
         return;
     long pid = number_in_file(fd);
@@ -439,28 +437,23 @@ static bool server_answers(const struct embedded *embedded)
     return answers;
 }
 
-static bool stop_is_asked(const struct embedded *embedded)
-{
-    struct pollfd polled = {.fd = embedded->stop_fd, .events = POLLIN};
-    return poll(&polled, 1, 0) > 0;
-}
+/* How the wait for an answer ended. */
+enum ready { READY_YES, READY_DIED, READY_STOP };
 
-/* How the wait for the first answer ended. */
-enum ready { READY_YES, READY_DIED, READY_STOP, READY_TIMEOUT };
-
-static enum ready server_wait_ready(struct embedded *embedded, int wait_ms)
+/* No limit: recovery takes the time it takes, and to kill it would only make it begin anew. */
+static enum ready server_wait_ready(struct embedded *embedded)
 {
-    mono_us deadline = wait_ms < 0 ? NEVER : clock_mono() + (mono_us)wait_ms * US_PER_MS;
+    struct patience patience = patience_begin("starting");
     int exit_status;
-    while (clock_mono() < deadline) {
+    for (;;) {
         if (process_wait(&embedded->process, embedded->stop_fd, READY_LOOK_MS, &exit_status))
             return READY_DIED;
         if (stop_is_asked(embedded))
             return READY_STOP;
         if (server_answers(embedded))
             return READY_YES;
+        patience_tell(embedded, &patience, &embedded->process);
     }
-    return READY_TIMEOUT;
 }
 
 /* --- the supervisor --- */
@@ -468,7 +461,10 @@ static enum ready server_wait_ready(struct embedded *embedded, int wait_ms)
 static void state_set(struct embedded *embedded, enum state state)
 {
     pthread_mutex_lock(&embedded->mutex);
+    if (embedded->state == STATE_STARTING)
+        (void)eventfd_write(embedded->begun_fd, 1);
     embedded->state = state;
+    atomic_store(&embedded->absent, false);
     pthread_cond_broadcast(&embedded->changed);
     pthread_mutex_unlock(&embedded->mutex);
 }
@@ -478,19 +474,16 @@ static bool supervisor_begin(struct embedded *embedded)
 {
     struct buf *message = &embedded->message;
     orphan_stop(embedded);
-    if (!data_dir_has_database(embedded->directory) && !database_make(embedded, message))
+    if (!data_dir_has_database(embedded->dir.fd) && !database_make(embedded, message))
         return false;
     off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
     if (!server_spawn(embedded))
         return say_errno(message, "start", embedded->program);
     pid_file_write(embedded);
-    switch (server_wait_ready(embedded, READY_WAIT_MS)) {
+    switch (server_wait_ready(embedded)) {
     case READY_YES: return true;
     case READY_DIED: buf_printf(message, "%s did not start", embedded->program); break;
     case READY_STOP: buf_append_text(message, "it was stopped while it started"); break;
-    case READY_TIMEOUT:
-        buf_printf(message, "%s did not answer within %d seconds", embedded->program, READY_WAIT_MS / MS_PER_SECOND);
-        break;
     }
     log_show(embedded, log_start, message);
     return false;
@@ -525,8 +518,7 @@ static bool supervisor_restart(struct embedded *embedded, int *back_off_ms)
             continue;
         pid_file_write(embedded);
         atomic_fetch_add(&embedded->restarts, 1);
-        /* No limit: recovery takes the time it takes, and to kill it would only make it begin anew. */
-        enum ready ready = server_wait_ready(embedded, -1);
+        enum ready ready = server_wait_ready(embedded);
         if (ready != READY_DIED)
             return ready == READY_YES;
         atomic_store(&embedded->pid, 0);
@@ -566,6 +558,7 @@ static void *supervisor_main(void *argument)
         supervisor_watch(embedded);
     }
     process_stop(&embedded->process, STOP_GRACE_MS);
+    (void)unlinkat(embedded->dir.fd, PID_FILE, 0); /* of one that was killed */
     atomic_store(&embedded->pid, 0);
     state_set(embedded, begun ? STATE_STOPPED : STATE_FAILED);
     session_thread_end();
@@ -585,7 +578,7 @@ static bool supervisor_start(struct embedded *embedded, struct buf *message)
     return embedded->supervised;
 }
 
-static bool supervisor_wait_begun(struct embedded *embedded, struct buf *message)
+bool embedded_wait(struct embedded *embedded, struct buf *message)
 {
     pthread_mutex_lock(&embedded->mutex);
     while (embedded->state == STATE_STARTING)
@@ -615,26 +608,29 @@ static struct embedded *embedded_new(void)
     struct embedded *embedded = calloc(1, sizeof *embedded);
     if (!embedded)
         return NULL;
-    embedded->lock_fd = embedded->log_fd = -1;
+    embedded->dir.fd = embedded->lock_fd = embedded->log_fd = -1;
     embedded->process.pidfd = -1;
     pthread_mutex_init(&embedded->mutex, NULL);
     pthread_cond_init(&embedded->changed, NULL);
     buf_init(&embedded->message, MESSAGE_MAX);
+    snprintf(embedded->absence, sizeof embedded->absence, "the private MariaDB is being started");
+    atomic_store(&embedded->absent, true);
     embedded->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    embedded->begun_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return embedded;
 }
 
 static void embedded_free(struct embedded *embedded)
 {
-    const int fds[] = {embedded->stop_fd, embedded->log_fd, embedded->lock_fd};
-    char *const texts[] = {embedded->directory, embedded->data,    embedded->fresh,
-                           embedded->temporary, embedded->socket,  embedded->pid_file,
-                           embedded->log_file,  embedded->program, embedded->install_program};
+    const int fds[] = {embedded->stop_fd, embedded->begun_fd, embedded->log_fd, embedded->lock_fd};
+    char *const texts[] = {embedded->data,     embedded->fresh,    embedded->temporary, embedded->socket,
+                           embedded->pid_file, embedded->log_file, embedded->program,   embedded->install_program};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
     for (size_t i = 0; i < ARRAY_LENGTH(texts); i++)
         free(texts[i]);
+    data_dir_release(&embedded->dir);
     database_address_release(&embedded->address);
     buf_release(&embedded->message);
     pthread_cond_destroy(&embedded->changed);
@@ -642,20 +638,48 @@ static void embedded_free(struct embedded *embedded)
     free(embedded);
 }
 
-bool embedded_start(const char *directory, struct embedded **ret_embedded, struct buf *message)
+bool embedded_open(const char *directory, struct embedded **ret_embedded, struct buf *message)
 {
     struct embedded *embedded = embedded_new();
-    if (!embedded || embedded->stop_fd < 0)
+    if (!embedded || embedded->stop_fd < 0 || embedded->begun_fd < 0)
         buf_append_text(message, "no memory or no file descriptor for the private MariaDB");
-    else if (directory_take(embedded, directory, message) && paths_make(embedded, message) &&
-             lock_take(embedded, message) && log_open(embedded, message) && temporary_make(embedded, message) &&
-             programs_find(embedded, message) && address_make(embedded, message) &&
-             supervisor_start(embedded, message) && supervisor_wait_begun(embedded, message)) {
+    else if (data_dir_take(directory, &embedded->dir, message) && paths_make(embedded, message) &&
+             lock_take(embedded, message) && log_open(embedded, message) &&
+             data_dir_make(&embedded->dir, TEMPORARY, message) && programs_find(embedded, message) &&
+             address_make(embedded, message) && supervisor_start(embedded, message)) {
         *ret_embedded = embedded;
         return true;
     }
     embedded_stop(embedded);
     return false;
+}
+
+int embedded_begun_fd(const struct embedded *embedded)
+{
+    return embedded->begun_fd;
+}
+
+bool embedded_start(const char *directory, struct embedded **ret_embedded, struct buf *message)
+{
+    struct embedded *embedded;
+    if (!embedded_open(directory, &embedded, message))
+        return false;
+    if (embedded_wait(embedded, message)) {
+        *ret_embedded = embedded;
+        return true;
+    }
+    embedded_stop(embedded);
+    return false;
+}
+
+bool embedded_is_absent(struct embedded *embedded, char ret_sentence[STORE_MESSAGE_SIZE])
+{
+    if (!atomic_load(&embedded->absent))
+        return false;
+    pthread_mutex_lock(&embedded->mutex);
+    memcpy(ret_sentence, embedded->absence, STORE_MESSAGE_SIZE);
+    pthread_mutex_unlock(&embedded->mutex);
+    return true;
 }
 
 const struct database_address *embedded_address(const struct embedded *embedded)

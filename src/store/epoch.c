@@ -64,6 +64,7 @@ struct cluster_row {
     bool fresh; /* never served */
     bool same_server;
     struct served_clock clock;
+    utc_us grants_from; /* served time: the last hold is over then */
     utc_us now;
     uint64_t last_id;
 };
@@ -72,7 +73,7 @@ static enum permit_status lock_cluster(struct session *session, const char *iden
                                        struct cluster_row *ret_row)
 {
     buf_printf(sql,
-               "BEGIN;SELECT c.epoch,c.identity='',c.identity=%s,c.tick_at,c.offset_us,SYSDATE(6),"
+               "BEGIN;SELECT c.epoch,c.identity='',c.identity=%s,c.tick_at,c.offset_us,c.grants_from,SYSDATE(6),"
                "(SELECT MAX(r.id) FROM permit_request r),(SELECT MAX(s.id) FROM semaphore s)"
                " FROM cluster c WHERE c.id=1 FOR UPDATE",
                identity);
@@ -87,6 +88,7 @@ static enum permit_status lock_cluster(struct session *session, const char *iden
         ret_row->same_server = row_u64(&reader);
         ret_row->clock.tick_at = row_time(&reader);
         ret_row->clock.offset_us = row_i64(&reader);
+        ret_row->grants_from = row_time(&reader);
         ret_row->now = row_time(&reader);
         uint64_t request_id = row_u64(&reader);
         uint64_t semaphore_id = row_u64(&reader);
@@ -104,6 +106,14 @@ static bool is_called_for(const struct cluster_row *row, enum epoch_cause cause,
     case EPOCH_OPERATOR: break;
     }
     return true;
+}
+
+/* "The next one is taken only so long after the hold of the last as that lasted." In ms from now; 0: now. */
+static int64_t ms_until_bump(const struct cluster_row *row, int64_t hold_ms)
+{
+    utc_us from = row->grants_from + hold_ms * US_PER_MS;
+    utc_us now = served_time(&row->clock, row->now);
+    return now < from ? (from - now + US_PER_MS - 1) / US_PER_MS : 0;
 }
 
 /* "epoch := max(epoch + 1, milliseconds since 2026-01-01 by the later of the two clocks)". */
@@ -143,7 +153,8 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
 }
 
 static enum permit_status raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
-                                struct bytes why, struct buf *identity, struct buf *sql, uint64_t *ret_epoch)
+                                struct bytes why, struct buf *identity, struct buf *sql, uint64_t *ret_epoch,
+                                int64_t *ret_wait_ms)
 {
     struct cluster_row row = {0};
     enum permit_status status = epoch_identity_sql(session, identity);
@@ -152,6 +163,9 @@ static enum permit_status raise(struct session *session, enum epoch_cause cause,
     if (status != PERMIT_OK)
         return status;
     *ret_epoch = row.epoch;
+    *ret_wait_ms = cause == EPOCH_OPERATOR && row.same_server ? ms_until_bump(&row, hold_ms) : 0;
+    if (*ret_wait_ms)
+        return PERMIT_TOO_MANY;
     if (!is_called_for(&row, cause, seen))
         return session_run(session, "ROLLBACK");
     uint64_t epoch = row.fresh && cause == EPOCH_SERVER ? row.epoch : next_epoch(&row);
@@ -163,20 +177,35 @@ static enum permit_status raise(struct session *session, enum epoch_cause cause,
     return status;
 }
 
-enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
-                               struct bytes why, uint64_t *ret_epoch)
+/* The outputs are set with PERMIT_OK and PERMIT_TOO_MANY. */
+static enum permit_status run(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
+                              struct bytes why, uint64_t *ret_epoch, int64_t *ret_wait_ms)
 {
     struct buf identity;
     struct buf sql;
-    uint64_t epoch = 0;
     buf_init(&identity, ROW_MAX);
     buf_init(&sql, SQL_MAX);
-    enum permit_status status = raise(session, cause, seen, hold_ms, why, &identity, &sql, &epoch);
+    enum permit_status status = raise(session, cause, seen, hold_ms, why, &identity, &sql, ret_epoch, ret_wait_ms);
     if (status != PERMIT_OK && session_is_connected(session) && session_run(session, "ROLLBACK") != PERMIT_OK)
         session_drop(session);
     buf_release(&identity);
     buf_release(&sql);
+    return status;
+}
+
+enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
+                               struct bytes why, uint64_t *ret_epoch)
+{
+    uint64_t epoch = 0;
+    int64_t wait_ms;
+    enum permit_status status = run(session, cause, seen, hold_ms, why, &epoch, &wait_ms);
     if (status == PERMIT_OK && ret_epoch)
         *ret_epoch = epoch;
     return status;
+}
+
+enum permit_status epoch_bump(struct session *session, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
+                              int64_t *ret_wait_ms)
+{
+    return run(session, EPOCH_OPERATOR, 0, hold_ms, why, ret_epoch, ret_wait_ms);
 }

@@ -19,8 +19,15 @@ enum permit_status epoch_identity_sql(struct session *session, struct buf *out) 
 
 /*
  * store_raise_epoch on a session. `why` goes into the record (`semaphore_event` of semaphore 0). *ret_epoch, which may
- * be NULL: the epoch as it is then, raised or not. EPOCH_OPERATOR raises it whatever `seen` is.
+ * be NULL: the epoch as it is then, raised or not.
  */
 enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
                                struct bytes why, uint64_t *ret_epoch) MUST_CHECK;
+/*
+ * The same for an operator, who may stop all grants for hold_ms each time. So the epoch is raised again only hold_ms
+ * after the last hold is over: before, PERMIT_TOO_MANY, with *ret_wait_ms, and *ret_epoch as it is. A server that is
+ * another one than `cluster` knows raises it in any case.
+ */
+enum permit_status epoch_bump(struct session *session, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
+                              int64_t *ret_wait_ms) MUST_CHECK;
 #endif

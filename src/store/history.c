@@ -11,7 +11,7 @@
 /*
  * Tokens rise with the time of their grant, but for SERVED_TIME_LEAP_US: by so much served time may step back at a
  * failover. So a search over the primary key finds where the grants after a moment begin: at most 64 look-ups of one
- * permit. From there the walk goes back, at most HISTORY_WALK_MAX permits, and looks at the end of each: a holder of
+ * permit. From there the walk goes back, at most QUERY_WALK_MAX permits, and looks at the end of each: a holder of
  * long ago may be anywhere.
  */
 struct walk {
@@ -96,7 +96,7 @@ static enum permit_status find_cut(const struct walk *walk, uint64_t end, uint64
     buf_printf(&sql,
                "SELECT id FROM permit FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id<%llu"
                " ORDER BY id DESC LIMIT 1 OFFSET %u",
-               (unsigned long long)walk->semaphore_id, (unsigned long long)end, HISTORY_WALK_MAX - 1);
+               (unsigned long long)walk->semaphore_id, (unsigned long long)end, QUERY_WALK_MAX - 1);
     enum permit_status status = session_send_buf(walk->session, &sql);
     bool found = status == PERMIT_OK && session_row(walk->session, &row);
     *ret_cut = found ? column_u64(row.columns[0]) : 0;

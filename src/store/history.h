@@ -8,9 +8,6 @@
 
 #include "store/query.h"
 
-/* How many permits one call looks at, whatever there are: about 0.1 s. */
-enum { HISTORY_WALK_MAX = 20000 };
-
 struct held_filter {
     struct bytes semaphore; /* also a retired one */
     struct bytes owner;     /* data NULL: any */

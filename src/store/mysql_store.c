@@ -115,7 +115,7 @@ static void names_sql(const struct resolve *resolve, struct buf *sql)
 
 static void keys_sql(const struct resolve *resolve, struct buf *sql)
 {
-    buf_append_text(sql, "SELECT r.external_id,p.semaphore_id"
+    buf_append_text(sql, "SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count)"
                          " FROM permit_request r FORCE INDEX (permit_request_external_id)"
                          " JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
                          " WHERE r.external_id IN (''");
@@ -139,9 +139,9 @@ static void read_names(struct session *session, struct resolve *resolve)
             }
 }
 
-/* Gives the ids read so far for one key to everybody who asked for it. */
+/* Gives what was read of one key to each operation on it. */
 static enum permit_status settle_key(struct resolve *resolve, struct bytes external_id, const uint64_t *ids,
-                                     size_t count, struct arena *arena)
+                                     size_t count, int64_t slots, struct arena *arena)
 {
     uint64_t *copy = arena_array(arena, count, sizeof *copy);
     if (!copy)
@@ -151,6 +151,7 @@ static enum permit_status settle_key(struct resolve *resolve, struct bytes exter
         if (bytes_equal(resolve->keys[i].external_id, external_id)) {
             resolve->keys[i].ret_semaphore_ids = copy;
             resolve->keys[i].ret_count = count;
+            resolve->keys[i].ret_slots = slots;
         }
     return PERMIT_OK;
 }
@@ -159,20 +160,23 @@ static enum permit_status read_keys(struct session *session, struct resolve *res
 {
     uint64_t ids[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
+    int64_t slots = 0;
     struct bytes key = {0};
     struct session_row row;
     enum permit_status status = PERMIT_OK;
     while (status == PERMIT_OK && session_row(session, &row)) {
         if (count && !bytes_equal(key, row.columns[0])) {
-            status = settle_key(resolve, key, ids, count, arena);
+            status = settle_key(resolve, key, ids, count, slots, arena);
             count = 0;
+            slots = 0;
         }
         key = row.columns[0];
         if (count < REQUEST_MAX_SEMAPHORES)
             ids[count++] = column_u64(row.columns[1]);
+        slots += column_i64(row.columns[2]);
     }
     if (status == PERMIT_OK && count)
-        status = settle_key(resolve, key, ids, count, arena);
+        status = settle_key(resolve, key, ids, count, slots, arena);
     return status;
 }
 
@@ -235,24 +239,31 @@ static enum permit_status rollback(struct store *store)
 
 /* --- small transactions -------------------------------------------------------------------------------------- */
 
-static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range)
+/* The epoch first: if it rises before the ids are reserved, they count as those of the one before. */
+static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
+                                      uint64_t *ret_epoch)
 {
     struct mysql_store *mysql = mysql_store_of(store);
+    struct session_row row;
+    uint64_t epoch = 0;
+    uint64_t next = 0;
     buf_clear(&mysql->sql);
     buf_printf(&mysql->sql,
+               "SELECT epoch FROM cluster WHERE id=1;"
                "UPDATE id_block SET next_id=LAST_INSERT_ID(next_id)+%llu WHERE id=1;SELECT LAST_INSERT_ID()",
                (unsigned long long)count);
     enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK)
+    if (status == PERMIT_OK && session_row(mysql->session, &row))
+        epoch = column_u64(row.columns[0]);
+    for (int i = 0; i < 2 && status == PERMIT_OK; i++)
         status = session_next(mysql->session);
-    struct session_row row;
-    uint64_t next = 0;
     if (status == PERMIT_OK && session_row(mysql->session, &row))
         next = column_u64(row.columns[0]);
     status = finish(mysql, status);
     if (status != PERMIT_OK)
         return status;
     *ret_range = (struct id_range){next, next + count};
+    *ret_epoch = epoch;
     return PERMIT_OK;
 }
 
@@ -273,28 +284,65 @@ static enum permit_status floors(struct store *store, const uint64_t *semaphore_
     return finish(mysql, status);
 }
 
-static enum permit_status read_tick(struct mysql_store *mysql, struct served_clock *ret_clock, utc_us *ret_now)
+/* The `cluster` row, and the semaphores by their primary key. */
+static void tick_sql(const struct tick *tick, const char *identity, struct buf *sql)
 {
-    static const char read_cluster[] = "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1";
-    enum permit_status status = session_send(mysql->session, BYTES(read_cluster));
+    buf_printf(sql, "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch,identity=%s FROM cluster WHERE id=1;",
+               identity);
+    buf_append_text(sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (0");
+    for (size_t i = 0; i < tick->seen_count; i++) {
+        buf_append_char(sql, ',');
+        buf_append_u64(sql, tick->seen[i].semaphore_id);
+    }
+    buf_append_char(sql, ')');
+}
+
+/* True if what was handed out of one of them would be handed out again; one that is not there would begin anew. */
+static bool read_tokens_behind(struct session *session, const struct tick *tick)
+{
     struct session_row row;
+    uint64_t least = semaphore_next_token(0, tick->ret_epoch);
+    size_t good = 0;
+    for (size_t i = 0; i < tick->seen_count; i++)
+        good += tick->seen[i].next <= least;
+    while (session_row(session, &row))
+        for (size_t i = 0; i < tick->seen_count; i++)
+            good += tick->seen[i].semaphore_id == column_u64(row.columns[0]) && tick->seen[i].next > least &&
+                    tick->seen[i].next <= column_u64(row.columns[1]);
+    return good < tick->seen_count;
+}
+
+static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick, struct served_clock *ret_clock,
+                                    utc_us *ret_now)
+{
+    struct session_row row;
+    buf_clear(&mysql->sql);
+    tick_sql(tick, buf_text(&mysql->identity), &mysql->sql);
+    enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK && session_row(mysql->session, &row)) {
         *ret_now = column_i64(row.columns[0]);
         ret_clock->tick_at = column_i64(row.columns[1]);
         ret_clock->offset_us = column_i64(row.columns[2]);
+        tick->ret_epoch = column_u64(row.columns[3]);
+        tick->ret_same_server = column_u64(row.columns[4]) != 0;
     }
+    if (status == PERMIT_OK)
+        status = session_next(mysql->session);
+    if (status == PERMIT_OK)
+        tick->ret_tokens_behind = read_tokens_behind(mysql->session, tick);
     return finish(mysql, status);
 }
 
 /* By compare-and-set: of several permitd one moves the clock, the others find it moved. */
-static enum permit_status tick(struct store *store, bool *ret_won)
+static enum permit_status tick(struct store *store, struct tick *tick)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    *ret_won = false;
     struct served_clock before = {0};
     utc_us now = 0;
-    enum permit_status status = read_tick(mysql, &before, &now);
-    if (status != PERMIT_OK || (now >= before.tick_at && now - before.tick_at < US_PER_SECOND))
+    tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
+    enum permit_status status = read_tick(mysql, tick, &before, &now);
+    bool early = now >= before.tick_at && now - before.tick_at < US_PER_SECOND;
+    if (status != PERMIT_OK || !tick->ret_same_server || tick->ret_tokens_behind || early)
         return status;
     struct served_clock after = served_clock_tick(&before, now);
     buf_clear(&mysql->sql);
@@ -304,7 +352,7 @@ static enum permit_status tick(struct store *store, bool *ret_won)
                (long long)before.offset_us);
     sql_time(&mysql->sql, before.tick_at);
     status = send_sql(mysql);
-    *ret_won = status == PERMIT_OK && session_affected(mysql->session) == 1;
+    tick->ret_won = status == PERMIT_OK && session_affected(mysql->session) == 1;
     return finish(mysql, status);
 }
 

@@ -8,8 +8,9 @@ enum { SQL_MAX = 8 << 20 };
 #define OWNER_COLUMNS "o.name,o.ttl_ms,o.due_at,o.lapsed_at,o.settled_at,o.replays"
 #define SQL_CLOCK     "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
 
-/* Of `permit_request` r and `owner` o: owner_lapse_ends in SQL, but for the state and the owner, which are the index.
- */
+/* Of `permit_request` r and `owner` o: owner_is_ending and owner_lapse_ends in SQL, but for the state and the owner,
+ * which are the index. */
+#define IS_ENDING       "o.lapsed_at IS NOT NULL AND o.settled_at IS NULL"
 #define ENDS_WITH_LAPSE "r.confirmed_at IS NULL AND (r.ttl_ms=0 OR r.acquired_at<=o.lapsed_at)"
 
 /* --- what all have in common --- */
@@ -132,18 +133,15 @@ enum permit_status owners_lock(struct session *session, const struct bytes *name
 
 /*
  * Walks permit_request_owner to the first request that counts. Nothing is locked: no request with ttl "owner" can come
- * while the owner is lapsed, and one with another ttl is later than the lapse.
+ * while the owner is lapsed. One with another ttl can, even with an acquired_at before the lapse: it ends with the
+ * lapse if it commits before the lapse is settled, else it is judged by its ttl.
  */
 static void holding_sql(struct buf *sql)
 {
-    buf_append_text(sql, "SELECT o.name FROM owner o FORCE INDEX (PRIMARY) WHERE o.lapsed_at IS NOT NULL AND EXISTS"
+    buf_append_text(sql, "SELECT o.name FROM owner o FORCE INDEX (PRIMARY)"
+                         " WHERE " IS_ENDING " AND EXISTS"
                          " (SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
                          " WHERE r.state=1 AND r.owner=o.name AND " ENDS_WITH_LAPSE ") AND o.name IN (");
-}
-
-static bool is_lapsed(const struct owner_image *image)
-{
-    return image->is && image->owner.lapsed_at != NEVER;
 }
 
 enum permit_status owners_read_holding(struct session *session, struct owner_image *images, size_t count)
@@ -154,7 +152,7 @@ enum permit_status owners_read_holding(struct session *session, struct owner_ima
     buf_init(&sql, SQL_MAX);
     holding_sql(&sql);
     for (size_t i = 0; i < count; i++)
-        if (is_lapsed(&images[i])) {
+        if (images[i].is && owner_is_ending(&images[i].owner)) {
             if (asked++)
                 buf_append_char(&sql, ',');
             sql_bytes(&sql, images[i].owner.name);
@@ -298,7 +296,7 @@ static void ends_sql(struct buf *sql, struct bytes name)
     buf_append_text(sql, "SELECT STRAIGHT_JOIN r.external_id FROM owner o FORCE INDEX (PRIMARY)"
                          " JOIN permit_request r FORCE INDEX (permit_request_owner) ON r.state=1 AND r.owner=");
     sql_bytes(sql, name);
-    buf_append_text(sql, " AND " ENDS_WITH_LAPSE " WHERE o.lapsed_at IS NOT NULL AND o.name=");
+    buf_append_text(sql, " AND " ENDS_WITH_LAPSE " WHERE " IS_ENDING " AND o.name=");
     sql_bytes(sql, name);
     buf_printf(sql, " ORDER BY r.id LIMIT %d", OWNERS_ENDS);
 }
@@ -363,9 +361,10 @@ enum permit_status owners_get(struct session *session, struct bytes name, struct
     if (status != PERMIT_OK || count == 0)
         return status != PERMIT_OK ? status : PERMIT_UNKNOWN_OWNER;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT COUNT(*) FROM permit_request r FORCE INDEX (permit_request_owner)"
+    buf_append_text(&sql, "SELECT COUNT(*) FROM (SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
                           " WHERE r.state=1 AND r.owner=");
     sql_bytes(&sql, name);
+    buf_printf(&sql, " LIMIT %d) h", QUERY_WALK_MAX);
     status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && session_row(session, &row))
         *ret_held = column_u64(row.columns[0]);

@@ -26,7 +26,7 @@ enum {
  */
 enum permit_status owners_lock(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
                                struct owner_image *ret_images, struct query_time *ret_time) MUST_CHECK;
-/* After owners_lock, for images that are lapsed: sets `holding` where something that ends with the lapse is held. */
+/* After owners_lock: sets `holding` where a lapse is not settled and something that ends with it is held. */
 enum permit_status owners_read_holding(struct session *session, struct owner_image *images, size_t count) MUST_CHECK;
 /* Writes the images that changed, at least one, and commits. */
 enum permit_status owners_write(struct session *session, const struct owner_image *images, size_t count) MUST_CHECK;
@@ -50,7 +50,7 @@ struct owner_ends {
     struct bytes *keys;
     size_t count;
 };
-/* One per owner. Each owner and its requests come from one SELECT: a request is listed only while its owner is lapsed.
+/* One per owner. Each owner and its requests come from one SELECT: a request is listed only while the owner is ending.
  */
 enum permit_status owners_ends(struct session *session, const struct owner *owners, size_t count, struct arena *arena,
                                struct owner_ends *ret_ends) MUST_CHECK;
@@ -58,7 +58,8 @@ enum permit_status owners_ends(struct session *session, const struct owner *owne
 /* The rows with these names (at most OWNERS_MAX, any order), ascending by name, in the arena. */
 enum permit_status owners_read(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
                                struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time) MUST_CHECK;
-/* One row, and how many requests of that owner are held. PERMIT_UNKNOWN_OWNER if there is none. */
+/* One row, and how many requests of that owner are held, counted up to QUERY_WALK_MAX. PERMIT_UNKNOWN_OWNER if there
+ * is none. */
 enum permit_status owners_get(struct session *session, struct bytes name, struct arena *arena, struct owner *ret_owner,
                               uint64_t *ret_held, struct query_time *ret_time) MUST_CHECK;
 /* How many there are of each enum owner_life. */

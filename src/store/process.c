@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -41,11 +42,7 @@ char *process_find(const char *name)
     return NULL;
 }
 
-/*
- * In the child, between fork and exec: only calls that are safe there. The user is changed before the death signal is
- * asked for, because changing it makes the kernel forget the signal; by system call, because glibc's setuid talks to
- * all threads.
- */
+/* In the child, between fork and exec: only calls that are safe there. */
 static _Noreturn void child_become(const struct process_start *start, pid_t parent)
 {
     sigset_t none;
@@ -56,9 +53,6 @@ static _Noreturn void child_become(const struct process_start *start, pid_t pare
         dup2(start->output_fd, STDERR_FILENO) < 0)
         _exit(127);
     (void)syscall(SYS_close_range, 3U, ~0U, 0U);
-    if (start->as_user && (syscall(SYS_setgroups, 0, NULL) != 0 || syscall(SYS_setgid, start->gid) != 0 ||
-                           syscall(SYS_setuid, start->uid) != 0))
-        _exit(127);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) /* it died before we asked to be told */
         _exit(127);
@@ -117,16 +111,90 @@ bool process_wait(struct process *process, int wake_fd, int timeout_ms, int *ret
     }
 }
 
+/* --- what it does --- */
+
+/* "/proc/PID/NAME" as text; false: it has ended, or is not shown to us. */
+static bool read_about(pid_t pid, const char *name, char *ret_text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (length > 0)
+        ret_text[length] = '\0';
+    return length > 0;
+}
+
+/* /proc/PID/io has a line "name: number" for bytes read and written, for calls, and for what came to disks. */
+static void activity_add_io(pid_t pid, struct process_activity *activity)
+{
+    char text[1024];
+    if (!read_about(pid, "io", text, sizeof text))
+        return;
+    for (const char *at = text; (at = strstr(at, ": ")); at += 2) {
+        uint64_t number = strtoull(at + 2, NULL, 10);
+        activity->io += number;
+        if (at - text > 11 && (memcmp(at - 11, "\nread_bytes", 11) == 0 || memcmp(at - 12, "\nwrite_bytes", 12) == 0))
+            activity->disk_bytes += number;
+    }
+}
+
+/* Adds what `pid` has done if it is in the session of `leader`, which only it and those that it has started are. */
+static void activity_add(pid_t pid, pid_t leader, struct process_activity *activity)
+{
+    char text[1024];
+    char state;
+    int session;
+    unsigned long user, system;
+    long ended_user, ended_system;
+    const char *rest = read_about(pid, "stat", text, sizeof text) ? strrchr(text, ')') : NULL;
+    if (!rest || sscanf(rest, ") %c %*d %*d %d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld", &state, &session, &user,
+                        &system, &ended_user, &ended_system) != 6)
+        return;
+    if (session != leader)
+        return;
+    uint64_t ticks = user + system + (unsigned long)ended_user + (unsigned long)ended_system;
+    activity->cpu_ms += ticks * MS_PER_SECOND / (uint64_t)sysconf(_SC_CLK_TCK);
+    activity_add_io(pid, activity);
+    if (pid == leader)
+        activity->state = state;
+}
+
+void process_look(const struct process *process, struct process_activity *ret_activity)
+{
+    struct process_activity activity = {.state = 0};
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry; processes && (entry = readdir(processes));) {
+        long pid = strtol(entry->d_name, NULL, 10);
+        if (pid > 0)
+            activity_add((pid_t)pid, process->pid, &activity);
+    }
+    if (processes)
+        closedir(processes);
+    *ret_activity = activity;
+}
+
+/* --- ending it --- */
+
+/* It leads a session and a group of its own. */
+static void signal_all(const struct process *process, int number)
+{
+    if (kill(-process->pid, number) != 0) /* it has not yet come so far */
+        kill(process->pid, number);
+}
+
 void process_stop(struct process *process, int grace_ms)
 {
     int exit_status;
     if (process->pid == 0)
         return;
-    kill(process->pid, SIGTERM);
-    kill(process->pid, SIGCONT);
+    signal_all(process, SIGTERM);
+    signal_all(process, SIGCONT);
     if (process_wait(process, -1, grace_ms, &exit_status))
         return;
-    kill(process->pid, SIGKILL);
+    signal_all(process, SIGKILL);
     while (!process_wait(process, -1, KILL_WAIT_MS, &exit_status))
         ; /* in an uninterruptible system call; it keeps our files open, so we must not go on without it */
 }

@@ -19,9 +19,6 @@ struct process_start {
     const char *path;
     char *const *arguments; /* of execv */
     int output_fd;          /* its standard output and error; its input is /dev/null */
-    bool as_user;           /* run as uid and gid instead of our own */
-    uid_t uid;
-    gid_t gid;
 };
 
 /* The absolute path of a program, looked for in PATH and where administrators' programs are. NULL: there is none.
@@ -34,7 +31,19 @@ bool process_spawn(const struct process_start *start, struct process *ret_proces
  * or timeout_ms have passed (false). wake_fd -1: nothing else wakes; timeout_ms -1: no limit.
  */
 bool process_wait(struct process *process, int wake_fd, int timeout_ms, int *ret_exit) MUST_CHECK;
-/* SIGTERM, also to a stopped one; SIGKILL after grace_ms; returns when it has ended. Accepts an empty one. */
+/* What a process and those that it has started have done since they began, as far as the kernel shows it to us. */
+struct process_activity {
+    uint64_t cpu_ms;
+    uint64_t disk_bytes; /* read from disks and written to them */
+    uint64_t io;         /* of no unit: it changes with all that they read or write, and when one of them ends */
+    char state;          /* of the process itself, as in ps: 'D' waits in the kernel, 'T' is stopped; 0: it is gone */
+};
+void process_look(const struct process *process, struct process_activity *ret_activity);
+
+/*
+ * SIGTERM to it and to those that it has started, also to stopped ones; SIGKILL after grace_ms; returns when it has
+ * ended. Accepts an empty one.
+ */
 void process_stop(struct process *process, int grace_ms);
 /* The same for a process that is not our child, if it runs with this argument (pids are used again). */
 void process_stop_stranger(pid_t pid, const char *argument, int grace_ms);

@@ -10,7 +10,7 @@
 
 enum { PREFIX_MAX = 255 }; /* bytes of a name or label */
 
-#define ALL_OF_SEMAPHORE "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR " FROM semaphore s FORCE INDEX (semaphore_name) "
+#define ALL_OF_SEMAPHORE "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR " FROM semaphore s FORCE INDEX (semaphore_name)"
 
 /* --- running and reading --- */
 
@@ -87,7 +87,7 @@ enum permit_status query_semaphore(struct session *session, struct bytes name, s
     struct semaphore_row *rows = NULL;
     size_t count = 0;
     buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, ALL_OF_SEMAPHORE "WHERE s.name=");
+    buf_append_text(&sql, ALL_OF_SEMAPHORE " WHERE s.name=");
     sql_bytes(&sql, name);
     buf_append_text(&sql, ";" SQL_CLOCK);
     enum permit_status status = run_semaphores(session, &sql, arena, &rows, &count, ret_time);
@@ -119,17 +119,104 @@ void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix)
     sql_bytes(sql, (struct bytes){end, length});
 }
 
-enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
-                                    struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                    struct query_time *ret_time)
+/* Names in order, as far as they were looked at: those of semaphores out of service are passed. */
+struct name_walk {
+    struct bytes prefix;
+    struct bytes walked; /* all names up to this one were; data NULL at the end */
+    bool goes_on;        /* there are more */
+};
+
+static void names_sql(struct buf *sql, const struct name_walk *walk)
+{
+    buf_append_text(sql, " WHERE s.name>");
+    sql_bytes(sql, walk->walked);
+    query_prefix_sql(sql, "s.name", walk->prefix);
+}
+
+/* The name at which the next `steps` end; data NULL: there are no more than these. */
+static enum permit_status find_end_of_names(struct session *session, const struct name_walk *walk, unsigned steps,
+                                            struct arena *arena, struct bytes *ret_end)
 {
     struct buf sql;
+    struct session_row row;
     buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, ALL_OF_SEMAPHORE "WHERE s.name>");
-    sql_bytes(&sql, after);
-    query_prefix_sql(&sql, "s.name", prefix);
-    buf_printf(&sql, " AND s.retired_at IS NULL ORDER BY s.name LIMIT %u;" SQL_CLOCK, limit);
-    return run_semaphores(session, &sql, arena, ret_rows, ret_count, ret_time);
+    buf_append_text(&sql, "SELECT s.name FROM semaphore s FORCE INDEX (semaphore_name)");
+    names_sql(&sql, walk);
+    buf_printf(&sql, " ORDER BY s.name LIMIT 1 OFFSET %u", steps - 1);
+    enum permit_status status = session_send_buf(session, &sql);
+    *ret_end = (struct bytes){0};
+    if (status == PERMIT_OK && session_row(session, &row)) {
+        *ret_end = arena_copy(arena, row.columns[0]);
+        status = ret_end->data ? PERMIT_OK : PERMIT_NO_MEMORY;
+    }
+    return query_packet_end(session, &sql, status);
+}
+
+/* The names that were walked, and the rows in service that were found; there is room for limit + 1. */
+struct name_page {
+    struct name_walk walk;
+    struct semaphore_row *rows;
+    size_t count;
+    unsigned limit;
+};
+
+static bool names_go_on(const struct name_page *page)
+{
+    return page->walk.goes_on && page->count <= page->limit;
+}
+
+/* Takes so many steps. */
+static enum permit_status walk_names(struct session *session, struct name_page *page, unsigned steps,
+                                     struct arena *arena, struct query_time *ret_time)
+{
+    struct buf sql;
+    struct bytes end;
+    struct semaphore_row *rows;
+    size_t count;
+    enum permit_status status = find_end_of_names(session, &page->walk, steps, arena, &end);
+    if (status != PERMIT_OK)
+        return status;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_append_text(&sql, ALL_OF_SEMAPHORE);
+    names_sql(&sql, &page->walk);
+    if (end.data) {
+        buf_append_text(&sql, " AND s.name<=");
+        sql_bytes(&sql, end);
+    }
+    buf_printf(&sql, " AND s.retired_at IS NULL ORDER BY s.name LIMIT %zu;" SQL_CLOCK, page->limit + 1 - page->count);
+    status = run_semaphores(session, &sql, arena, &rows, &count, ret_time);
+    if (status != PERMIT_OK)
+        return status;
+    if (count)
+        memcpy(page->rows + page->count, rows, count * sizeof *rows);
+    page->count += count;
+    page->walk.walked = end;
+    page->walk.goes_on = end.data != NULL;
+    return PERMIT_OK;
+}
+
+/* As a rule they are all in service, and the first steps fill the page. */
+enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
+                                    struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
+                                    struct bytes *ret_next, struct query_time *ret_time)
+{
+    struct name_page page = {
+        .walk = {.prefix = prefix, .walked = after},
+        .rows = arena_array(arena, limit + 1, sizeof *page.rows),
+        .limit = limit,
+    };
+    if (!page.rows)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = walk_names(session, &page, limit + 1, arena, ret_time);
+    if (status == PERMIT_OK && names_go_on(&page))
+        status = walk_names(session, &page, QUERY_WALK_MAX, arena, ret_time);
+    if (status != PERMIT_OK)
+        return status;
+    bool full = page.count > limit;
+    *ret_rows = page.rows;
+    *ret_count = full ? limit : page.count;
+    *ret_next = full ? page.rows[limit - 1].semaphore.name : page.walk.walked;
+    return PERMIT_OK;
 }
 
 enum permit_status query_semaphore_sums(struct session *session, struct semaphore_sums *ret_sums)
@@ -323,110 +410,6 @@ enum permit_status query_request(struct session *session, struct bytes external_
     return PERMIT_OK;
 }
 
-static void sql_state(struct buf *sql, const char *column, int state)
-{
-    if (state)
-        buf_printf(sql, " AND %s=%d", column, state);
-    else
-        buf_printf(sql, " AND %s IN (1,2)", column); /* so that an index that begins with the state serves */
-}
-
-/*
- * By semaphore. Its holders are few of many, found by permit_state, or many of many, met on a walk of permit_request,
- * which has the order asked for: the optimizer counts. Those that ended are many; the walk passes strangers by the
- * index alone.
- */
-static void ids_by_semaphore_sql(struct buf *sql, const struct request_filter *filter, uint64_t semaphore_id)
-{
-    bool held = filter->state == REQUEST_ACQUIRED;
-    buf_printf(sql, "SELECT p.permit_request_id FROM permit p %s WHERE p.semaphore_id=",
-               held ? "USE INDEX (permit_state,permit_request)" : "FORCE INDEX (permit_request)");
-    buf_append_u64(sql, semaphore_id);
-    sql_state(sql, "p.state", filter->state);
-    buf_append_text(sql, " AND p.permit_request_id>");
-    buf_append_u64(sql, filter->after);
-    buf_printf(sql, " ORDER BY p.permit_request_id LIMIT %u", filter->limit);
-}
-
-/* By owner, and perhaps semaphore: permit_request_owner has all that is asked for; permit_request says which
- * semaphores. */
-static void ids_by_owner_sql(struct buf *sql, const struct request_filter *filter, uint64_t semaphore_id)
-{
-    buf_append_text(sql, "SELECT STRAIGHT_JOIN r.id FROM permit_request r FORCE INDEX (permit_request_owner)");
-    if (filter->semaphore.data) {
-        buf_append_text(sql,
-                        " JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id AND p.semaphore_id=");
-        buf_append_u64(sql, semaphore_id);
-    }
-    buf_append_text(sql, " WHERE r.owner=");
-    sql_bytes(sql, filter->owner);
-    sql_state(sql, "r.state", filter->state);
-    buf_append_text(sql, " AND r.id>");
-    buf_append_u64(sql, filter->after);
-    buf_printf(sql, " ORDER BY r.id LIMIT %u", filter->limit);
-}
-
-/* All, or all of one state: few of many are found by state, many of many by walking the primary key. */
-static void ids_sql(struct buf *sql, const struct request_filter *filter)
-{
-    buf_printf(sql, "SELECT r.id FROM permit_request r %s WHERE r.id>",
-               filter->state ? "USE INDEX (PRIMARY,permit_request_due)" : "FORCE INDEX (PRIMARY)");
-    buf_append_u64(sql, filter->after);
-    if (filter->state)
-        buf_printf(sql, " AND r.state=%d", filter->state);
-    buf_printf(sql, " ORDER BY r.id LIMIT %u", filter->limit);
-}
-
-static void filter_sql(struct buf *sql, const struct request_filter *filter, uint64_t semaphore_id)
-{
-    if (filter->owner.data)
-        ids_by_owner_sql(sql, filter, semaphore_id);
-    else if (filter->semaphore.data)
-        ids_by_semaphore_sql(sql, filter, semaphore_id);
-    else
-        ids_sql(sql, filter);
-}
-
-/* As a number of its own: a subquery in its place would keep the walk from deciding by the index alone. */
-static enum permit_status query_semaphore_id(struct session *session, struct bytes name, uint64_t *ret_id)
-{
-    struct buf sql;
-    struct session_row row;
-    buf_init(&sql, QUERY_SQL_MAX);
-    query_any_semaphore_sql(&sql, name);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK)
-        *ret_id = session_row(session, &row) ? column_u64(row.columns[0]) : 0;
-    return query_packet_end(session, &sql, status);
-}
-
-/* The ids that the filter lets through, ascending. */
-static enum permit_status query_ids(struct session *session, const struct request_filter *filter, struct arena *arena,
-                                    uint64_t **ret_ids, size_t *ret_count)
-{
-    struct buf sql;
-    struct session_row row;
-    uint64_t semaphore_id = 0;
-    enum permit_status status = PERMIT_OK;
-    if (filter->semaphore.data)
-        status = query_semaphore_id(session, filter->semaphore, &semaphore_id);
-    if (status != PERMIT_OK || (filter->semaphore.data && semaphore_id == 0))
-        return status;
-    buf_init(&sql, QUERY_SQL_MAX);
-    filter_sql(&sql, filter, semaphore_id);
-    status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK) {
-        size_t count = query_packet_rows(session);
-        uint64_t *ids = arena_array(arena, count, sizeof *ids);
-        for (size_t i = 0; ids && i < count && session_row(session, &row); i++)
-            ids[i] = column_u64(row.columns[0]);
-        *ret_ids = ids;
-        *ret_count = count;
-        status = count == 0 || ids ? PERMIT_OK : PERMIT_NO_MEMORY;
-    }
-    return query_packet_end(session, &sql, status);
-}
-
 enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
                                         struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                         struct query_time *ret_time)
@@ -445,18 +428,6 @@ enum permit_status query_requests_by_id(struct session *session, const uint64_t 
     *ret_names = list.names;
     *ret_count = list.count;
     return PERMIT_OK;
-}
-
-enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
-                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  struct query_time *ret_time)
-{
-    uint64_t *ids = NULL;
-    size_t count = 0;
-    enum permit_status status = query_ids(session, filter, arena, &ids, &count);
-    if (status != PERMIT_OK)
-        return status;
-    return query_requests_by_id(session, ids, count, arena, ret_requests, ret_names, ret_count, ret_time);
 }
 
 /* --- fence --- */

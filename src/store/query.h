@@ -10,6 +10,9 @@
 #include "core/served_time.h"
 #include "store/session.h"
 
+/* How many rows one call looks at to fill a page, whatever there are: some 50 ms. */
+enum { QUERY_WALK_MAX = 20000 };
+
 /* The clock that turns stored times into the database's, read with every list. */
 struct query_time {
     struct served_clock clock;
@@ -38,10 +41,13 @@ struct fence_row {
 /* Exactly one; PERMIT_UNKNOWN_SEMAPHORE if there is none or it is retired. */
 enum permit_status query_semaphore(struct session *session, struct bytes name, struct arena *arena,
                                    struct semaphore_row *ret_row, struct query_time *ret_time) MUST_CHECK;
-/* In order of name, those that begin with prefix and come after `after`, at most limit; retired ones are left out. */
+/*
+ * In order of name, those that begin with prefix and come after `after`, at most limit; retired ones are left out.
+ * *ret_next: the `after` that goes on, data NULL if all have been looked at; a page may be empty and yet have a next.
+ */
 enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
                                     struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                    struct query_time *ret_time) MUST_CHECK;
+                                    struct bytes *ret_next, struct query_time *ret_time) MUST_CHECK;
 /* All semaphores in service, together. */
 struct semaphore_sums {
     int64_t count;
@@ -66,10 +72,13 @@ struct request_filter {
     uint64_t after;         /* request id: only larger ones */
     unsigned limit;
 };
-/* In order of request id; each with its permits and their semaphores' names (ret_names[i][j]). */
+/*
+ * In order of request id, at most limit; each with its permits and their semaphores' names (ret_names[i][j]).
+ * *ret_next: the `after` that goes on, 0 if all have been looked at; a page may be empty and yet have a next.
+ */
 enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
                                   struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  struct query_time *ret_time) MUST_CHECK;
+                                  uint64_t *ret_next, struct query_time *ret_time) MUST_CHECK;
 /* slot 0: on any; else a token of another slot is not known. PERMIT_UNKNOWN_SEMAPHORE if there is none. */
 enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
                                struct fence_row *ret_row) MUST_CHECK;

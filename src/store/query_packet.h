@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What reads for lists and records have in common: one packet, its rows, last the clock. Only for query.c,
- * slot_list.c and history.c. */
+ * request_list.c, slot_list.c and history.c. */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
 

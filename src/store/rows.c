@@ -95,6 +95,7 @@ void row_request(struct row_reader *reader, struct request *ret_request)
     ret_request->replays = (uint32_t)row_u64(reader);
     ret_request->acquired_at = row_time(reader);
     ret_request->ended_at = row_time(reader);
+    ret_request->nonce = row_bytes(reader);
 }
 
 void row_permit(struct row_reader *reader, struct permit *ret_permit)

@@ -22,7 +22,7 @@
 /* Of `permit_request` r. */
 #define ROW_REQUEST_COLUMNS                                                                                            \
     "r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms,r.due_at,r.grace_ms,"               \
-    "r.confirmed_at,r.renewals,r.replays,r.acquired_at,r.ended_at"
+    "r.confirmed_at,r.renewals,r.replays,r.acquired_at,r.ended_at,r.nonce"
 
 /* Of `permit` p. */
 #define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots,p.labels"
@@ -35,7 +35,7 @@
     "COALESCE((SELECT f.id FROM permit f FORCE INDEX (permit_state) WHERE f.semaphore_id=s.id AND f.state=1"           \
     " ORDER BY f.id LIMIT 1),s.next_permit_id)"
 
-enum { ROW_REQUEST_COUNT = 15, ROW_PERMIT_COUNT = 5 };
+enum { ROW_REQUEST_COUNT = 16, ROW_PERMIT_COUNT = 5 };
 
 struct row_reader {
     struct session_row row;

@@ -2,23 +2,26 @@
 /*
  * Applies the migrations, one statement at a time. DDL cannot be rolled back, so `schema_version` counts the statements
  * of a migration that are done: a permitd that is killed in the middle leaves something the next one can go on from.
+ *
+ * Before it changes anything it compares the tables that are there with what the counted statements have made: a table
+ * of another program that has one of our names is refused.
  */
 #include "store/schema.h"
 
 #include <stdio.h>
 
-#include "store/migrations.h"
+#include "store/migration_text.h"
 
 enum {
     LOCK_WAIT_S = 60,
     STATEMENT_MAX = 1 << 20,
 
     ER_DATABASE_UNKNOWN = 1049,
-    ER_TABLE_UNKNOWN = 1146,
 };
 
 /* How far the schema of a database is. */
 struct progress {
+    bool recorded;       /* there is a schema_version */
     unsigned version;    /* the newest migration that was begun; 0: none */
     unsigned statements; /* of it, done */
     bool complete;
@@ -26,7 +29,7 @@ struct progress {
 
 /* Made by permitd itself, because it must exist before any migration is applied. */
 static const char create_schema_version[] =
-    "CREATE TABLE IF NOT EXISTS schema_version ("
+    "CREATE TABLE schema_version ("
     " version INT UNSIGNED NOT NULL COMMENT 'number of the migration',"
     " name VARBINARY(255) NOT NULL COMMENT 'its file',"
     " statements INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'how many of its statements are done',"
@@ -97,70 +100,175 @@ static enum permit_status schema_lock(struct session *session, struct buf *messa
     return PERMIT_DATABASE_UNAVAILABLE;
 }
 
-static enum permit_status schema_unlock(struct session *session)
+/* The first failure: `status` if that is one. */
+static enum permit_status schema_unlock(struct session *session, enum permit_status status, struct buf *message)
 {
-    return session_run(session, "DO RELEASE_LOCK(CONCAT('permitd.schema.', MD5(DATABASE())))");
+    enum permit_status unlocked = session_run(session, "DO RELEASE_LOCK(CONCAT('permitd.schema.', MD5(DATABASE())))");
+    if (status == PERMIT_OK && unlocked != PERMIT_OK)
+        return schema_fail(session, unlocked, "cannot unlock the schema", message);
+    return status;
+}
+
+/* --- what is there --- */
+
+void schema_append_condition(struct buf *sql)
+{
+    struct tables tables;
+    bool known = tables_read(schema_migrations, 0, 0, &tables);
+    buf_append_text(sql, "TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('schema_version'");
+    for (size_t i = 0; known && i < tables.count; i++)
+        buf_printf(sql, ",'%.*s'", (int)tables.list[i].name.length, tables.list[i].name.data);
+    /* Our names are in lower case. Where the case of a table's name matters, `Permit` is another table. */
+    buf_append_text(sql, ") AND (@@lower_case_table_names > 0"
+                         " OR CAST(TABLE_NAME AS BINARY) = CAST(LOWER(TABLE_NAME) AS BINARY))");
+}
+
+static void tables_sql(struct buf *sql)
+{
+    static const char *const selects[] = {"SELECT TABLE_NAME, NULL FROM information_schema.TABLES WHERE ",
+                                          ";SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS WHERE "};
+    for (size_t i = 0; i < ARRAY_LENGTH(selects); i++) {
+        buf_append_text(sql, selects[i]);
+        schema_append_condition(sql);
+    }
+}
+
+static void tables_take_rows(struct tables *tables, struct session *session)
+{
+    struct session_row row;
+    while (session_row(session, &row))
+        tables_note_found(tables, row.columns[0], row.columns[1]);
+}
+
+static enum permit_status tables_find_in_database(struct session *session, struct tables *tables)
+{
+    struct buf sql;
+    buf_init(&sql, STATEMENT_MAX);
+    tables_sql(&sql);
+    enum permit_status status = session_send_buf(session, &sql);
+    if (status == PERMIT_OK) {
+        tables_take_rows(tables, session);
+        status = session_next(session);
+    }
+    if (status == PERMIT_OK)
+        tables_take_rows(tables, session);
+    buf_release(&sql);
+    return session_end(session, status);
+}
+
+static enum permit_status refuse_table(const char *database, const struct table *table, struct buf *message)
+{
+    struct bytes column = table_missing_column(table);
+    int length = (int)table->name.length;
+    if (table->found) {
+        buf_printf(message, "the database `%s` has a table `%.*s` that is not permitd's", database, length,
+                   table->name.data);
+        if (column.data)
+            buf_printf(message, " (it has no column `%.*s`)", (int)column.length, column.data);
+        buf_append_text(message, ": permitd has changed nothing there; give it a database of its own");
+    } else {
+        buf_printf(message,
+                   "the database `%s` has permitd's schema_version, but not its table `%.*s`: restore a backup",
+                   database, length, table->name.data);
+    }
+    return PERMIT_INTERNAL;
 }
 
 static enum permit_status schema_read_progress(struct session *session, struct progress *ret_progress)
 {
     struct session_row row;
-    struct progress progress = {.complete = true};
+    struct progress progress = {.recorded = true, .complete = true};
     enum permit_status status = session_send(
         session,
         BYTES("SELECT version, statements, applied_at IS NOT NULL FROM schema_version ORDER BY version DESC LIMIT 1"));
     if (status == PERMIT_OK && session_row(session, &row))
         progress = (struct progress){
+            .recorded = true,
             .version = (unsigned)column_u64(row.columns[0]),
             .statements = (unsigned)column_u64(row.columns[1]),
             .complete = column_u64(row.columns[2]) == 1,
         };
-    enum permit_status finished = session_finish(session);
-    if (status == PERMIT_OK && finished == PERMIT_OK)
+    status = session_end(session, status);
+    if (status == PERMIT_OK)
         *ret_progress = progress;
-    return status != PERMIT_OK ? status : finished;
+    return status;
 }
 
-/* As above; makes the table that tells it if there is none. */
-static enum permit_status schema_progress(struct session *session, struct progress *ret_progress)
+/* As above; nothing is done yet where there is no schema_version. */
+static enum permit_status schema_find_progress(struct session *session, const char *database,
+                                               struct progress *ret_progress, struct buf *message)
 {
-    enum permit_status status = schema_read_progress(session, ret_progress);
-    if (status == PERMIT_OK || session_errno(session) != ER_TABLE_UNKNOWN)
-        return status;
-    status = session_run(session, create_schema_version);
-    return status == PERMIT_OK ? schema_read_progress(session, ret_progress) : status;
-}
-
-/* True if there is SQL in it, and not only blanks and comments, which a server calls an empty query. */
-static bool statement_says_something(struct bytes text)
-{
-    bool comment = false;
-    for (size_t i = 0; i < text.length; i++) {
-        char byte = text.data[i];
-        if (byte == '\n')
-            comment = false;
-        else if (!comment && byte == '-' && i + 1 < text.length && text.data[i + 1] == '-')
-            comment = true;
-        else if (!comment && byte != ' ' && byte != '\t' && byte != '\r')
-            return true;
+    struct tables tables = {.count = 0};
+    bool good = tables_apply(&tables, BYTES(create_schema_version));
+    enum permit_status status = good ? tables_find_in_database(session, &tables) : PERMIT_INTERNAL;
+    if (status == PERMIT_OK && !tables.list[0].found) {
+        *ret_progress = (struct progress){.complete = true};
+        return PERMIT_OK;
     }
-    return false;
+    if (status == PERMIT_OK && !table_is_as_expected(&tables.list[0]))
+        return refuse_table(database, &tables.list[0], message);
+    if (status == PERMIT_OK)
+        status = schema_read_progress(session, ret_progress);
+    return status == PERMIT_OK ? PERMIT_OK : schema_fail(session, status, "cannot read schema_version", message);
 }
 
-/* The next statement of *text, without its ';'. A statement ends with a ';' at the end of a line. */
-static bool statement_next(const char **text, struct bytes *ret_statement)
+static enum permit_status schema_refuse_newer(struct progress progress, struct buf *message)
 {
-    while (**text) {
-        const char *start = *text;
-        const char *end = strstr(start, ";\n");
-        size_t length = end ? (size_t)(end - start) : strlen(start);
-        *text = end ? end + 2 : start + length;
-        *ret_statement = (struct bytes){start, length};
-        if (statement_says_something(*ret_statement))
-            return true;
-    }
-    return false;
+    if (progress.version <= schema_newest())
+        return PERMIT_OK;
+    buf_printf(message,
+               "the database has schema version %u, and this permitd knows only up to %u: use the newer permitd that "
+               "made it, or restore a backup from before the upgrade",
+               progress.version, schema_newest());
+    return PERMIT_INTERNAL;
 }
+
+/* The tables as they are, beside what they must be after so many statements of a migration and all before it. */
+static enum permit_status schema_compare(struct session *session, unsigned version, unsigned statements,
+                                         struct tables *ret_tables)
+{
+    if (!tables_read(schema_migrations, version, statements, ret_tables))
+        return PERMIT_INTERNAL;
+    return tables_find_in_database(session, ret_tables);
+}
+
+/*
+ * Refuses a table that has a name of ours and is not as the counted statements have left it, nor as the next one leaves
+ * it: a permitd that was killed may have run that one and not counted it.
+ */
+static enum permit_status schema_check_tables(struct session *session, const char *database, struct progress progress,
+                                              struct buf *message)
+{
+    struct tables counted, next;
+    unsigned version = progress.complete ? progress.version + 1 : progress.version;
+    unsigned statements = progress.complete ? 0 : progress.statements;
+    enum permit_status status = schema_compare(session, version, statements, &counted);
+    if (status == PERMIT_OK)
+        status = schema_compare(session, version, progress.complete ? 0 : statements + 1, &next);
+    if (status != PERMIT_OK)
+        return schema_fail(session, status, "cannot look at the tables", message);
+    for (size_t i = 0; i < counted.count; i++) /* in the same order in both: that of the migrations */
+        if (!table_is_as_expected(&counted.list[i]) && !table_is_as_expected(&next.list[i]))
+            return refuse_table(database, &counted.list[i], message);
+    return PERMIT_OK;
+}
+
+/* How far the schema is, if all that is there is ours. Changes nothing. */
+static enum permit_status schema_examine(struct session *session, const char *database, struct progress *ret_progress,
+                                         struct buf *message)
+{
+    struct progress progress;
+    enum permit_status status = schema_find_progress(session, database, &progress, message);
+    if (status == PERMIT_OK)
+        status = schema_refuse_newer(progress, message);
+    if (status == PERMIT_OK)
+        status = schema_check_tables(session, database, progress, message);
+    if (status == PERMIT_OK)
+        *ret_progress = progress;
+    return status;
+}
+
+/* --- what is to be done --- */
 
 /* What a DDL statement says that was already done when permitd died before it could count it. */
 static bool error_says_already_done(unsigned error)
@@ -185,8 +293,9 @@ static enum permit_status statement_run(struct session *session, unsigned versio
                       version);
 }
 
-/* Applies what is still to be done of one migration: all of it but the first `done` statements. */
-static enum permit_status migration_apply(struct session *session, const struct migration *migration, unsigned done)
+/* Applies what is still to be done of one migration: all of it if it was not `begun`. */
+static enum permit_status migration_apply(struct session *session, const struct migration *migration,
+                                          const struct progress *begun)
 {
     enum permit_status status =
         schema_run(session, "INSERT IGNORE INTO schema_version (version, name) VALUES (%u, '%s')", migration->version,
@@ -194,46 +303,38 @@ static enum permit_status migration_apply(struct session *session, const struct 
     const char *text = migration->text;
     struct bytes statement;
     for (unsigned number = 0; status == PERMIT_OK && statement_next(&text, &statement); number++)
-        if (number >= done)
-            status = statement_run(session, migration->version, statement, number == done);
+        if (!begun || number >= begun->statements)
+            status = statement_run(session, migration->version, statement, begun && number == begun->statements);
     if (status != PERMIT_OK)
         return status;
     return schema_run(session, "UPDATE schema_version SET applied_at = UTC_TIMESTAMP(6) WHERE version = %u",
                       migration->version);
 }
 
-static enum permit_status schema_migrate(struct session *session, struct progress progress, struct buf *message)
+static enum permit_status schema_migrate(struct session *session, const struct progress *progress, struct buf *message)
 {
     for (const struct migration *migration = schema_migrations; migration->version; migration++) {
-        bool begun = migration->version == progress.version && !progress.complete;
-        if (migration->version <= progress.version && !begun)
+        bool begun = migration->version == progress->version && !progress->complete;
+        if (migration->version <= progress->version && !begun)
             continue;
-        enum permit_status status = migration_apply(session, migration, begun ? progress.statements : 0);
+        enum permit_status status = migration_apply(session, migration, begun ? progress : NULL);
         if (status != PERMIT_OK)
             return schema_fail(session, status, migration->name, message);
     }
     return PERMIT_OK;
 }
 
-static enum permit_status schema_refuse_newer(struct progress progress, struct buf *message)
+static enum permit_status schema_bring_up(struct session *session, const char *database, struct buf *message)
 {
-    if (progress.version <= schema_newest())
-        return PERMIT_OK;
-    buf_printf(message,
-               "the database has schema version %u, and this permitd knows only up to %u: use the newer permitd that "
-               "made it, or restore a backup from before the upgrade",
-               progress.version, schema_newest());
-    return PERMIT_INTERNAL;
-}
-
-static enum permit_status schema_bring_up(struct session *session, struct buf *message)
-{
-    struct progress progress = {.version = 0};
-    enum permit_status status = schema_progress(session, &progress);
+    struct progress progress;
+    enum permit_status status = schema_examine(session, database, &progress, message);
     if (status != PERMIT_OK)
-        return schema_fail(session, status, "cannot read schema_version", message);
-    status = schema_refuse_newer(progress, message);
-    return status == PERMIT_OK ? schema_migrate(session, progress, message) : status;
+        return status;
+    if (!progress.recorded)
+        status = session_run(session, create_schema_version);
+    if (status != PERMIT_OK)
+        return schema_fail(session, status, "cannot make schema_version", message);
+    return schema_migrate(session, &progress, message);
 }
 
 enum permit_status schema_look(struct session *session, const char *database, unsigned *ret_version,
@@ -241,13 +342,18 @@ enum permit_status schema_look(struct session *session, const char *database, un
 {
     struct progress progress = {.version = 0};
     enum permit_status status = schema_run(session, "USE `%s`", database);
-    if (status == PERMIT_OK)
-        status = schema_read_progress(session, &progress);
-    unsigned error = session_errno(session);
-    if (status != PERMIT_OK && error != ER_DATABASE_UNKNOWN && error != ER_TABLE_UNKNOWN)
-        return schema_fail(session, status, "cannot read schema_version", message);
+    if (status != PERMIT_OK && session_errno(session) != ER_DATABASE_UNKNOWN)
+        return schema_fail(session, status, "cannot use the database", message);
+    if (status == PERMIT_OK) {
+        status = schema_lock(session, message); /* or it might look in the middle of a change */
+        if (status != PERMIT_OK)
+            return status;
+        status = schema_unlock(session, schema_examine(session, database, &progress, message), message);
+        if (status != PERMIT_OK)
+            return status;
+    }
     *ret_version = progress.complete || progress.version == 0 ? progress.version : progress.version - 1;
-    return schema_refuse_newer(progress, message);
+    return PERMIT_OK;
 }
 
 enum permit_status schema_apply(struct session *session, const char *database, struct buf *message)
@@ -260,9 +366,5 @@ enum permit_status schema_apply(struct session *session, const char *database, s
         status = schema_lock(session, message);
     if (status != PERMIT_OK)
         return status;
-    status = schema_bring_up(session, message);
-    enum permit_status unlocked = schema_unlock(session);
-    if (status == PERMIT_OK && unlocked != PERMIT_OK)
-        status = schema_fail(session, unlocked, "cannot unlock the schema", message);
-    return status;
+    return schema_unlock(session, schema_bring_up(session, database, message), message);
 }

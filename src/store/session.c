@@ -19,11 +19,17 @@ typedef bool client_bool;
 #endif
 
 enum {
-    MAX_COLUMNS = 64,      /* of any statement we send */
-    CONNECT_TIMEOUT_S = 3, /* one connection attempt */
-    TIMEOUT_S = 7,         /* longer than a row lock may take (innodb_lock_wait_timeout, 5 s) */
-    ADMIN_TIMEOUT_S = 120, /* a migration */
+    MAX_COLUMNS = 64, /* of any statement we send */
     PACKET_MAX = 16 * 1024 * 1024,
+};
+
+/* Seconds. A statement of a batch may wait 5 s for a row lock (innodb_lock_wait_timeout); one of an administrator may
+ * be a migration. */
+static const struct {
+    unsigned connect, statement;
+} timeouts[] = {
+    [SESSION_WORKER] = {3, 7}, [SESSION_READER] = {3, 7},  [SESSION_LIST] = {3, 7},
+    [SESSION_PROBE] = {1, 1},  [SESSION_ADMIN] = {3, 120},
 };
 
 /*
@@ -114,6 +120,7 @@ static const struct {
     {2058, PERMIT_DATABASE_UNAVAILABLE}, /* authentication plugin */
     {2059, PERMIT_DATABASE_UNAVAILABLE}, /* authentication plugin cannot be loaded */
     {2061, PERMIT_DATABASE_UNAVAILABLE}, /* authentication plugin reported an error */
+    {5010, PERMIT_DATABASE_UNAVAILABLE}, /* authentication plugin that is not used without TLS */
     {1042, PERMIT_DATABASE_UNAVAILABLE}, /* cannot get our host name */
     {1043, PERMIT_DATABASE_UNAVAILABLE}, /* bad handshake */
     {1044, PERMIT_DATABASE_UNAVAILABLE}, /* access to the database denied */
@@ -157,6 +164,13 @@ enum permit_status session_classify(unsigned mysql_errno_value)
     return PERMIT_INTERNAL;
 }
 
+/* The server has ended a list that took too long (SET_LIST); the connection is as good as before. */
+static bool session_is_over_limit(const struct session *session)
+{
+    enum { MARIADB = 1969, MYSQL = 3024 };
+    return session->use == SESSION_LIST && (session->last_errno == MARIADB || session->last_errno == MYSQL);
+}
+
 /* Keeps the client library's last error. A lost connection is dropped at once: nothing sensible can be said on it. */
 static enum permit_status session_fail(struct session *session, const char *doing)
 {
@@ -166,6 +180,8 @@ static enum permit_status session_fail(struct session *session, const char *doin
     enum permit_status status = session_classify(session->last_errno);
     if (status == PERMIT_OK) /* the library failed and left no number: never take that for success */
         status = PERMIT_INTERNAL;
+    if (session_is_over_limit(session))
+        return PERMIT_BUSY;
     if (status == PERMIT_DATABASE_LOST)
         session_drop(session);
     return status;
@@ -460,6 +476,10 @@ int64_t column_i64(struct bytes column)
 /* "so that a stopped permitd frees its rows": the server ends a transaction whose client says nothing for so long. */
 #define SET_WORKER "SET SESSION wait_timeout = 5, net_read_timeout = 5, net_write_timeout = 5"
 
+/* A list is bounded in rows as well; what takes longer than this has met a slow disk, or a lock on a whole table. */
+#define SET_LIST_MARIADB "SET SESSION max_statement_time = 5"
+#define SET_LIST_MYSQL   "SET SESSION max_execution_time = 5000"
+
 /* Longer lists in IN (...) would become a join that scans. */
 #define SET_MARIADB        "SET SESSION in_predicate_conversion_threshold = 0"
 #define SET_MARIADB_WORKER "SET SESSION idle_transaction_timeout = 5"
@@ -632,8 +652,10 @@ static enum permit_status session_set_causal(struct session *session)
 static enum permit_status session_set_up(struct session *session)
 {
     bool worker = session->use == SESSION_WORKER;
+    const char *limit = session->mariadb ? SET_LIST_MARIADB : SET_LIST_MYSQL;
     const char *const packets[] = {SET_ALL, worker ? SET_WORKER : NULL, session->mariadb ? SET_MARIADB : NULL,
-                                   session->mariadb && worker ? SET_MARIADB_WORKER : NULL};
+                                   session->mariadb && worker ? SET_MARIADB_WORKER : NULL,
+                                   session->use == SESSION_LIST ? limit : NULL};
     enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(packets) && status == PERMIT_OK; i++)
         if (packets[i])
@@ -652,12 +674,10 @@ static enum permit_status session_set_up(struct session *session)
 static void session_set_options(struct session *session)
 {
     MYSQL *mysql = session->mysql;
-    unsigned connect_timeout = CONNECT_TIMEOUT_S;
-    unsigned timeout = session->use == SESSION_ADMIN ? ADMIN_TIMEOUT_S : TIMEOUT_S;
     unsigned no_local_infile = 0;
-    mysql_options(mysql, MYSQL_OPT_CONNECT_TIMEOUT, &connect_timeout);
-    mysql_options(mysql, MYSQL_OPT_READ_TIMEOUT, &timeout);
-    mysql_options(mysql, MYSQL_OPT_WRITE_TIMEOUT, &timeout);
+    mysql_options(mysql, MYSQL_OPT_CONNECT_TIMEOUT, &timeouts[session->use].connect);
+    mysql_options(mysql, MYSQL_OPT_READ_TIMEOUT, &timeouts[session->use].statement);
+    mysql_options(mysql, MYSQL_OPT_WRITE_TIMEOUT, &timeouts[session->use].statement);
     mysql_options(mysql, MYSQL_OPT_LOCAL_INFILE, &no_local_infile);
     mysql_options(mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4");
     if (session->address->host && !session->address->socket) { /* "localhost" too, when somebody has written it */
@@ -670,11 +690,31 @@ static void session_set_options(struct session *session)
 #endif
 }
 
+/*
+ * Plugins by which the client proves that it knows the password, or encrypts it. Without TLS it uses no other, whatever
+ * the server asks for: mysql_clear_password and dialog send the password as it is, mysql_old_password a weak hash.
+ */
+static const char plugins_without_tls[] =
+    "mysql_native_password,client_ed25519,caching_sha2_password,sha256_password,auth_gssapi_client";
+
+static void session_restrict_plugins(struct session *session)
+{
+#ifdef LIBMARIADB
+    mysql_options(session->mysql, MARIADB_OPT_RESTRICTED_AUTH, plugins_without_tls);
+#else
+    bool off = false; /* libmysqlclient has neither of the other two */
+    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
+    (void)plugins_without_tls;
+#endif
+}
+
 /* With an authority: TLS or nothing, and the server must prove its name. */
 static void session_set_tls(struct session *session)
 {
-    if (!session->address->ssl_ca)
+    if (!session->address->ssl_ca) {
+        session_restrict_plugins(session);
         return;
+    }
     mysql_options(session->mysql, MYSQL_OPT_SSL_CA, session->address->ssl_ca);
 #ifdef LIBMARIADB
     client_bool on = 1;
@@ -688,6 +728,7 @@ static void session_set_tls(struct session *session)
 
 static enum permit_status session_open(struct session *session)
 {
+    enum { PLUGIN_REFUSED = 5010 }; /* by session_restrict_plugins */
     const struct database_address *address = session->address;
     session->mysql = mysql_init(NULL);
     if (!session->mysql)
@@ -697,7 +738,10 @@ static enum permit_status session_open(struct session *session)
     const char *database = session->use == SESSION_ADMIN ? NULL : address->database;
     if (!mysql_real_connect(session->mysql, address->socket ? NULL : address->host, address->user, address->password,
                             database, address->port, address->socket, CLIENT_MULTI_STATEMENTS))
-        return session_fail(session, "cannot connect to the database");
+        return session_fail(session,
+                            mysql_errno(session->mysql) == PLUGIN_REFUSED
+                                ? "the server asks for a plugin that may reveal the password, which needs ssl_ca"
+                                : "cannot connect to the database");
     session->clustered = false;
     session->mariadb = strstr(mysql_get_server_info(session->mysql), "MariaDB") != NULL;
     return PERMIT_OK;

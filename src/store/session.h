@@ -33,7 +33,9 @@ void database_address_print(const struct database_address *address, struct buf *
 
 enum session_use {
     SESSION_WORKER, /* batches: short time-outs, so that a stopped permitd frees its rows */
-    SESSION_READER, /* lists and status */
+    SESSION_READER, /* status, work in the background */
+    SESSION_LIST,   /* lists: the server ends a statement after some seconds, with PERMIT_BUSY */
+    SESSION_PROBE,  /* whether the server answers: a second is long */
     SESSION_ADMIN,  /* schema: no short time-outs; the database need not exist yet */
 };
 

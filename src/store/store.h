@@ -33,6 +33,7 @@ struct resolve_key {
     struct bytes external_id;
     const uint64_t *ret_semaphore_ids; /* in the arena; ascending */
     size_t ret_count;
+    int64_t ret_slots; /* that its permits have, held or not */
 };
 struct resolve {
     struct resolve_name *names;
@@ -85,11 +86,27 @@ struct semaphore_page {
     utc_us now; /* served time */
 };
 
+/* A semaphore of which all tokens below `next` may have been handed out, as this process knows. */
+struct tokens_seen {
+    uint64_t semaphore_id;
+    uint64_t next;
+};
+
+/* What a tick compares with what it finds, and what came of it. */
+struct tick {
+    const struct tokens_seen *seen;
+    size_t seen_count;      /* at most BATCH_MAX_OPERATIONS */
+    uint64_t ret_epoch;     /* of the `cluster` row */
+    bool ret_same_server;   /* false: the server is another one than `cluster` knows */
+    bool ret_tokens_behind; /* a semaphore would hand out a token again, or is not there: an older copy */
+    bool ret_won;           /* this call moved served time on */
+};
+
 /* Why the epoch rises. */
 enum epoch_cause {
     EPOCH_SERVER,   /* the server is another one than `cluster` knows; nothing happens if it is not */
     EPOCH_TOKENS,   /* a semaphore's next token is lower than this process has seen: an older copy */
-    EPOCH_OPERATOR, /* permitctl fence bump */
+    EPOCH_OPERATOR, /* permitctl fence bump: epoch.h only */
 };
 
 struct store;
@@ -103,9 +120,9 @@ struct store_methods {
     enum permit_status (*read_due)(struct store *, const struct shortfall *, size_t, struct arena *, struct view *);
     enum permit_status (*apply)(struct store *, const struct changes *);
     enum permit_status (*rollback)(struct store *);
-    enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *);
+    enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *, uint64_t *);
     enum permit_status (*floors)(struct store *, const uint64_t *, size_t, uint64_t *);
-    enum permit_status (*tick)(struct store *, bool *);
+    enum permit_status (*tick)(struct store *, struct tick *);
     enum permit_status (*due)(struct store *, struct due_page *, struct arena *);
     enum permit_status (*semaphores)(struct store *, const uint64_t *, size_t, struct arena *, struct semaphore_page *);
     enum permit_status (*raise_epoch)(struct store *, enum epoch_cause, uint64_t, int64_t);
@@ -176,10 +193,14 @@ static inline enum permit_status store_rollback(struct store *store)
     return store->methods->rollback(store);
 }
 
-/* Ids that nobody else will get, in a transaction of its own. */
-static inline enum permit_status store_reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range)
+/*
+ * Ids that nobody else will get, in a transaction of its own. They are good in epoch *ret_epoch only: in a later one
+ * another server, or an older copy, may hand them out again.
+ */
+static inline enum permit_status store_reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
+                                                   uint64_t *ret_epoch)
 {
-    return store->methods->reserve_ids(store, count, ret_range);
+    return store->methods->reserve_ids(store, count, ret_range, ret_epoch);
 }
 
 /* The floor of each semaphore: smallest live token, next_permit_id if none; 0 if there is no such semaphore. */
@@ -189,10 +210,13 @@ static inline enum permit_status store_floors(struct store *store, const uint64_
     return store->methods->floors(store, semaphore_ids, count, ret_floors);
 }
 
-/* Moves served time on if the last tick is a second old; of several permitd one wins, and is told so. */
-static inline enum permit_status store_tick(struct store *store, bool *ret_won)
+/*
+ * Looks whether the database is another server or an older copy. If not, moves served time on if the last tick is a
+ * second old; of several permitd one wins.
+ */
+static inline enum permit_status store_tick(struct store *store, struct tick *tick)
 {
-    return store->methods->tick(store, ret_won);
+    return store->methods->tick(store, tick);
 }
 
 /* A page of held requests by deadline; reads `limit` rows of an index and locks nothing. */

@@ -83,6 +83,23 @@ Test(contract, a_replay_reads_what_was_granted)
     cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;0;2");
 }
 
+Test(contract, a_grant_keeps_the_nonce_of_its_acquire)
+{
+    struct want wants[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct operation acquire = acquire_of("k", wants, 1), other = acquire_of("j", wants, 1);
+    const struct bytes nonce = BYTES("it's \\ mine");
+    acquire.nonce = nonce;
+    cr_assert(bytes_equal(run(&one, &acquire)->request->nonce, nonce));
+    acquire.nonce = BYTES("another");
+    cr_assert(bytes_equal(run(&two, &acquire)->request->nonce, nonce), "a replay reads another nonce");
+    cr_assert_eq(run(&one, &other)->request->nonce.length, 0);
+    cr_assert_eq(run(&two, &other)->request->nonce.length, 0);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    cr_assert(bytes_equal(run(&two, &release)->request->nonce, nonce));
+    cr_assert_str_eq(text_of(eye, "SELECT GROUP_CONCAT(nonce ORDER BY external_id) FROM permit_request"),
+                     ",it's \\ mine");
+}
+
 Test(contract, an_unknown_key_gets_a_tombstone)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("nobody")};
@@ -230,9 +247,12 @@ Test(contract, one_that_says_nothing_any_more_frees_its_rows)
 Test(contract, ids_are_reserved_once)
 {
     struct id_range a, b, c;
-    cr_assert_eq(store_reserve_ids(one.store, 10000, &a), PERMIT_OK);
-    cr_assert_eq(store_reserve_ids(two.store, 10000, &b), PERMIT_OK);
-    cr_assert_eq(store_reserve_ids(one.store, 10000, &c), PERMIT_OK);
+    uint64_t epoch;
+    must_run(eye, "UPDATE cluster SET epoch = 7");
+    cr_assert_eq(store_reserve_ids(one.store, 10000, &a, &epoch), PERMIT_OK);
+    cr_assert_eq(store_reserve_ids(two.store, 10000, &b, &epoch), PERMIT_OK);
+    cr_assert_eq(store_reserve_ids(one.store, 10000, &c, &epoch), PERMIT_OK);
+    cr_assert_eq(epoch, 7);
     cr_assert_eq(a.end - a.next, 10000);
     cr_assert_geq(b.next, a.end);
     cr_assert_geq(c.next, b.end);
@@ -297,13 +317,96 @@ Test(contract, locks_are_taken_along_the_primary_key)
     buf_release(&sql);
 }
 
+/* A client that asks again and again comes to the end of a counter of 32 bits; each answer still changes its row. */
+Test(contract, a_counter_that_is_full_begins_anew)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation acquire = acquire_of("k", beta, 1);
+    struct operation renew = {.kind = OP_RENEW, .external_id = BYTES("k")};
+    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    must_run(eye, "UPDATE permit_request SET renewals = 4294967295, replays = 4294967295");
+    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_eq(run(&one, &renew)->status, PERMIT_OK);
+    cr_assert_str_eq(text_of(eye, "SELECT CONCAT_WS(' ', renewals, replays) FROM permit_request"), "0 0");
+    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_eq(run(&one, &renew)->status, PERMIT_OK);
+    cr_assert_str_eq(text_of(eye, "SELECT CONCAT_WS(' ', renewals, replays) FROM permit_request"), "1 1");
+}
+
+/* No semaphore's lock keeps two permitd from counting the answers about a tombstone at the same time. */
+Test(contract, a_counter_that_is_full_begins_anew_also_when_two_count)
+{
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    must_run(eye, "UPDATE permit_request SET replays = 4294967295");
+    cr_assert(decide(&one, &release)->already_released);
+    cr_assert(decide(&two, &release)->already_released);
+    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
+    cr_assert_eq(number_of(eye, "SELECT replays FROM permit_request"), 1);
+}
+
+/* What a tick finds, and how long the clock has stood: it is an hour behind. */
+static struct tick tick_after_an_hour(const struct tokens_seen *seen, size_t count)
+{
+    struct tick tick = {.seen = seen, .seen_count = count};
+    must_run(eye, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR");
+    cr_assert_eq(store_tick(one.store, &tick), PERMIT_OK, "%s", one.store->message);
+    bool moved = number_of(eye, "SELECT tick_at > UTC_TIMESTAMP(6) - INTERVAL 30 MINUTE FROM cluster") != 0;
+    cr_assert_eq(moved, tick.ret_won);
+    return tick;
+}
+
+Test(contract, a_tick_notices_another_server_and_leaves_the_clock)
+{
+    must_run(eye, "UPDATE cluster SET identity = 'another', epoch = 7");
+    struct tick tick = tick_after_an_hour(NULL, 0);
+    cr_assert(!tick.ret_same_server && !tick.ret_won);
+    cr_assert_eq(tick.ret_epoch, 7);
+    cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 7, 0), PERMIT_OK);
+    tick = tick_after_an_hour(NULL, 0);
+    cr_assert(tick.ret_same_server && tick.ret_won);
+    cr_assert_gt(tick.ret_epoch, 7);
+}
+
+/* alpha and beta have given out nothing, so their next token is 1. */
+Test(contract, a_tick_notices_tokens_that_would_come_again)
+{
+    enum { NOBODYS = 999999 };
+    uint64_t alpha = (uint64_t)number_of(eye, "SELECT id FROM semaphore WHERE name = 'alpha'");
+    uint64_t beta = (uint64_t)number_of(eye, "SELECT id FROM semaphore WHERE name = 'beta'");
+    const struct {
+        const char *what;
+        struct tokens_seen seen[2];
+        unsigned epoch;
+        bool behind;
+    } rows[] = {
+        {"as it was", {{alpha, 1}, {beta, 1}}, 0, false},
+        {"the second is behind", {{alpha, 1}, {beta, 2}}, 0, true},
+        {"the first is behind", {{alpha, 2}, {beta, 1}}, 0, true},
+        {"one is not there", {{alpha, 1}, {NOBODYS, 1}}, 0, true},
+        {"the epoch has risen above it", {{alpha, 1024}, {NOBODYS, 1}}, 1, false},
+        {"but not above this", {{alpha, 1025}, {beta, 1}}, 1, true},
+    };
+    cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        char sql[64];
+        (void)snprintf(sql, sizeof sql, "UPDATE cluster SET epoch = %u", rows[i].epoch);
+        must_run(eye, sql);
+        struct tick tick = tick_after_an_hour(rows[i].seen, ARRAY_LENGTH(rows[i].seen));
+        cr_assert_eq(tick.ret_tokens_behind, rows[i].behind, "%s", rows[i].what);
+        cr_assert_eq(tick.ret_won, !rows[i].behind, "%s", rows[i].what);
+    }
+}
+
 Test(contract, a_tick_moves_the_clock_once_a_second)
 {
     must_run(eye, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, offset_us = 0;"
                   "SET @before = (SELECT tick_at FROM cluster)");
-    bool won = false;
-    cr_assert_eq(store_tick(one.store, &won), PERMIT_OK);
-    cr_assert(won);
+    struct tick tick = {0};
+    cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
+    cr_assert_eq(store_tick(one.store, &tick), PERMIT_OK);
+    cr_assert(tick.ret_won);
     int64_t offset_us = number_of(eye, "SELECT offset_us FROM cluster");
     int64_t passed_us = number_of(eye, "SELECT TIMESTAMPDIFF(MICROSECOND, @before, tick_at) FROM cluster");
     cr_assert_geq(passed_us, 3600LL * US_PER_SECOND);
@@ -311,9 +414,9 @@ Test(contract, a_tick_moves_the_clock_once_a_second)
     cr_assert_lt(passed_us - offset_us, 6 * US_PER_SECOND);
     must_run(eye, "SET @before = (SELECT tick_at FROM cluster)");
     cr_assert_eq(number_of(eye, "SELECT @before <= UTC_TIMESTAMP(6)"), 1);
-    cr_assert_eq(store_tick(two.store, &won), PERMIT_OK);
+    cr_assert_eq(store_tick(two.store, &tick), PERMIT_OK);
     passed_us = number_of(eye, "SELECT TIMESTAMPDIFF(MICROSECOND, @before, tick_at) FROM cluster");
-    cr_assert(won ? passed_us >= US_PER_SECOND : passed_us == 0, "a tick after %lld us", (long long)passed_us);
-    if (!won)
+    cr_assert(tick.ret_won ? passed_us >= US_PER_SECOND : passed_us == 0, "a tick after %lld us", (long long)passed_us);
+    if (!tick.ret_won)
         cr_assert_eq(number_of(eye, "SELECT offset_us FROM cluster"), offset_us);
 }

@@ -60,11 +60,168 @@ Test(data_dir, empty_or_permitds_is_free_and_nothing_else)
         for (const char *const *entry = rows[i].entries; *entry; entry++)
             entry_make(directory, *entry);
         bool expected = !rows[i].strange;
-        cr_expect_eq(data_dir_is_free(directory, &message), expected, "row %zu: %s", i, buf_text(&message));
+        int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        cr_expect_eq(data_dir_is_free(fd, directory, &message), expected, "row %zu: %s", i, buf_text(&message));
         char quoted[64];
         snprintf(quoted, sizeof quoted, "holds '%s'", expected ? "" : rows[i].strange);
         cr_expect(expected || strstr(buf_text(&message), quoted), "row %zu: %s", i, buf_text(&message));
+        close(fd);
         buf_release(&message);
         free(directory);
     }
+}
+
+enum { NOBODY = 65534 };
+
+/* Where others could write once, they may have put entries with permitd's names. */
+Test(data_dir, entries_of_another_user_are_strange)
+{
+    static const char *const rows[][ENTRIES_MAX] = {
+        {"lock"},
+        {"lock", "mariadb.log"},
+        {"lock", "tmp/"},
+        {"lock", "data.new/"},
+        {"data/", "data/permitd/", "data/permitd/db.opt"},
+    };
+    if (geteuid() != 0)
+        cr_skip_test("only root can make an entry of another user");
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct buf message;
+        char path[4096];
+        char *directory = temporary_directory();
+        buf_init(&message, 8000);
+        for (const char *const *entry = rows[i]; *entry; entry++) {
+            entry_make(directory, *entry);
+            snprintf(path, sizeof path, "%s/%s", directory, *entry);
+        }
+        cr_assert_eq(chown(path, NOBODY, NOBODY), 0); /* the last one */
+        int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        cr_expect_not(data_dir_is_free(fd, directory, &message), "row %zu", i);
+        close(fd);
+        buf_release(&message);
+        free(directory);
+    }
+}
+
+static struct data_dir taken(const char *directory)
+{
+    struct data_dir dir;
+    struct buf message;
+    buf_init(&message, 8000);
+    cr_assert(data_dir_take(directory, &dir, &message), "%s", buf_text(&message));
+    buf_release(&message);
+    return dir;
+}
+
+static void refuses_to_take(const char *directory, const char *part)
+{
+    struct data_dir dir;
+    struct buf message;
+    buf_init(&message, 8000);
+    cr_assert_not(data_dir_take(directory, &dir, &message));
+    cr_assert(strstr(buf_text(&message), part), "%s", buf_text(&message));
+    buf_release(&message);
+}
+
+Test(data_dir, only_plain_files_are_opened)
+{
+    struct buf message;
+    char *directory = temporary_directory();
+    struct data_dir dir = taken(directory);
+    buf_init(&message, 8000);
+    entry_make(directory, "plain");
+    entry_make(directory, "directory/");
+    cr_assert_eq(symlinkat("plain", dir.fd, "link"), 0);
+    cr_assert_eq(symlinkat("nothing", dir.fd, "dangling"), 0);
+    cr_assert_eq(mkfifoat(dir.fd, "fifo", 0600), 0);
+    static const struct {
+        const char *name, *refused;
+    } rows[] = {
+        {"plain", NULL},
+        {"new", NULL},
+        {"link", "link: it is a symbolic link"},
+        {"dangling", "dangling: it is a symbolic link"},
+        {"fifo", "fifo: it is not a plain file"},
+        {"directory", "Is a directory"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        buf_clear(&message);
+        int fd = data_dir_open(&dir, rows[i].name, O_RDWR | O_CREAT, &message);
+        cr_expect_eq(fd >= 0, !rows[i].refused, "%s: %s", rows[i].name, buf_text(&message));
+        cr_expect(!rows[i].refused || strstr(buf_text(&message), rows[i].refused), "%s", buf_text(&message));
+        if (fd >= 0)
+            close(fd);
+    }
+    cr_expect_neq(faccessat(dir.fd, "nothing", F_OK, 0), 0, "a link was followed");
+    buf_release(&message);
+    data_dir_release(&dir);
+    free(directory);
+}
+
+Test(data_dir, what_a_link_leads_to_is_neither_removed_nor_taken_for_a_directory)
+{
+    struct buf message;
+    char *directory = temporary_directory();
+    struct data_dir dir = taken(directory);
+    buf_init(&message, 8000);
+    entry_make(directory, "kept/");
+    entry_make(directory, "kept/file");
+    entry_make(directory, "data.new/");
+    entry_make(directory, "data.new/deep/");
+    entry_make(directory, "data.new/deep/file");
+    cr_assert_eq(symlinkat("../kept", dir.fd, "data.new/link"), 0);
+    cr_assert_eq(symlinkat("kept", dir.fd, "tmp"), 0);
+    cr_expect(data_dir_remove(&dir, "data.new", &message), "%s", buf_text(&message));
+    cr_expect_neq(faccessat(dir.fd, "data.new", F_OK, 0), 0);
+    cr_expect_not(data_dir_make(&dir, "tmp", &message));
+    cr_expect(strstr(buf_text(&message), "tmp: it is a symbolic link"), "%s", buf_text(&message));
+    cr_expect(data_dir_remove(&dir, "tmp", &message));
+    cr_expect(data_dir_remove(&dir, "tmp", &message), "it is missing");
+    cr_expect(data_dir_make(&dir, "tmp", &message));
+    cr_expect(data_dir_make(&dir, "tmp", &message), "it is there");
+    cr_expect_eq(faccessat(dir.fd, "kept/file", F_OK, 0), 0);
+    buf_release(&message);
+    data_dir_release(&dir);
+    free(directory);
+}
+
+Test(data_dir, root_does_not_follow_the_link_of_another_user_to_the_directory)
+{
+    if (geteuid() != 0)
+        cr_skip_test("only root may enter the directories of all users");
+    char link[4096];
+    char *directory = temporary_directory();
+    snprintf(link, sizeof link, "%s.link", directory);
+    cr_assert_eq(symlink(directory, link), 0);
+    struct data_dir dir = taken(link);
+    cr_assert_str_eq(dir.path, directory);
+    data_dir_release(&dir);
+    cr_assert_eq(lchown(link, NOBODY, NOBODY), 0);
+    refuses_to_take(link, "is a symbolic link of user 65534");
+    free(directory);
+}
+
+Test(data_dir, root_becomes_the_owner_for_good)
+{
+    if (geteuid() != 0)
+        cr_skip_test("only root can become another user");
+    uid_t real, effective, saved;
+    char *directory = temporary_directory();
+    cr_assert_eq(chmod(getenv("PERMIT_STORE_TEST_DIRECTORY"), 0711), 0);
+    cr_assert_eq(chown(directory, NOBODY, NOBODY), 0);
+    cr_assert_eq(chmod(directory, 0755), 0);
+    struct data_dir dir = taken(directory);
+    struct stat info;
+    cr_assert_eq(getresuid(&real, &effective, &saved), 0);
+    cr_assert(real == NOBODY && effective == NOBODY && saved == NOBODY);
+    cr_assert_neq(setuid(0), 0);
+    gid_t groups[64];
+    int count = getgroups(64, groups);
+    for (int i = 0; i < count; i++)
+        cr_expect_neq(groups[i], 0, "it still has root's group");
+    cr_assert_neq(getegid(), 0);
+    cr_assert_eq(fstat(dir.fd, &info), 0);
+    cr_assert_eq(info.st_mode & 0777U, 0700);
+    data_dir_release(&dir);
+    free(directory);
 }

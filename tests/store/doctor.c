@@ -67,6 +67,10 @@ Test(doctor, each_unsafe_setting_is_found)
          DOCTOR_WARN, "SET GLOBAL max_allowed_packet"},
         {"CREATE DATABASE d; USE d; CREATE TABLE permit (a INT) ENGINE=MyISAM", "DROP DATABASE d", "engine",
          DOCTOR_REFUSE, "ENGINE=InnoDB"},
+        {"CREATE DATABASE d; USE d; CREATE TABLE template (a INT) ENGINE=MyISAM", "DROP DATABASE d", "engine",
+         DOCTOR_REFUSE, "ENGINE=InnoDB"},
+        {"CREATE DATABASE d; USE d; CREATE TABLE Permit (a INT) ENGINE=MyISAM", "DROP DATABASE d", "engine", DOCTOR_OK,
+         "are InnoDB"},
     };
     struct buf message;
     struct doctor_report report;

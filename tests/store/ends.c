@@ -167,6 +167,23 @@ static uint64_t raised(enum epoch_cause cause, uint64_t seen)
     return epoch;
 }
 
+enum { HOLD_MS = 60000 };
+
+static enum permit_status bump(uint64_t *ret_epoch, int64_t *ret_wait_ms)
+{
+    return epoch_bump(eye, HOLD_MS, BYTES("an operator"), ret_epoch, ret_wait_ms);
+}
+
+/* The epoch as an operator has raised it, as if the last time had been long ago. */
+static uint64_t bumped(void)
+{
+    uint64_t epoch = 0;
+    int64_t wait_ms;
+    must_run(eye, "UPDATE cluster SET grants_from = SYSDATE(6) - INTERVAL 1 DAY");
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_OK, "%s", session_message(eye));
+    return epoch;
+}
+
 Test(ends, a_database_that_was_never_served_only_gets_its_name)
 {
     cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
@@ -194,12 +211,38 @@ Test(ends, another_server_raises_the_epoch_once_and_holds_grants_back)
 
 Test(ends, the_next_epoch_is_higher_even_within_a_millisecond)
 {
-    uint64_t first = raised(EPOCH_OPERATOR, 0);
-    uint64_t second = raised(EPOCH_OPERATOR, 0);
+    cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
+    uint64_t first = bumped();
+    uint64_t second = bumped();
     cr_assert_gt(second, first);
     must_run(eye, "UPDATE cluster SET epoch = epoch + 1000000000");
-    cr_assert_eq(raised(EPOCH_OPERATOR, 0), (uint64_t)number_of(eye, "SELECT epoch FROM cluster"));
+    cr_assert_eq(bumped(), (uint64_t)number_of(eye, "SELECT epoch FROM cluster"));
     cr_assert_gt(number_of(eye, "SELECT epoch FROM cluster"), (int64_t)second + 1000000000);
+}
+
+/* "fence bump once a second stops everybody": who may decides by what is in the database, whichever permitd is asked.
+ */
+Test(ends, operator_raises_the_epoch_again_only_a_hold_after_the_last_hold)
+{
+    cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
+    uint64_t first = bumped();
+    uint64_t epoch = 0;
+    int64_t wait_ms = 0;
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_TOO_MANY);
+    cr_assert_eq(epoch, first);
+    cr_assert(wait_ms > HOLD_MS && wait_ms <= 2 * HOLD_MS, "%lld ms", (long long)wait_ms);
+    must_run(eye, "UPDATE cluster SET grants_from = grants_from - INTERVAL 60 SECOND");
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_TOO_MANY, "the hold is over, and nothing was granted since");
+    cr_assert(wait_ms > 0 && wait_ms <= HOLD_MS, "%lld ms", (long long)wait_ms);
+    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM semaphore_event WHERE what = 'epoch'"), 1);
+    must_run(eye, "UPDATE cluster SET grants_from = grants_from - INTERVAL 60 SECOND");
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_OK);
+    cr_assert_gt(epoch, first);
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_TOO_MANY);
+    must_run(eye, "UPDATE cluster SET identity = 'another one'");
+    uint64_t before = epoch;
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_OK, "the epoch must rise in any case");
+    cr_assert_gt(epoch, before);
 }
 
 Test(ends, ids_do_not_go_back_with_an_older_copy)
@@ -207,6 +250,6 @@ Test(ends, ids_do_not_go_back_with_an_older_copy)
     cr_assert_eq(acquire("a", "alpha", NULL, 60000)->status, PERMIT_OK);
     int64_t used = number_of(eye, "SELECT MAX(id) FROM permit_request");
     must_run(eye, "UPDATE id_block SET next_id = 1");
-    raised(EPOCH_OPERATOR, 0);
+    (void)bumped();
     cr_assert_gt(number_of(eye, "SELECT next_id FROM id_block"), used);
 }

@@ -126,7 +126,7 @@ Test(history, a_walk_that_is_cut_off_says_where_it_goes_on)
     struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 24000 * SECOND, .limit = 100};
     ask(&filter);
     cr_assert_eq(count, 2);
-    cr_assert_eq(next, 10 * (24000 - HISTORY_WALK_MAX + 1) + 100, "%llu", (unsigned long long)next);
+    cr_assert_eq(next, 10 * (24000 - QUERY_WALK_MAX + 1) + 100, "%llu", (unsigned long long)next);
     filter.before = next;
     ask(&filter);
     cr_assert_eq(count, 1);
@@ -229,9 +229,9 @@ Test(history, a_call_reads_a_bounded_number_of_rows)
     struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 50 * SECOND, .limit = 100};
     cr_assert_lt(touched_by(&filter), OTHERWISE, "an early moment");
     filter.at = MIDNIGHT + ENDED * SECOND;
-    cr_assert_lt(touched_by(&filter), 3 * HISTORY_WALK_MAX + OTHERWISE, "a late one");
+    cr_assert_lt(touched_by(&filter), 3 * QUERY_WALK_MAX + OTHERWISE, "a late one");
     filter.limit = 1;
-    cr_assert_lt(touched_by(&filter), HISTORY_WALK_MAX + OTHERWISE, "a short page");
+    cr_assert_lt(touched_by(&filter), QUERY_WALK_MAX + OTHERWISE, "a short page");
     must_run_long(address, "INSERT INTO semaphore_event (semaphore_id, at, what, next_permit_id)"
                            " SELECT seq % 2, '2026-11-21 09:00:00', 'x', 1 FROM seq_1_to_20000");
     int64_t before = rows_touched();

@@ -415,12 +415,13 @@ Test(labels, a_permit_keeps_those_of_its_grant)
     struct holder_row *holders;
     struct query_time time;
     size_t count;
+    uint64_t following;
     struct request_filter filter = {.limit = 10};
     cr_assert_eq(query_request(eye, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK);
     cr_assert(bytes_equal(names[0], BYTES("hall")));
     expect_labels(&request.permits[0]);
     cr_expect_null(request.permits[1].labels);
-    cr_assert_eq(query_requests(eye, &filter, &one.arena, &requests, &lists, &count, &time), PERMIT_OK);
+    cr_assert_eq(query_requests(eye, &filter, &one.arena, &requests, &lists, &count, &following, &time), PERMIT_OK);
     cr_assert(bytes_equal(lists[0][1], BYTES("plain")));
     expect_labels(&requests[0].permits[0]);
     cr_assert_eq(query_holders(eye, BYTES("hall"), 0, 10, &one.arena, &holders, &count, &time), PERMIT_OK);

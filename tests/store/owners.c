@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "side.h"
 #include "store/owners.h"
 #include "support.h"
 
@@ -228,6 +229,69 @@ Test(owners, the_probe_is_given_each_owner_of_something_unconfirmed_once)
                   "%s", expected[i].name);
     cr_assert_eq(owners_holding_page(session, BYTES("dead"), &arena, &holders, &count, &now), PERMIT_OK);
     cr_assert(count == 2 && bytes_equal(holders[0].name, BYTES("sold")));
+}
+
+/* --- a grant that overtakes nothing ------------------------------------------------------------------------------- */
+
+/* One call on the owner `o`; false: the server has ended the session of a machine that is this slow. */
+static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcome *ret_outcome)
+{
+    const struct bytes name = BYTES("o");
+    const struct owner_call call = {.kind = kind, .name = name, .ttl_ms = 1000, .at = at};
+    struct owner_image image;
+    if (session_connect(session) != PERMIT_OK || owners_lock(session, &name, 1, &arena, &image, &now) != PERMIT_OK ||
+        owners_read_holding(session, &image, 1) != PERMIT_OK)
+        return false;
+    owner_decide(&call, served_time(&now.clock, now.now), &image, ret_outcome);
+    return owners_write(session, &image, 1) == PERMIT_OK;
+}
+
+/* The batch has read its clock and not written yet; meanwhile the owner goes, and permitd finds nothing to end. */
+static bool grant_late(struct side *side, struct operation *acquire)
+{
+    struct owner_outcome outcome;
+    struct owner *lapsed;
+    struct owner_ends ends;
+    size_t count;
+    if (decide(side, acquire)->status != PERMIT_OK || !call_owner(OWNER_GONE, 0, &outcome) ||
+        owners_lapsed(session, 0, (struct bytes){0}, &arena, &lapsed, &count) != PERMIT_OK)
+        return false;
+    cr_assert_eq(count, 1);
+    cr_assert_eq(owners_ends(session, lapsed, count, &arena, &ends), PERMIT_OK);
+    cr_assert_eq(ends.count, 0);
+    return call_owner(OWNER_SETTLE, lapsed[0].lapsed_at, &outcome) &&
+           store_apply(side->store, &side->plan.changes) == PERMIT_OK;
+}
+
+/* It looks older than the lapse, and nobody ends it: heartbeats would be refused as long as it is held. */
+Test(owners, a_grant_that_commits_after_the_lapse_was_settled_stops_no_heartbeat)
+{
+    enum { TRIES = 20 };
+    struct side side;
+    struct owner_outcome outcome;
+    char key[16];
+    bool granted = false;
+    side_open(&side, address);
+    semaphore_make(&side, "s", KIND_COUNTED, 100);
+    for (int i = 0; i < TRIES && !granted; i++) {
+        must_run(eye, "REPLACE INTO owner (name, ttl_ms, due_at) VALUES ('o', 1000, '2100-01-01')");
+        (void)snprintf(key, sizeof key, "k%d", i);
+        struct want want = {.semaphore = BYTES("s"), .count = 1};
+        struct operation acquire = acquire_of(key, &want, 1);
+        acquire.owner = BYTES("o");
+        store_disconnect(side.store); /* the server ends a worker's session that is silent for 5 s */
+        cr_assert_eq(store_reconnect(side.store), PERMIT_OK, "%s", side.store->message);
+        granted = grant_late(&side, &acquire);
+        (void)store_rollback(side.store);
+        owners_rollback(session);
+    }
+    cr_assert(granted);
+    cr_assert_gt(number_of(eye, "SELECT COUNT(*) FROM permit_request r JOIN owner o ON o.name = r.owner"
+                                " WHERE r.state = 1 AND r.acquired_at <= o.lapsed_at AND o.settled_at IS NOT NULL"),
+                 0);
+    cr_assert(call_owner(OWNER_BEAT, 0, &outcome), "%s", session_message(session));
+    cr_assert_eq(outcome.status, PERMIT_OK);
+    side_close(&side);
 }
 
 /* --- access paths ------------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "store/owners.h"
 #include "store/query.h"
 #include "support.h"
 
@@ -87,10 +88,13 @@ Test(query, unknown_and_retired_semaphores_are_unknown)
 static size_t listed(struct bytes prefix, struct bytes after, unsigned limit, const char *first)
 {
     struct semaphore_row *rows;
+    struct bytes following;
     size_t count;
-    cr_assert_eq(query_semaphores(session, prefix, after, limit, &arena, &rows, &count, &now), PERMIT_OK);
+    cr_assert_eq(query_semaphores(session, prefix, after, limit, &arena, &rows, &count, &following, &now), PERMIT_OK);
     if (count)
         cr_assert(bytes_equal(rows[0].semaphore.name, bytes_of(first)));
+    if (following.data)
+        cr_assert(count == limit && bytes_equal(following, rows[count - 1].semaphore.name));
     return count;
 }
 
@@ -155,31 +159,45 @@ Test(query, requests_are_filtered_and_paged)
         struct request_filter filter;
         size_t count;
         uint64_t first;
+        uint64_t next;
     } rows[] = {
-        {{.limit = 1000}, 505, 1},
-        {{.limit = 10, .after = 499}, 6, 500},
-        {{.limit = 1000, .state = REQUEST_ACQUIRED}, 4, 501},
-        {{.limit = 1000, .state = REQUEST_RELEASED}, 501, 1},
-        {{.limit = 1000, .owner = {"odd", 3}}, 252, 1},
-        {{.limit = 1000, .owner = {"odd", 3}, .state = REQUEST_ACQUIRED}, 2, 501},
-        {{.limit = 1000, .owner = {"", 0}}, 2, 600},
-        {{.limit = 1000, .semaphore = {"hot", 3}}, 504, 1},
-        {{.limit = 3, .semaphore = {"hot", 3}, .after = 500}, 3, 501},
-        {{.limit = 1000, .semaphore = {"hot", 3}, .state = REQUEST_ACQUIRED}, 4, 501},
-        {{.limit = 1000, .semaphore = {"hot", 3}, .state = REQUEST_RELEASED}, 500, 1},
-        {{.limit = 1000, .semaphore = {"slots", 5}}, 1, 600},
-        {{.limit = 1000, .semaphore = {"hot", 3}, .owner = {"even", 4}, .state = REQUEST_ACQUIRED}, 1, 502},
-        {{.limit = 1000, .semaphore = {"slots", 5}, .owner = {"even", 4}}, 0, 0},
-        {{.limit = 1000, .semaphore = {"nobody", 6}}, 0, 0},
-        {{.limit = 1000, .owner = {"ODD", 3}}, 0, 0},
+        {{.limit = 1000}, 505, 1, 0},
+        {{.limit = 505}, 505, 1, 0},
+        {{.limit = 504}, 504, 1, 600},
+        {{.limit = 10, .after = 499}, 6, 500, 0},
+        {{.limit = 1000, .state = REQUEST_ACQUIRED}, 4, 501, 0},
+        {{.limit = 2, .state = REQUEST_ACQUIRED}, 2, 501, 502},
+        {{.limit = 2, .state = REQUEST_ACQUIRED, .after = 502}, 2, 503, 0},
+        {{.limit = 1000, .state = REQUEST_RELEASED}, 501, 1, 0},
+        {{.limit = 1000, .owner = {"odd", 3}}, 252, 1, 0},
+        {{.limit = 251, .owner = {"odd", 3}}, 251, 1, 501},
+        {{.limit = 2, .owner = {"odd", 3}, .after = 498}, 2, 499, 501},
+        {{.limit = 1000, .owner = {"odd", 3}, .state = REQUEST_ACQUIRED}, 2, 501, 0},
+        {{.limit = 1000, .owner = {"", 0}}, 2, 600, 0},
+        {{.limit = 1000, .semaphore = {"hot", 3}}, 504, 1, 0},
+        {{.limit = 3, .semaphore = {"hot", 3}, .after = 500}, 3, 501, 503},
+        {{.limit = 4, .semaphore = {"hot", 3}, .after = 500}, 4, 501, 0},
+        {{.limit = 1000, .semaphore = {"hot", 3}, .state = REQUEST_ACQUIRED}, 4, 501, 0},
+        {{.limit = 3, .semaphore = {"hot", 3}, .state = REQUEST_ACQUIRED}, 3, 501, 503},
+        {{.limit = 1000, .semaphore = {"hot", 3}, .state = REQUEST_RELEASED}, 500, 1, 0},
+        {{.limit = 1000, .semaphore = {"slots", 5}}, 1, 600, 0},
+        {{.limit = 1, .semaphore = {"slots", 5}}, 1, 600, 0},
+        {{.limit = 1000, .semaphore = {"hot", 3}, .owner = {"even", 4}, .state = REQUEST_ACQUIRED}, 1, 502, 0},
+        {{.limit = 2, .semaphore = {"hot", 3}, .owner = {"even", 4}}, 2, 2, 4},
+        {{.limit = 1000, .semaphore = {"slots", 5}, .owner = {"even", 4}}, 0, 0, 0},
+        {{.limit = 1, .semaphore = {"slots", 5}, .owner = {"even", 4}}, 0, 0, 0},
+        {{.limit = 1000, .semaphore = {"nobody", 6}}, 0, 0, 0},
+        {{.limit = 1000, .owner = {"ODD", 3}}, 0, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         struct request *requests;
         struct bytes **names;
         size_t count;
-        cr_assert_eq(query_requests(session, &rows[i].filter, &arena, &requests, &names, &count, &now), PERMIT_OK,
-                     "%zu: %s", i, session_message(session));
+        uint64_t following;
+        cr_assert_eq(query_requests(session, &rows[i].filter, &arena, &requests, &names, &count, &following, &now),
+                     PERMIT_OK, "%zu: %s", i, session_message(session));
         cr_assert_eq(count, rows[i].count, "row %zu: %zu", i, count);
+        cr_assert_eq(following, rows[i].next, "row %zu: %llu", i, (unsigned long long)following);
         for (size_t j = 1; j < count; j++)
             cr_assert_lt(requests[j - 1].id, requests[j].id);
         if (count)
@@ -243,6 +261,8 @@ Test(query, strangers_rows_are_not_read)
     struct request request, *requests;
     struct bytes *names, **lists;
     struct fence_row fence;
+    struct bytes following;
+    uint64_t next;
     size_t count;
     must_run_long(address, "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms)"
                            " SELECT seq + 100, CONCAT('x', seq), 2, 1, 1, 1 FROM seq_1_to_2000;"
@@ -265,17 +285,140 @@ Test(query, strangers_rows_are_not_read)
         switch (step) {
         case 0: status = query_semaphore(session, BYTES("empty"), &arena, &semaphore, &now); break;
         case 1:
-            status = query_semaphores(session, BYTES("x1"), BYTES("x10"), 50, &arena, &semaphores, &count, &now);
+            status =
+                query_semaphores(session, BYTES("x1"), BYTES("x10"), 50, &arena, &semaphores, &count, &following, &now);
             break;
         case 2: status = query_holders(session, BYTES("empty"), 5000, 50, &arena, &holders, &count, &now); break;
         case 3: status = query_request(session, BYTES("x7"), &arena, &request, &names, &now); break;
         case 4: status = query_fence(session, BYTES("empty"), 5001, 0, &fence); break;
         case 5: status = query_fence(session, BYTES("slots"), 5, 1, &fence); break;
         case 6: status = query_clock(session, &now); break;
-        default: status = query_requests(session, &filters[step - 7], &arena, &requests, &lists, &count, &now); break;
+        default:
+            status = query_requests(session, &filters[step - 7], &arena, &requests, &lists, &count, &next, &now);
+            break;
         }
         cr_assert_eq(status, PERMIT_OK, "step %d: %s", step, session_message(session));
         int64_t touched = rows_touched() - before - 2 * cost_of_asking;
         cr_assert_lt(touched, A_HANDFUL, "step %d has read %lld rows", step, (long long)touched);
     }
+}
+
+/* --- filters that let few of many through ------------------------------------------------------------------------- */
+
+/*
+ * 45,000 ended requests of `big` that held hot, then one that held slots and is held; 25,000 of others that held
+ * empty, which is more than a page looks at; 25,000 names out of service, then one in service.
+ */
+static void many_make(void)
+{
+    must_run_long(address, "INSERT INTO permit_request (id, external_id, owner, state)"
+                           " SELECT seq + 100000, CONCAT('b', seq), 'big', IF(seq > 45000, 1, 2) FROM seq_1_to_45001;"
+                           "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                           " SELECT IF(seq > 45000, 2, 1), seq + 1000, seq + 100000, 1, IF(seq > 45000, 1, 2)"
+                           " FROM seq_1_to_45001;"
+                           "INSERT INTO permit_request (id, external_id, owner, state)"
+                           " SELECT seq + 200000, CONCAT('e', seq), 'others', 2 FROM seq_1_to_25000;"
+                           "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                           " SELECT 3, seq + 1000, seq + 200000, 1, 2 FROM seq_1_to_25000;"
+                           "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms, retired_at)"
+                           " SELECT seq + 100, CONCAT('r', LPAD(seq, 5, '0')), 2, 1, 1, 1,"
+                           " IF(seq > 25000, NULL, '2026-01-01') FROM seq_1_to_25001");
+}
+
+/* All pages of a list: what was found, in how many pages, and the most rows that one of them has looked at. */
+struct pages {
+    size_t found, pages;
+    uint64_t last;
+    int64_t touched;
+};
+
+static void note_page(struct pages *pages, size_t count, int64_t touched)
+{
+    pages->pages++;
+    pages->found += count;
+    pages->touched = touched > pages->touched ? touched : pages->touched;
+}
+
+static struct pages all_pages(struct request_filter filter)
+{
+    struct pages pages = {0};
+    struct request *requests;
+    struct bytes **names;
+    size_t count;
+    do {
+        int64_t before = rows_touched();
+        arena_clear(&arena);
+        cr_assert_eq(query_requests(session, &filter, &arena, &requests, &names, &count, &filter.after, &now),
+                     PERMIT_OK, "%s", session_message(session));
+        cr_assert_leq(count, filter.limit);
+        for (size_t i = 0; i < count; i++) {
+            cr_assert_gt(requests[i].id, pages.last);
+            pages.last = requests[i].id;
+        }
+        note_page(&pages, count, rows_touched() - before);
+    } while (filter.after);
+    return pages;
+}
+
+Test(query, a_page_looks_at_a_bounded_number_of_requests)
+{
+    enum { BIG = 145001, EMPTY = 225000 };
+    static const struct {
+        struct request_filter filter;
+        size_t found;
+        size_t pages_least, pages_most; /* of 10 requests each */
+        uint64_t last;
+    } rows[] = {
+        {{.limit = 10, .owner = {"big", 3}, .semaphore = {"slots", 5}}, 1, 3, 4, BIG},
+        {{.limit = 10, .owner = {"big", 3}, .semaphore = {"empty", 5}}, 0, 3, 4, 0},
+        {{.limit = 10, .owner = {"big", 3}, .state = REQUEST_ACQUIRED, .semaphore = {"slots", 5}}, 1, 1, 1, BIG},
+        {{.limit = 10, .owner = {"big", 3}, .state = REQUEST_RELEASED, .semaphore = {"slots", 5}}, 0, 3, 4, 0},
+        {{.limit = 10, .semaphore = {"slots", 5}}, 2, 1, 1, BIG},
+        {{.limit = 1000, .semaphore = {"empty", 5}}, 25000, 27, 29, EMPTY},
+        {{.limit = 10, .semaphore = {"empty", 5}, .state = REQUEST_ACQUIRED}, 0, 1, 1, 0},
+        {{.limit = 10, .state = REQUEST_ACQUIRED}, 5, 1, 1, BIG},
+    };
+    many_make();
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct pages pages = all_pages(rows[i].filter);
+        cr_assert_eq(pages.found, rows[i].found, "row %zu: %zu", i, pages.found);
+        cr_assert(pages.pages >= rows[i].pages_least && pages.pages <= rows[i].pages_most, "row %zu: %zu pages", i,
+                  pages.pages);
+        cr_assert_eq(pages.last, rows[i].last, "row %zu", i);
+        cr_assert_lt(pages.touched, 5 * QUERY_WALK_MAX, "row %zu: %lld rows", i, (long long)pages.touched);
+    }
+}
+
+Test(query, a_page_passes_a_bounded_number_of_names)
+{
+    struct semaphore_row *rows;
+    struct bytes after = {0};
+    struct pages pages = {0};
+    size_t count;
+    many_make();
+    do {
+        int64_t before = rows_touched();
+        cr_assert_eq(query_semaphores(session, BYTES("r"), after, 10, &arena, &rows, &count, &after, &now), PERMIT_OK);
+        note_page(&pages, count, rows_touched() - before);
+        if (count)
+            cr_assert(bytes_equal(rows[0].semaphore.name, BYTES("r25001")));
+    } while (after.data);
+    cr_assert_eq(pages.found, 1);
+    cr_assert(pages.pages == 2, "%zu", pages.pages);
+    cr_assert_lt(pages.touched, 4 * QUERY_WALK_MAX);
+}
+
+/* An owner that holds very many requests is looked up by its key, and nobody waits until they are counted. */
+Test(query, what_an_owner_holds_is_counted_up_to_a_bound)
+{
+    struct owner owner;
+    uint64_t held;
+    many_make();
+    must_run(session, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('big', 1000, '2100-01-01')");
+    must_run_long(address, "UPDATE permit_request SET state = 1 WHERE owner = 'big' AND id <= 110000");
+    cr_assert_eq(owners_get(session, BYTES("big"), &arena, &owner, &held, &now), PERMIT_OK);
+    cr_assert_eq(held, 10001);
+    must_run_long(address, "UPDATE permit_request SET state = 1 WHERE owner = 'big'");
+    cr_assert_eq(owners_get(session, BYTES("big"), &arena, &owner, &held, &now), PERMIT_OK);
+    cr_assert_eq(held, QUERY_WALK_MAX);
 }

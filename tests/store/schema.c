@@ -3,8 +3,9 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "store/migrations.h"
+#include "store/migration_text.h"
 #include "store/schema.h"
 #include "support.h"
 
@@ -91,33 +92,305 @@ Test(schema, a_newer_one_is_refused)
     session_free(session);
 }
 
-/* As if permitd had been killed after a statement, and before or after it counted it. */
-Test(schema, what_a_kill_left_is_gone_on_with)
+/* --- begun and not ended --- */
+
+/* Names and columns of all tables there, as one text; the caller frees it. */
+static char *content_of(struct session *session)
 {
-    static const char *const left[] = {
-        "DROP TABLE id_block; UPDATE schema_version SET applied_at = NULL, statements = 7",
-        "TRUNCATE id_block; UPDATE schema_version SET applied_at = NULL, statements = 7",
-        "TRUNCATE id_block; UPDATE schema_version SET applied_at = NULL, statements = 8",
-        "TRUNCATE id_block; UPDATE schema_version SET applied_at = NULL, statements = 9",
-        "UPDATE schema_version SET applied_at = NULL, statements = 10",
+    static const char sql[] = "SELECT CONCAT_WS(';', COUNT(*), MD5(GROUP_CONCAT(TABLE_NAME, '.', COLUMN_NAME, ' ', "
+                              "COLUMN_TYPE, ' ', COLUMN_KEY"
+                              " ORDER BY TABLE_NAME, ORDINAL_POSITION)), (SELECT GROUP_CONCAT(TABLE_NAME, ' ', "
+                              "TABLE_TYPE ORDER BY TABLE_NAME)"
+                              " FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()))"
+                              " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE()";
+    must_run(session, "SET SESSION group_concat_max_len = 1000000");
+    char *content = strdup(text_of(session, sql));
+    cr_assert_not_null(content);
+    return content;
+}
+
+/* A new, empty one; the session is in it. */
+static struct session *made_database(const struct database_address *address)
+{
+    char sql[200];
+    struct session *session = connected(address, SESSION_ADMIN);
+    snprintf(sql, sizeof sql, "CREATE DATABASE %s DEFAULT CHARACTER SET utf8mb4; USE %s", address->database,
+             address->database);
+    must_run(session, sql);
+    return session;
+}
+
+static void drop_database(struct session *session, const struct database_address *address)
+{
+    char sql[100];
+    snprintf(sql, sizeof sql, "DROP DATABASE %s", address->database);
+    must_run(session, sql);
+    session_free(session);
+}
+
+enum { STATEMENTS_MAX = 200 };
+
+/* All statements of all migrations, in order. */
+struct script {
+    struct {
+        const struct migration *migration;
+        struct bytes text;
+        bool first; /* of its migration */
+        bool ddl;   /* it commits by itself: a kill may come between it and its count */
+    } statements[STATEMENTS_MAX];
+    size_t count;
+    const struct database_address *whole; /* a database where all of them were run */
+    const struct database_address *begun; /* one that is made, left begun, and dropped again and again */
+};
+
+static struct script read_script(void)
+{
+    struct script script = {.whole = fresh_database(), .begun = fresh_address()};
+    for (const struct migration *migration = schema_migrations; migration->version; migration++) {
+        const char *text = migration->text;
+        struct bytes statement;
+        for (bool first = true; statement_next(&text, &statement); first = false) {
+            cr_assert_lt(script.count, STATEMENTS_MAX);
+            script.statements[script.count].migration = migration;
+            script.statements[script.count].text = statement;
+            script.statements[script.count].first = first;
+            script.statements[script.count++].ddl = memmem(statement.data, statement.length, " TABLE ", 7) != NULL;
+        }
+    }
+    return script;
+}
+
+/* As a permitd leaves a new database that is killed when it has run `done` statements and counted `counted` of them. */
+static struct session *leave_begun(const struct script *script, size_t done, size_t counted)
+{
+    char sql[300];
+    struct session *session = made_database(script->begun);
+    snprintf(sql, sizeof sql, "CREATE TABLE schema_version LIKE %s.schema_version", script->whole->database);
+    must_run(session, sql);
+    for (size_t i = 0; i <= counted && i < script->count; i++) {
+        const struct migration *migration = script->statements[i].migration;
+        if (script->statements[i].first) {
+            must_run(session, "UPDATE schema_version SET applied_at = UTC_TIMESTAMP(6)");
+            snprintf(sql, sizeof sql, "INSERT INTO schema_version (version, name) VALUES (%u, '%s')",
+                     migration->version, migration->name);
+            must_run(session, sql);
+        }
+        if (i < done)
+            cr_assert_eq(session_end(session, session_send(session, script->statements[i].text)), PERMIT_OK, "%s",
+                         session_message(session));
+        if (i < counted)
+            must_run(session, "UPDATE schema_version SET statements = statements + 1 WHERE applied_at IS NULL");
+    }
+    return session;
+}
+
+static void a_kill_is_gone_on_from(const struct script *script, size_t done, size_t counted, const char *expected)
+{
+    struct buf message;
+    struct session *session = leave_begun(script, done, counted);
+    buf_init(&message, 4000);
+    cr_expect_eq(apply(script->begun, &message), PERMIT_OK, "%zu statements, %zu counted: %s", done, counted,
+                 buf_text(&message));
+    char *content = content_of(session);
+    cr_expect_str_eq(content, expected);
+    free(content);
+    cr_expect_eq(number_of(session, "SELECT COUNT(*) FROM cluster"), 1);
+    cr_expect_eq(number_of(session, "SELECT COUNT(*) FROM id_block"), 1);
+    cr_expect_eq(number_of(session, "SELECT COUNT(*) FROM schema_version WHERE applied_at IS NULL"), 0);
+    buf_release(&message);
+    drop_database(session, script->begun);
+}
+
+Test(schema, a_kill_behind_any_statement_is_gone_on_from, .timeout = 600)
+{
+    struct script script = read_script();
+    struct session *whole = connected(script.whole, SESSION_READER);
+    char *expected = content_of(whole);
+    session_free(whole);
+    for (size_t counted = 0; counted <= script.count; counted++) {
+        a_kill_is_gone_on_from(&script, counted, counted, expected);
+        if (counted < script.count && script.statements[counted].ddl)
+            a_kill_is_gone_on_from(&script, counted + 1, counted, expected);
+    }
+    free(expected);
+}
+
+/* --- tables of another program --- */
+
+/* Twice, as when permitd is started again by what supervises it; and by a look. */
+static void refuses_and_changes_nothing(struct session *session, const struct database_address *address,
+                                        const char *table)
+{
+    struct buf message;
+    char quoted[80];
+    char *before = content_of(session);
+    snprintf(quoted, sizeof quoted, "`%s`", table);
+    buf_init(&message, 4000);
+    for (int i = 0; i < 3; i++) {
+        unsigned version;
+        buf_clear(&message);
+        cr_expect_neq(i < 2 ? apply(address, &message) : schema_look(session, address->database, &version, &message),
+                      PERMIT_OK, "%s", table);
+        cr_expect(strstr(buf_text(&message), quoted), "%s: %s", table, buf_text(&message));
+        cr_expect(strstr(buf_text(&message), address->database), "%s: %s", table, buf_text(&message));
+    }
+    char *after = content_of(session);
+    cr_expect_str_eq(after, before);
+    free(before);
+    free(after);
+    buf_release(&message);
+}
+
+Test(schema, a_strangers_table_is_refused_and_left_as_it_is, .timeout = 600)
+{
+    static const char *const kinds[] = {"CREATE TABLE %s (id INT)", "CREATE VIEW %s AS SELECT 1 AS id"};
+    struct tables tables;
+    char sql[200], name[80];
+    cr_assert(tables_read(schema_migrations, 1, 0, &tables));
+    tables.list[tables.count++].name = BYTES("schema_version");
+    const struct database_address *address = fresh_address();
+    for (size_t i = 0; i < tables.count * ARRAY_LENGTH(kinds); i++) {
+        struct bytes table = tables.list[i / ARRAY_LENGTH(kinds)].name;
+        struct session *session = made_database(address);
+        snprintf(name, sizeof name, "%.*s", (int)table.length, table.data);
+        snprintf(sql, sizeof sql, kinds[i % ARRAY_LENGTH(kinds)], name);
+        must_run(session, sql);
+        refuses_and_changes_nothing(session, address, name);
+        drop_database(session, address);
+    }
+}
+
+Test(schema, all_names_with_other_columns_are_refused)
+{
+    const struct database_address *address = fresh_address();
+    struct session *session = made_database(address);
+    struct tables tables;
+    char sql[200];
+    cr_assert(tables_read(schema_migrations, 1, 0, &tables));
+    for (size_t i = 0; i < tables.count; i++) {
+        snprintf(sql, sizeof sql, "CREATE TABLE %.*s (id INT, name TEXT)", (int)tables.list[i].name.length,
+                 tables.list[i].name.data);
+        must_run(session, sql);
+    }
+    refuses_and_changes_nothing(session, address, "semaphore");
+    must_run(session, "CREATE TABLE schema_version (version INT, description TEXT)");
+    refuses_and_changes_nothing(session, address, "schema_version");
+    session_free(session);
+}
+
+/* As permitd 0.1.0 left the database when it had taken the table for its own, or as it was changed since. */
+Test(schema, a_strangers_table_among_ours_is_refused, .timeout = 600)
+{
+    static const struct {
+        const char *table, *sql;
+    } rows[] = {
+        {"permit", "DROP TABLE template, permit, slot, semaphore_event, owner, cluster, id_block;"
+                   "CREATE TABLE permit (id INT); DELETE FROM schema_version WHERE version > 1;"
+                   "UPDATE schema_version SET statements = 2, applied_at = NULL"},
+        {"permit", "DROP TABLE permit; CREATE TABLE permit (id INT, labels MEDIUMBLOB)"},
+        {"semaphore", "DROP TABLE semaphore; CREATE TABLE semaphore (id INT)"},
+        {"template", "DROP TABLE template; CREATE TABLE template (prefix VARBINARY(255));"
+                     "DELETE FROM schema_version WHERE version > 2"},
+        {"slot", "ALTER TABLE slot DROP KEY slot_label, DROP COLUMN label"},
+        {"cluster", "DROP TABLE cluster"},
+        {"schema_version", "ALTER TABLE schema_version CHANGE statements description VARCHAR(20)"},
     };
-    for (size_t i = 0; i < ARRAY_LENGTH(left); i++) {
-        struct buf message;
-        buf_init(&message, 4000);
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         const struct database_address *address = fresh_database();
         struct session *session = connected(address, SESSION_READER);
-        must_run(session, "DELETE FROM schema_version WHERE version > 1");
-        must_run(session, left[i]);
-        if (number_of(session, "SELECT statements FROM schema_version WHERE version = 1") < 9)
-            must_run(session, "TRUNCATE cluster");
-        cr_assert_eq(apply(address, &message), PERMIT_OK, "%s: %s", left[i], buf_text(&message));
-        cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM cluster"), 1);
-        cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM id_block"), 1);
-        cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM schema_version WHERE applied_at IS NULL"), 0);
-        buf_release(&message);
+        must_run(session, rows[i].sql);
+        refuses_and_changes_nothing(session, address, rows[i].table);
         session_free(session);
     }
 }
+
+Test(schema, other_tables_and_more_columns_do_no_harm)
+{
+    struct buf message;
+    const struct database_address *address = fresh_address();
+    struct session *session = made_database(address);
+    buf_init(&message, 4000);
+    must_run(session, "CREATE TABLE Permit (id INT); CREATE TABLE permits (id INT); CREATE TABLE flyway_schema_history"
+                      " (version INT)");
+    cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
+    must_run(session, "ALTER TABLE semaphore_event ADD COLUMN ticket INT NULL");
+    cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
+    session_free(session);
+    buf_release(&message);
+}
+
+/* Else a table of ours could be taken for a stranger's. */
+Test(schema, the_text_of_the_migrations_is_read_as_a_server_reads_it)
+{
+    static const char in_schema[] = " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME <> 'schema_version'";
+    struct tables tables;
+    char sql[400];
+    struct session *session = connected(fresh_database(), SESSION_READER);
+    cr_assert(tables_read(schema_migrations, schema_newest() + 1, 0, &tables));
+    int64_t columns = 0, expected = 0;
+    for (size_t i = 0; i < tables.count; i++) {
+        const struct table *table = &tables.list[i];
+        expected += table->expected;
+        columns += (int64_t)table->column_count;
+        for (size_t column = 0; column < table->column_count; column++) {
+            snprintf(sql, sizeof sql,
+                     "SELECT COUNT(*) FROM information_schema.COLUMNS%s AND TABLE_NAME = '%.*s' AND COLUMN_NAME = "
+                     "'%.*s'",
+                     in_schema, (int)table->name.length, table->name.data, (int)table->columns[column].length,
+                     table->columns[column].data);
+            cr_expect_eq(number_of(session, sql), 1, "%s", sql);
+        }
+    }
+    snprintf(sql, sizeof sql, "SELECT COUNT(*) FROM information_schema.TABLES%s", in_schema);
+    cr_expect_eq(number_of(session, sql), expected);
+    snprintf(sql, sizeof sql, "SELECT COUNT(*) FROM information_schema.COLUMNS%s", in_schema);
+    cr_expect_eq(number_of(session, sql), columns);
+    session_free(session);
+}
+
+static void show_tables(const struct tables *tables, struct buf *shown)
+{
+    for (size_t i = 0; i < tables->count; i++) {
+        const struct table *table = &tables->list[i];
+        buf_printf(shown, table->expected ? "%s%.*s" : "%s(%.*s)", i ? " " : "", (int)table->name.length,
+                   table->name.data);
+        for (size_t column = 0; column < table->column_count; column++)
+            buf_printf(shown, "%c%.*s", column ? ',' : ':', (int)table->columns[column].length,
+                       table->columns[column].data);
+    }
+}
+
+Test(schema, statements_make_alter_and_drop_tables)
+{
+    static const struct migration migrations[] = {
+        {1, "one",
+         "-- a comment; (it means nothing)\nCREATE TABLE a (\n  id INT COMMENT 'one, (two) ''three''',\n"
+         "  `key` VARCHAR(10) DEFAULT ',',\n  n DECIMAL(5,2) NOT NULL, -- of it\n  PRIMARY KEY (id, n),\n"
+         "  UNIQUE KEY a_key (`key`)\n) COMMENT='x';\nINSERT INTO a VALUES (1, 'CREATE TABLE q (', 2);\n"},
+        {2, "two",
+         "CREATE TABLE IF NOT EXISTS b (id INT);\nALTER TABLE a\n  ADD COLUMN x INT AFTER id,\n"
+         "  ADD y INT, DROP COLUMN n, ADD KEY a_x (x, y), DROP INDEX a_key, MODIFY id BIGINT;\nDROP TABLE b;\n"},
+        {0, NULL, NULL},
+    };
+    static const struct {
+        unsigned version, statements;
+        const char *shown;
+    } rows[] = {
+        {1, 0, "(a) (b)"},         {1, 1, "a:id,key,n (b)"},    {2, 0, "a:id,key,n (b)"},
+        {2, 1, "a:id,key,n b:id"}, {2, 2, "a:id,key,x,y b:id"}, {3, 0, "a:id,key,x,y (b)"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct tables tables;
+        struct buf shown;
+        buf_init(&shown, 1000);
+        cr_assert(tables_read(migrations, rows[i].version, rows[i].statements, &tables));
+        show_tables(&tables, &shown);
+        cr_expect_str_eq(buf_text(&shown), rows[i].shown);
+        buf_release(&shown);
+    }
+}
+
+/* --- upgrades and rights --- */
 
 /* Made by the first migration alone, and used since. */
 static void make_first_release(struct session *root, const char *database)
@@ -153,6 +426,8 @@ Test(schema, a_database_of_the_first_release_is_brought_up_to_date)
     cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', semaphore_id, id, slots, labels IS NULL) FROM permit"),
                      "1,1,1,1");
     cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', permit_id, label) FROM slot WHERE number = 1"), "1,A1");
+    cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', external_id, nonce) FROM permit_request"), "k,");
+    must_run(root, "INSERT INTO permit_request (id, external_id) VALUES (2, 'of a permitd of an older version')");
     cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
     buf_release(&message);
     session_free(root);

@@ -172,7 +172,7 @@ Test(session, only_a_worker_holds_a_named_lock)
 {
     static const char locks[] = "SELECT COUNT(*) FROM information_schema.METADATA_LOCK_INFO"
                                 " WHERE TABLE_SCHEMA LIKE 'permitd-%' AND THREAD_ID = ";
-    static const enum session_use uses[] = {SESSION_WORKER, SESSION_READER, SESSION_ADMIN};
+    static const enum session_use uses[] = {SESSION_WORKER, SESSION_READER, SESSION_LIST, SESSION_PROBE, SESSION_ADMIN};
     char sql[200];
     const struct database_address *address = fresh_database();
     struct session *looker = connected(address, SESSION_ADMIN);
@@ -201,6 +201,33 @@ Test(session, a_row_that_another_holds_is_waited_for_five_seconds)
     cr_assert_lt(clock_mono() - began, 30 * US_PER_SECOND);
     cr_assert(session_is_connected(waiter));
     session_free(waiter);
+    session_free(holder);
+}
+
+/* The server ends it, so that nothing of it runs on, and the connection is good for the next. (Our own time-out, two
+ * seconds later, comes first where the server has no time.) */
+Test(session, a_list_that_takes_too_long_is_ended)
+{
+    enum { TRIES = 10 };
+    const struct database_address *address = fresh_database();
+    struct session *holder = connected(address, SESSION_ADMIN);
+    struct session *list = connected(address, SESSION_LIST);
+    static const char *const lists[] = {"SELECT 1; SELECT SLEEP(60)", "SELECT * FROM id_block"};
+    char sql[100];
+    snprintf(sql, sizeof sql, "USE %s; LOCK TABLES id_block WRITE", address->database);
+    must_run(holder, sql);
+    for (size_t i = 0; i < ARRAY_LENGTH(lists); i++) {
+        int64_t id = number_of(list, "SELECT CONNECTION_ID()");
+        enum permit_status status = session_run(list, lists[i]);
+        for (int tries = 0; status == PERMIT_DATABASE_LOST && tries < TRIES; tries++) {
+            cr_assert_eq(session_connect(list), PERMIT_OK, "%s", session_message(list));
+            id = number_of(list, "SELECT CONNECTION_ID()");
+            status = session_run(list, lists[i]);
+        }
+        cr_assert_eq(status, PERMIT_BUSY, "%s: %s", lists[i], session_message(list));
+        cr_assert_eq(number_of(list, "SELECT CONNECTION_ID()"), id);
+    }
+    session_free(list);
     session_free(holder);
 }
 
@@ -285,6 +312,9 @@ Test(address, what_is_not_one_is_refused_with_a_sentence)
         "mysql://h/d?tls=1",
         "mysql://h/d?socket",
         "mysql://h/a%60b",
+        "mysql://u:p@q@h/d",
+        "mysql://u:1/q@h/d",
+        "mysql://h/d/e",
     };
     for (size_t i = 0; i < ARRAY_LENGTH(urls); i++) {
         struct database_address address;
@@ -292,6 +322,30 @@ Test(address, what_is_not_one_is_refused_with_a_sentence)
         buf_init(&message, 1000);
         cr_assert_not(database_address_parse(urls[i], &address, &message), "%s", urls[i]);
         cr_assert_gt(message.length, 0);
+        buf_release(&message);
+    }
+}
+
+/* Of a URL that is misread, any part may be a piece of the password. */
+Test(address, no_part_of_a_refused_one_is_shown)
+{
+    static const char *const urls[] = {
+        "hun://u:ter@secret:two/zwei?drei",     "mysql://hun:ter@secret:two/zwei?drei",
+        "mysql://hun:ter/secret@two/zwei",      "mysql://hun:1/ter@secret/two",
+        "mysql://hun:ter@secret@two/zwei",      "mysql://hun:ter@[secret/two",
+        "mysql://hun:ter@[secret]two/zwei",     "mysql://hun:ter%zz@secret/two",
+        "mysql://hun%zz:ter@secret/two",        "mysql://hun:ter@secret%zz/two",
+        "mysql://hun:ter@secret/two%zz",        "mysql://hun:ter@secret/two?zwei=drei",
+        "mysql://hun:ter@secret/two?socket=%z", "mysql://hun:ter@secret",
+    };
+    static const char *const parts[] = {"hun", "ter@", ":ter", "secret", "two", "zwei", "drei", "zz"};
+    for (size_t i = 0; i < ARRAY_LENGTH(urls); i++) {
+        struct database_address address;
+        struct buf message;
+        buf_init(&message, 1000);
+        cr_assert_not(database_address_parse(urls[i], &address, &message), "%s", urls[i]);
+        for (size_t part = 0; part < ARRAY_LENGTH(parts); part++)
+            cr_expect_null(strstr(buf_text(&message), parts[part]), "%s: %s", urls[i], buf_text(&message));
         buf_release(&message);
     }
 }

@@ -18,7 +18,8 @@ void side_open(struct side *side, const struct database_address *address)
     side->store = mysql_store_new(address, NULL);
     arena_init(&side->arena, 1 << 16, 1 << 26);
     cr_assert_eq(store_reconnect(side->store), PERMIT_OK, "%s", side->store->message);
-    cr_assert_eq(store_reserve_ids(side->store, IDS, &side->ids), PERMIT_OK);
+    uint64_t epoch;
+    cr_assert_eq(store_reserve_ids(side->store, IDS, &side->ids, &epoch), PERMIT_OK);
 }
 
 void side_close(struct side *side)

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* The name that was meant, among twenty thousand. */
+#include <criterion/criterion.h>
+
+#include "store/nearest.h"
+#include "support.h"
+
+static const struct database_address *address;
+static struct session *session;
+static struct arena arena;
+
+/* `job00001` to `job20000`, of which the even ones are retired; `backups` and `backup-db7`. */
+static void rows_make(void)
+{
+    address = fresh_database();
+    session = connected(address, SESSION_READER);
+    arena_init(&arena, 1 << 12, 1 << 20);
+    must_run_long(
+        address, "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms, retired_at)"
+                 " SELECT seq, CONCAT('job', LPAD(seq, 5, '0')), 2, 1, 1, 1, IF(seq % 2, NULL, SYSDATE(6))"
+                 " FROM seq_1_to_20000;"
+                 "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms)"
+                 " VALUES (30001, 'backups', 2, 1, 1, 1), (30002, 'backup-db7', 2, 1, 1, 1);"
+                 "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('nightly@db7', 1000, '2026-11-21');"
+                 "INSERT INTO permit_request (id, external_id, due_at, ttl_ms) VALUES (1, 'order/42', '2026-11-21', 1);"
+                 "ANALYZE TABLE semaphore");
+}
+
+static void rows_forget(void)
+{
+    arena_release(&arena);
+    session_free(session);
+}
+
+TestSuite(nearest, .init = rows_make, .fini = rows_forget, .timeout = 300);
+
+static void expect(enum nearest_kind kind, const char *name, bool exists, const char *nearest)
+{
+    struct nearest found;
+    cr_assert_eq(query_nearest(session, kind, bytes_of(name), &arena, &found), PERMIT_OK, "%s",
+                 session_message(session));
+    cr_expect_eq(found.exists, exists, "%s", name);
+    cr_expect(bytes_equal(found.name, bytes_of(nearest)), "%s: %.*s", name, (int)found.name.length, found.name.data);
+}
+
+Test(nearest, is_found_among_the_neighbours)
+{
+    expect(NEAREST_SEMAPHORE, "backup", false, "backups");
+    expect(NEAREST_SEMAPHORE, "bakcups", false, "backups");
+    expect(NEAREST_SEMAPHORE, "backup-db8", false, "backup-db7");
+    expect(NEAREST_SEMAPHORE, "restores", false, NULL);
+    expect(NEAREST_SEMAPHORE, "backups", true, NULL);
+    expect(NEAREST_SEMAPHORE, "job0100", false, "job01001");
+    expect(NEAREST_SEMAPHORE, "Backups", false, "backups");
+    expect(NEAREST_TEMPLATE, "user:", false, NULL);
+    expect(NEAREST_OWNER, "nightly@db8", false, "nightly@db7");
+    expect(NEAREST_REQUEST, "order/43", false, "order/42");
+    expect(NEAREST_REQUEST, "order/42", true, NULL);
+}
+
+Test(nearest, retired_semaphores_do_not_exist)
+{
+    expect(NEAREST_SEMAPHORE, "job00002", false, "job00003");
+    expect(NEAREST_SEMAPHORE, "job00001", true, "job00003");
+}
+
+Test(nearest, costs_a_few_rows_of_an_index)
+{
+    enum { MOST = 120 };
+    must_run(session, "FLUSH STATUS");
+    expect(NEAREST_SEMAPHORE, "job10000x", false, "job10001");
+    cr_assert_leq(number_of(session, "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS"
+                                     " WHERE VARIABLE_NAME LIKE 'HANDLER_READ%'"),
+                  MOST);
+}
