@@ -44,6 +44,7 @@ void decide(struct engine *engine, struct op *op, struct decision *decision)
     if (decision->retry_after_ms == 0)
         decision->retry_after_ms = retry_after_ms(decision->status);
     op_drop_gates(op);
+    atomic_fetch_sub(&engine->named_size, op->named_size);
     if (!op->stands) /* a waiter's askers are counted, each for itself */
         count(&engine->metrics, op, decision->status);
     op->decided(op, decision);

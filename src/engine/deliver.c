@@ -188,8 +188,8 @@ static void refuse_no_capacity(struct engine *engine, struct op *op, const struc
     waits_note_ahead(engine, refusal);
     bool known = take_fresh_holders(engine, outcome, clock_mono(), holders);
     if (!known) {
-        list_append(&engine->refusal_list, &refusal->node);
-        pthread_cond_signal(&engine->looks);
+        list_append(&engine->refusals, &refusal->node);
+        pthread_cond_signal(&engine->lanes[LOOK_ROW].wake);
     }
     pthread_mutex_unlock(&engine->mutex);
     if (known)

@@ -9,7 +9,17 @@
 #include "engine/state.h"
 #include "engine/waits.h"
 
-enum { READERS = 1, MAX_LOOKS = 10000 };
+enum { MAX_LOOKS = 10000 };
+
+static const struct {
+    enum session_use use;
+    const char *who;
+} readers[LOOK_LANE_COUNT] = {
+    [LOOK_PROBE] = {SESSION_PROBE, "probe"},
+    [LOOK_ROW] = {SESSION_READER, "reader"},
+    [LOOK_LIST] = {SESSION_LIST, "lists"},
+    [LOOK_OPERATOR] = {SESSION_READER, "operator"},
+};
 
 /* One each, beside the readers and the workers. */
 static void *(*const servants[])(void *) = {
@@ -26,9 +36,9 @@ void op_init(struct op *op, struct operation *operation, mono_us deadline,
 
 /* --- start and stop ------------------------------------------------------------------------------------------ */
 
-static bool start_thread(struct engine *engine, void *(*body)(void *))
+static bool start_thread(struct engine *engine, void *(*body)(void *), void *context)
 {
-    if (pthread_create(&engine->threads[engine->thread_count], NULL, body, engine) != 0)
+    if (pthread_create(&engine->threads[engine->thread_count], NULL, body, context) != 0)
         return false;
     engine->thread_count++;
     return true;
@@ -38,13 +48,21 @@ static bool start_thread(struct engine *engine, void *(*body)(void *))
 static bool start_threads(struct engine *engine)
 {
     bool started = true;
-    for (unsigned i = 0; started && i < READERS; i++)
-        started = start_thread(engine, reader_thread);
+    for (size_t i = 0; started && i < LOOK_LANE_COUNT; i++)
+        started = start_thread(engine, reader_thread, &engine->lanes[i]);
     for (size_t i = 0; started && i < ARRAY_LENGTH(servants); i++)
-        started = start_thread(engine, servants[i]);
+        started = start_thread(engine, servants[i], engine);
     for (unsigned i = 0; started && i < engine->settings.workers; i++)
-        started = start_thread(engine, worker_thread);
+        started = start_thread(engine, worker_thread, engine);
     return started;
+}
+
+static void init_lanes(struct engine *engine)
+{
+    for (size_t i = 0; i < LOOK_LANE_COUNT; i++) {
+        engine->lanes[i] = (struct lane){.engine = engine, .use = readers[i].use, .who = readers[i].who};
+        list_init(&engine->lanes[i].looks);
+    }
 }
 
 static void init_locks(struct engine *engine)
@@ -54,7 +72,8 @@ static void init_locks(struct engine *engine)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->work, &monotonic);
-    pthread_cond_init(&engine->looks, &monotonic);
+    for (size_t i = 0; i < LOOK_LANE_COUNT; i++)
+        pthread_cond_init(&engine->lanes[i].wake, &monotonic);
     pthread_cond_init(&engine->sweep, &monotonic);
     pthread_cond_init(&engine->watch, &monotonic);
     pthread_condattr_destroy(&monotonic);
@@ -63,7 +82,7 @@ static void init_locks(struct engine *engine)
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message)
 {
     struct engine *engine = calloc(1, sizeof *engine);
-    size_t threads = READERS + ARRAY_LENGTH(servants) + settings->workers;
+    size_t threads = LOOK_LANE_COUNT + ARRAY_LENGTH(servants) + settings->workers;
     if (engine)
         engine->threads = calloc(threads, sizeof *engine->threads);
     if (!engine || !engine->threads) {
@@ -75,8 +94,8 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     engine->count_semaphores = true;
     metrics_init(&engine->metrics);
     queue_init(&engine->queue, settings->directory_entries);
-    list_init(&engine->look_list);
-    list_init(&engine->refusal_list);
+    list_init(&engine->refusals);
+    init_lanes(engine);
     init_locks(engine);
     engine->owners = owners_new(engine);
     engine->liveness = liveness_new(engine);
@@ -94,7 +113,8 @@ static void wake_all(struct engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
     pthread_cond_broadcast(&engine->work);
-    pthread_cond_broadcast(&engine->looks);
+    for (size_t i = 0; i < LOOK_LANE_COUNT; i++)
+        pthread_cond_broadcast(&engine->lanes[i].wake);
     pthread_cond_broadcast(&engine->sweep);
     pthread_cond_broadcast(&engine->watch);
     pthread_mutex_unlock(&engine->mutex);
@@ -113,7 +133,7 @@ static void refuse_pending(struct engine *engine)
         decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
 }
 
-/* Workers first: what they refuse still goes through the reader. */
+/* Workers first: what they refuse still goes through a reader. */
 void engine_stop(struct engine *engine)
 {
     if (!engine)
@@ -121,10 +141,10 @@ void engine_stop(struct engine *engine)
     engine_end_waits(engine);
     atomic_store(&engine->stopping, true);
     wake_all(engine);
-    while (engine->thread_count > READERS)
+    while (engine->thread_count > LOOK_LANE_COUNT)
         pthread_join(engine->threads[--engine->thread_count], NULL);
     refuse_pending(engine);
-    atomic_store(&engine->reader_may_end, true);
+    atomic_store(&engine->readers_may_end, true);
     wake_all(engine);
     while (engine->thread_count > 0)
         pthread_join(engine->threads[--engine->thread_count], NULL);
@@ -139,7 +159,8 @@ void engine_free(struct engine *engine)
     pthread_cond_destroy(&engine->sweep);
     liveness_free(engine->liveness);
     owners_free(engine->owners);
-    pthread_cond_destroy(&engine->looks);
+    for (size_t i = 0; i < LOOK_LANE_COUNT; i++)
+        pthread_cond_destroy(&engine->lanes[i].wake);
     pthread_cond_destroy(&engine->work);
     pthread_mutex_destroy(&engine->mutex);
     free(engine->threads);
@@ -149,10 +170,19 @@ void engine_free(struct engine *engine)
 /* --- the way in ---------------------------------------------------------------------------------------------- */
 
 /* Overload must not expire live holders: what is about those has a bound of its own. */
-static bool has_room(const struct engine *engine, const struct op *op)
+static bool has_room(const struct engine *engine, struct op *op)
 {
-    return op->counts_as_end ? engine->queue.end_count < engine->settings.max_pending_ends
-                             : engine->queue.acquire_count < engine->settings.max_pending;
+    size_t named = atomic_load(&engine->named_size);
+    op->bound = op->counts_as_end ? BOUND_ENDS : BOUND_PENDING;
+    if (op->named_size && op->named_size + named > ENGINE_MAX_NAMED)
+        op->bound = BOUND_NAMED;
+    switch (op->bound) {
+    case BOUND_ENDS: return engine->queue.end_count < engine->settings.max_pending_ends;
+    case BOUND_PENDING: return engine->queue.acquire_count < engine->settings.max_pending;
+    case BOUND_NAMED:
+    case BOUND_LOOKS: break;
+    }
+    return false;
 }
 
 enum permit_status engine_submit(struct engine *engine, struct op *op)
@@ -160,6 +190,7 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
     enum permit_status status = PERMIT_OK;
     bool wake = false;
     op->arrived_at = clock_mono();
+    op->named_size = wants_named_size(op->operation->wants, op->operation->want_count);
     pthread_mutex_lock(&engine->mutex);
     struct waiter *waiter =
         op->operation->kind == OP_ACQUIRE ? waiters_find(&engine->queue.waiters, op->operation->external_id) : NULL;
@@ -173,6 +204,8 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
         status = waits_join(engine, waiter, op);
     else
         wake = queue_add(&engine->queue, op) && engine->idle_workers;
+    if (status == PERMIT_OK)
+        atomic_fetch_add(&engine->named_size, op->named_size);
     pthread_mutex_unlock(&engine->mutex);
     if (wake) /* not under the mutex, or the worker would wake up to wait for it */
         pthread_cond_signal(&engine->work);
@@ -181,18 +214,19 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
 
 enum permit_status engine_look(struct engine *engine, struct look *look)
 {
+    struct lane *lane = &engine->lanes[look->lane];
     enum permit_status status = PERMIT_OK;
     pthread_mutex_lock(&engine->mutex);
     if (atomic_load(&engine->stopping)) {
         status = PERMIT_SHUTTING_DOWN;
     } else if (engine->refusal[0] && !look->always) {
         status = PERMIT_DATABASE_UNAVAILABLE;
-    } else if (engine->look_count >= MAX_LOOKS) {
+    } else if (lane->look_count >= MAX_LOOKS) {
         status = PERMIT_TOO_MANY;
     } else {
-        engine->look_count++;
-        list_append(&engine->look_list, &look->node);
-        pthread_cond_signal(&engine->looks);
+        lane->look_count++;
+        list_append(&lane->looks, &look->node);
+        pthread_cond_signal(&lane->wake);
     }
     pthread_mutex_unlock(&engine->mutex);
     return status;
@@ -217,11 +251,13 @@ void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char 
         [BOUND_ENDS] = "as many releases, renewals and confirms are pending as four times max_pending",
         [BOUND_PENDING] = "as many calls are pending as max_pending allows",
         [BOUND_LOOKS] = "as many look-ups are pending as may be",
+        [BOUND_NAMED] = "the slots that pending and waiting acquires name take as many bytes as they may",
     };
     pthread_mutex_lock(&engine->mutex);
     size_t bounds[] = {[BOUND_ENDS] = engine->settings.max_pending_ends,
                        [BOUND_PENDING] = engine->settings.max_pending,
-                       [BOUND_LOOKS] = MAX_LOOKS};
+                       [BOUND_LOOKS] = MAX_LOOKS,
+                       [BOUND_NAMED] = ENGINE_MAX_NAMED};
     pthread_mutex_unlock(&engine->mutex);
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s, %zu", texts[bound], bounds[bound]);
 }

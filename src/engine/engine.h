@@ -11,12 +11,11 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
-#include <stdatomic.h>
-
 #include "base/list.h"
 #include "base/map.h"
 #include "core/owner.h"
 #include "core/plan.h"
+#include "engine/stage.h"
 #include "store/audit.h"
 #include "store/session.h"
 #include "store/store.h"
@@ -62,13 +61,25 @@ struct decision {
     int64_t retry_after_ms; /* statuses that carry Retry-After; jittered; else 0 */
 };
 
+/* What may be pending, each kind by itself. */
+enum engine_bound {
+    BOUND_ENDS,    /* operations with counts_as_end */
+    BOUND_PENDING, /* other operations; calls about owners, likewise */
+    BOUND_LOOKS,
+    BOUND_NAMED, /* the memory of the slots that acquires name, those that wait included */
+};
+
+/* About 1,200 acquires that name 1,000 slots each by short labels, or 120 by long ones. A waiter has its own copy. */
+#define ENGINE_MAX_NAMED (32UL * 1024 * 1024)
+
 struct op {
     struct operation *operation; /* the caller's; the engine writes ids of wants, and where it stands */
     void (*decided)(struct op *op, const struct decision *decision);
     mono_us deadline;        /* when the engine stops trying; the caller may answer on its own from then on */
     mono_us wait_until;      /* acquire: if there is no room it waits until then; 0: it does not wait. The deadline is
                                 later: when a wait is over, one last batch decides */
-    atomic_bool commit_sent; /* it was in a packet with COMMIT: from then on a silent end is outcome_unknown */
+    struct stage stage;      /* whether it may still be written; a caller that answers without a decision moves it */
+    enum engine_bound bound; /* where engine_submit has said PERMIT_TOO_MANY: the one that is reached */
 
     /* The engine's own. */
     struct list node;
@@ -83,6 +94,7 @@ struct op {
     bool heads_key;
     bool resolved;
     bool counts_as_end;  /* of something that is held: bounded on its own */
+    size_t named_size;   /* of the slots that it names; counted while it is the engine's */
     bool queued;         /* it is in the queue, in nobody's hands */
     bool stands;         /* it is a waiter's own */
     bool waited;         /* it was, or is, somebody's asker */
@@ -91,6 +103,7 @@ struct op {
     struct maker *maker; /* it is in the queue until that has made a semaphore for it; NULL: it is not */
     bool asked_maker;    /* for want of that semaphore, and not because it comes later on the key of one that did */
     bool looked_up;      /* step 0 has found its semaphores */
+    int64_t held_slots;  /* what its key holds, as far as known: the end of it moves so many slots */
     unsigned put_backs;
 };
 
@@ -112,7 +125,7 @@ struct owner_op {
     struct owner_call call;
     void (*decided)(struct owner_op *op, const struct owner_decision *decision);
     mono_us deadline;
-    atomic_bool commit_sent; /* as in struct op */
+    struct stage stage; /* as in struct op */
 
     /* The engine's own. */
     struct list node;
@@ -188,9 +201,12 @@ struct waiter_row {
     size_t place;        /* 1: the first */
     struct bytes behind; /* external_id of the one just before; data NULL: nobody */
 };
-/* Those who wait for this semaphore, in order, behind number `after`. False: no memory. */
+/*
+ * Those who wait for this semaphore, in order, behind number `after`: at most `limit`, and fewer where they name many
+ * slots. *ret_more: there are others behind them. False: no memory.
+ */
 bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
-                    struct waiter_row **ret_rows, size_t *ret_count) MUST_CHECK;
+                    struct waiter_row **ret_rows, size_t *ret_count, bool *ret_more) MUST_CHECK;
 
 /* Where a waiter stands at one of its semaphores. */
 struct waiter_place {
@@ -212,13 +228,25 @@ struct waiting engine_waiting(struct engine *engine, struct bytes semaphore);
 
 /* --- look-ups ------------------------------------------------------------------------------------------------ */
 
-/* A look-up that runs on the reader's own session; `work` is given PERMIT_DATABASE_* and a NULL session if it has none.
- */
+/* Each lane has a reader and a session of its own: what runs in one never stands behind what runs in another. */
+enum look_lane {
+    LOOK_PROBE,    /* whether the database answers at all: within 2 s, whatever it does */
+    LOOK_ROW,      /* a few rows, by their keys */
+    LOOK_LIST,     /* pages: bounded in time by the session */
+    LOOK_OPERATOR, /* what operators do and watch: small transactions, the doctor, metrics */
+    LOOK_LANE_COUNT
+};
+
+/* A look-up on the session of a reader; `work` gets a NULL session and the reason if there is none, or it is late. */
 struct look {
     void (*work)(struct look *look, struct session *session, enum permit_status status);
-    bool always; /* also while the database is refused: it asserts no state of a permit */
+    enum look_lane lane;
+    bool always;        /* also while the database is refused: it asserts no state of a permit */
+    mono_us deadline;   /* nobody waits for it any more: PERMIT_BUSY */
+    struct stage stage; /* as in struct op; a `work` that changes something moves it */
     struct list node;
 };
+/* PERMIT_TOO_MANY: as many as may be wait in its lane. */
 enum permit_status engine_look(struct engine *engine, struct look *look) MUST_CHECK;
 
 /* True while workers have a working session, and the database is safe. */
@@ -229,12 +257,6 @@ bool engine_database_up(const struct engine *engine);
  */
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
 
-/* What may be pending, each kind by itself. */
-enum engine_bound {
-    BOUND_ENDS,    /* operations with counts_as_end */
-    BOUND_PENDING, /* other operations; calls about owners, likewise */
-    BOUND_LOOKS,
-};
 /* Why engine_submit, engine_look or engine_submit_owner has said PERMIT_TOO_MANY. */
 void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE]);
 

@@ -58,6 +58,7 @@ struct gate {
     /* Of the pass of the queue that takes it into a batch. */
     uint64_t taken_version; /* the version as it was known then */
     int64_t credit;         /* units that waiters of the batch may still find */
+    int64_t promised;       /* of these, what is spent already for waiters that were found at other gates */
     bool freeing;           /* something on it ends in the batch */
     bool left_out;          /* a waiter is not in the batch: whoever came later is granted nothing */
     uint64_t left_out_arrival;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The keeper: one thread that does what has to be done every half second: served time ticks, floors are read again, and
- * operations that waited past their deadline are told so. Every few seconds it has the server examined again (P14).
+ * The keeper: one thread that does what has to be done every half second: served time ticks, a failover is noticed,
+ * floors are read again, and operations that waited past their deadline are told so. Every few seconds it has the
+ * server examined again (P14).
  */
 #include <stdio.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/state.h"
+#include "engine/failover.h"
 
-enum { ROUND_MS = 500, EXAMINE_EVERY_MS = 5000, FLOORS_A_ROUND = 500 };
+enum { ROUND_MS = 500, EXAMINE_EVERY_MS = 5000, FLOORS_A_ROUND = 500, TOKENS_A_ROUND = 50 };
 
 struct keeper {
     struct engine *engine;
@@ -114,10 +115,25 @@ static void tell(struct engine *engine, const char *refusal)
 
 /* --- the thread ---------------------------------------------------------------------------------------------- */
 
+/* Served time moves on; after a failover the epoch rises first, and the hold counts from here. */
+static enum permit_status tick(struct keeper *keeper)
+{
+    struct engine *engine = keeper->engine;
+    struct tokens_seen seen[TOKENS_A_ROUND];
+    struct tick tick = {.seen = seen, .seen_count = failover_tokens_seen(engine, seen, TOKENS_A_ROUND)};
+    enum permit_status status = store_tick(keeper->store, &tick);
+    if (tick.ret_won)
+        atomic_store(&engine->tick_won_at, clock_mono());
+    if (status == PERMIT_OK && !tick.ret_same_server)
+        return failover_run(engine, keeper->store, EPOCH_SERVER, tick.ret_epoch);
+    if (status == PERMIT_OK && tick.ret_tokens_behind)
+        return failover_run(engine, keeper->store, EPOCH_TOKENS, tick.ret_epoch);
+    return status;
+}
+
 static void keep_database(struct keeper *keeper)
 {
     struct engine *engine = keeper->engine;
-    bool won = false;
     unsigned servers = atomic_load(&engine->servers);
     if (servers != keeper->servers_seen)
         store_disconnect(keeper->store);
@@ -125,9 +141,7 @@ static void keep_database(struct keeper *keeper)
     enum permit_status status = examine(keeper);
     tell(engine, keeper->store->refusal);
     if (status == PERMIT_OK)
-        status = store_tick(keeper->store, &won);
-    if (won)
-        atomic_store(&engine->tick_won_at, clock_mono());
+        status = tick(keeper);
     if (status == PERMIT_OK)
         refresh_floors(engine, keeper->store);
     bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;

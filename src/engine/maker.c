@@ -124,7 +124,7 @@ bool maker_may_help(const struct op *op, const struct outcome *outcome)
 
 void maker_look_again(struct engine *engine, struct op *op)
 {
-    atomic_store(&op->commit_sent, false); /* it was refused, which is certain */
+    stage_reopen(&op->stage);
     queue_look_up(&engine->queue, op);
 }
 

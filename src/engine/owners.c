@@ -104,7 +104,7 @@ static void tell(struct owners *owners, struct owner_op *op, struct owner_decisi
 /* Without a decision. Who was ever in a packet with COMMIT is told that we do not know. */
 static void give_up_call(struct owners *owners, struct owner_op *op, enum permit_status status)
 {
-    if (atomic_load(&op->commit_sent))
+    if (stage_is_sent(&op->stage))
         status = PERMIT_OUTCOME_UNKNOWN;
     else if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_FULL)
         status = PERMIT_DATABASE_UNAVAILABLE;
@@ -127,7 +127,7 @@ static void drop_late_calls(struct owners *owners, struct owner_run *run, enum p
     size_t kept = 0;
     for (size_t i = 0; i < run->count; i++) {
         struct owner_op *op = run->ops[i];
-        if (stopping || op->deadline <= now)
+        if (stopping || op->deadline <= now || stage_is_answered(&op->stage))
             give_up_call(owners, op, stopping ? PERMIT_SHUTTING_DOWN : status);
         else
             run->ops[kept++] = op;
@@ -226,7 +226,8 @@ static enum permit_status try_calls(struct owners *owners, struct owner_run *run
         return PERMIT_OK;
     }
     for (size_t i = 0; i < run->count; i++)
-        atomic_store_explicit(&run->ops[i]->commit_sent, true, memory_order_relaxed);
+        if (!stage_send(&run->ops[i]->stage))
+            return PERMIT_CONFLICT; /* its client was answered: the next try drops it */
     return owners_write(owners->session, run->images, run->image_count);
 }
 

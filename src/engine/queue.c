@@ -105,7 +105,12 @@ static bool resolve_key(struct queue *queue, struct op *op)
     uint64_t ids[BATCH_MAX_SEMAPHORES];
     for (size_t i = 0; entry && i < entry->count; i++)
         ids[i] = entry->shares[i].semaphore_id;
-    return entry && queue_set_gates(queue, op, ids, entry->count);
+    if (!entry || !queue_set_gates(queue, op, ids, entry->count))
+        return false;
+    op->held_slots = 0;
+    for (size_t i = 0; i < entry->count; i++)
+        op->held_slots += op->gates[i]->kind == KIND_COUNTED ? 0 : entry->shares[i].count;
+    return true;
 }
 
 static bool resolve_from_memory(struct queue *queue, struct op *op)
@@ -342,11 +347,38 @@ static void reserve(const struct queue *queue, struct op *op)
         op->gates[i]->reserved = queue->pass;
 }
 
+static bool is_counted(const struct op *op, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < op->gate_count; i++)
+        if (op->gates[i]->id == semaphore_id)
+            return op->gates[i]->kind == KIND_COUNTED;
+    return false;
+}
+
+/* How many slots the op may move. */
+static int64_t slots_of(const struct op *op)
+{
+    const struct operation *operation = op->operation;
+    int64_t slots = operation_ends_request(operation->kind) ? op->held_slots : 0;
+    for (size_t i = 0; i < operation->want_count; i++)
+        if (!is_counted(op, operation->wants[i].semaphore_id))
+            slots += operation->wants[i].count;
+    return slots;
+}
+
+bool batch_has_slots_for(const struct batch *batch, const struct op *op)
+{
+    return batch->op_count == 0 || batch->slots + slots_of(op) <= BATCH_MAX_SLOTS;
+}
+
 void batch_add(struct batch *batch, struct op *op)
 {
     batch->ops[batch->op_count++] = op;
-    if (op->stands)
+    batch->slots += slots_of(op);
+    if (op->stands) {
         waiter_of(op)->taken_at = batch->taken_at;
+        waiter_take_nonce(waiter_of(op));
+    }
     for (size_t i = 0; i < op->gate_count; i++) {
         if (op->gates[i]->batch == batch)
             continue;
@@ -361,7 +393,7 @@ static bool take_from(struct queue *queue, struct batch *batch, struct list *lis
     list_for_each (node, next, list) {
         struct op *op = LIST_ENTRY(node, struct op, node);
         bool alone = operation_is_administrative(op->operation->kind);
-        if (!can_have_gates(queue, batch, op) || (alone && batch->op_count)) {
+        if (!can_have_gates(queue, batch, op) || !batch_has_slots_for(batch, op) || (alone && batch->op_count)) {
             reserve(queue, op);
             continue;
         }
@@ -391,6 +423,7 @@ void queue_finish(struct queue *queue, struct batch *batch)
         batch->gates[i]->batch = NULL;
     batch->gate_count = 0;
     batch->op_count = 0;
+    batch->slots = 0;
 }
 
 static void expire_list(struct queue *queue, struct list *list, mono_us now, struct list *ret_expired)

@@ -29,10 +29,14 @@ struct queue {
     size_t end_count;     /* releases and renewals */
 };
 
-/* What a worker took: up to BATCH_MAX_OPERATIONS operations on up to BATCH_MAX_SEMAPHORES gates, which it holds. */
+/*
+ * What a worker took: up to BATCH_MAX_OPERATIONS operations on up to BATCH_MAX_SEMAPHORES gates, which it holds, and of
+ * those that move slots no more than make up BATCH_MAX_SLOTS, or a single one: so that no transaction takes long (P23).
+ */
 struct batch {
     struct op *ops[BATCH_MAX_OPERATIONS];
     size_t op_count;
+    int64_t slots; /* that its operations may move, as far as known */
     struct gate *gates[BATCH_MAX_SEMAPHORES];
     size_t gate_count;
     mono_us taken_at;
@@ -40,6 +44,7 @@ struct batch {
 enum {
     BATCH_MAX_WAITERS = 64, /* at most so many of one semaphore that were not called by name */
     BATCH_MAX_PENDING = BATCH_MAX_OPERATIONS - BATCH_MAX_WAITERS,
+    BATCH_MAX_SLOTS = 10000, /* about 65 ms of MariaDB */
 };
 
 void queue_init(struct queue *queue, size_t max_directory);
@@ -86,7 +91,9 @@ void queue_take_out(struct queue *queue, struct op *op);
  * Who waits since `aged_since` or longer is passed by nobody.
  */
 bool queue_take(struct queue *queue, struct batch *batch, mono_us now, mono_us aged_since) MUST_CHECK;
-/* Adds an op, whose semaphores are free for it, to a batch. For queue.c and turn.c. */
+/* True if the batch has room for the slots that the op may move. For queue.c and turn.c, as the next. */
+bool batch_has_slots_for(const struct batch *batch, const struct op *op);
+/* Adds an op, whose semaphores are free for it, to a batch. */
 void batch_add(struct batch *batch, struct op *op);
 /* Adds waiters to a batch that has its other operations, and says where its acquires stand. turn.c */
 void turn_fill(struct queue *queue, struct batch *batch, mono_us aged_since);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The reader: one thread with a session of its own for look-ups, so that a long list never stands in a batch's way, and
- * for the holders that a no_capacity names.
+ * Readers: a thread with a session of its own for each lane of look-ups, so that none stands in the way of a batch, or
+ * of another lane. That of LOOK_ROW also finds the holders that a no_capacity names.
  */
 #include <stdlib.h>
 
@@ -13,9 +13,11 @@ enum { ARENA_CHUNK = 16 * 1024, ARENA_LIMIT = 1024 * 1024 };
 
 struct reader {
     struct engine *engine;
+    struct lane *lane;
     struct session *session;
     unsigned servers; /* of engine->servers: the session is of that time */
     struct arena arena;
+    bool refused; /* what it did last was a refusal */
 };
 
 /* A session that answers: the server may have been restarted since it was used, and a look is not run again. */
@@ -33,10 +35,43 @@ static enum permit_status ready_session(struct reader *reader)
     return status;
 }
 
+/* --- look-ups ------------------------------------------------------------------------------------------------ */
+
+static struct look *take_look(struct lane *lane)
+{
+    struct look *look = LIST_ENTRY(lane->looks.next, struct look, node);
+    list_remove(&look->node);
+    lane->look_count--;
+    return look;
+}
+
+/* There is no session: all that wait are told, as each would find out by itself, one after the other. */
+static void refuse_waiting(struct reader *reader, enum permit_status status)
+{
+    struct lane *lane = reader->lane;
+    struct list refused;
+    list_init(&refused);
+    pthread_mutex_lock(&reader->engine->mutex);
+    list_append_all(&refused, &lane->looks);
+    lane->look_count = 0;
+    pthread_mutex_unlock(&reader->engine->mutex);
+    list_for_each (node, next, &refused) {
+        struct look *look = LIST_ENTRY(node, struct look, node);
+        list_remove(node);
+        look->work(look, NULL, status);
+    }
+}
+
 static void run_look(struct reader *reader, struct look *look)
 {
+    if (look->deadline <= clock_mono()) {
+        look->work(look, NULL, PERMIT_BUSY);
+        return;
+    }
     enum permit_status status = atomic_load(&reader->engine->stopping) ? PERMIT_SHUTTING_DOWN : ready_session(reader);
     look->work(look, status == PERMIT_OK ? reader->session : NULL, status);
+    if (status != PERMIT_OK)
+        refuse_waiting(reader, status);
 }
 
 /* --- holders ------------------------------------------------------------------------------------------------- */
@@ -127,37 +162,44 @@ static void run_refusal(struct reader *reader, struct refusal *refusal)
 
 /* --- the thread ---------------------------------------------------------------------------------------------- */
 
-/* Refusals first: they are quick, and a list may be long. Engine's mutex held, let go in between. */
+static bool has_refusals(const struct reader *reader)
+{
+    return reader->lane == &reader->engine->lanes[LOOK_ROW] && !list_empty(&reader->engine->refusals);
+}
+
+/* Refusals and look-ups by turns, while there are both. Engine's mutex held, let go in between. */
 static void read_once(struct reader *reader)
 {
     struct engine *engine = reader->engine;
-    struct list *list = !list_empty(&engine->refusal_list) ? &engine->refusal_list : &engine->look_list;
-    if (list_empty(list)) {
-        pthread_cond_wait(&engine->looks, &engine->mutex);
-        return;
+    struct lane *lane = reader->lane;
+    reader->refused = has_refusals(reader) && (list_empty(&lane->looks) || !reader->refused);
+    if (reader->refused) {
+        struct refusal *refusal = LIST_ENTRY(engine->refusals.next, struct refusal, node);
+        list_remove(&refusal->node);
+        pthread_mutex_unlock(&engine->mutex);
+        run_refusal(reader, refusal);
+        pthread_mutex_lock(&engine->mutex);
+    } else if (!list_empty(&lane->looks)) {
+        struct look *look = take_look(lane);
+        pthread_mutex_unlock(&engine->mutex);
+        run_look(reader, look);
+        pthread_mutex_lock(&engine->mutex);
+    } else {
+        pthread_cond_wait(&lane->wake, &engine->mutex);
     }
-    struct list *node = list->next;
-    list_remove(node);
-    engine->look_count -= list == &engine->look_list;
-    pthread_mutex_unlock(&engine->mutex);
-    if (list == &engine->refusal_list)
-        run_refusal(reader, LIST_ENTRY(node, struct refusal, node));
-    else
-        run_look(reader, LIST_ENTRY(node, struct look, node));
-    pthread_mutex_lock(&engine->mutex);
 }
 
 /* Ends only when nothing waits any more: workers may still refuse while the engine stops. */
 void *reader_thread(void *context)
 {
-    struct engine *engine = context;
-    struct reader reader = {.engine = engine};
+    struct lane *lane = context;
+    struct engine *engine = lane->engine;
+    struct reader reader = {.engine = engine, .lane = lane};
     session_thread_begin();
-    reader.session = engine_open_session(engine, SESSION_READER, "reader");
+    reader.session = engine_open_session(engine, lane->use, lane->who);
     arena_init(&reader.arena, ARENA_CHUNK, ARENA_LIMIT);
     pthread_mutex_lock(&engine->mutex);
-    while (!atomic_load(&engine->reader_may_end) || !list_empty(&engine->look_list) ||
-           !list_empty(&engine->refusal_list))
+    while (!atomic_load(&engine->readers_may_end) || !list_empty(&lane->looks) || has_refusals(&reader))
         read_once(&reader);
     pthread_mutex_unlock(&engine->mutex);
     arena_release(&reader.arena);

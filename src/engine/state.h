@@ -10,6 +10,16 @@
 #include "engine/metrics.h"
 #include "engine/queue.h"
 
+/* Look-ups that wait for one reader; under the engine's mutex. */
+struct lane {
+    struct engine *engine;
+    enum session_use use;
+    const char *who;   /* for the log */
+    struct list looks; /* struct look, in order of arrival */
+    size_t look_count;
+    pthread_cond_t wake; /* there is something to do */
+};
+
 struct engine {
     struct engine_settings settings;
     struct metrics metrics;
@@ -17,22 +27,22 @@ struct engine {
     atomic_uint servers;         /* rises when the server turns out to be another one: all sessions are dropped */
     _Atomic mono_us tick_won_at; /* when this process last moved served time on */
     atomic_bool refusing;        /* refusal is not "": nothing that asserts a state is answered */
-    atomic_bool reader_may_end;  /* nobody will ask it for anything any more */
+    atomic_bool readers_may_end; /* nobody will ask them for anything any more */
 
     atomic_uint_least64_t
-        semaphores;               /* how many there are, about: as the cleaner has counted, and what was made since */
+        semaphores;           /* how many there are, about: as the cleaner has counted, and what was made since */
+    atomic_size_t named_size; /* of the slots that undecided operations name */
+
     atomic_bool count_semaphores; /* some may have come: the cleaner is to count */
 
     pthread_mutex_t mutex;
     pthread_cond_t work;              /* an operation may be taken */
-    pthread_cond_t looks;             /* a look-up or a refusal waits */
     pthread_cond_t sweep;             /* the sweeper has a reason to look */
     pthread_cond_t watch;             /* the watcher has a reason to look before watch_at */
     char refusal[STORE_MESSAGE_SIZE]; /* P14: why the database is not safe, as the keeper found it; "": it is */
     struct queue queue;
-    struct list look_list;    /* struct look */
-    size_t look_count;        /* of look_list */
-    struct list refusal_list; /* struct refusal: a no_capacity that wants to know who holds */
+    struct lane lanes[LOOK_LANE_COUNT];
+    struct list refusals; /* struct refusal: a no_capacity that wants to know who holds; for the reader of LOOK_ROW */
     unsigned idle_workers;
     mono_us watch_at;  /* the watcher sleeps until then; NEVER: nobody waits */
     utc_us sweep_at;   /* served time: the earliest deadline that the sweeper knows of */
@@ -49,9 +59,9 @@ struct engine {
     size_t thread_count;
 };
 
-/* The bodies of the threads; each takes its engine. */
+/* The bodies of the threads; each takes its engine, a reader its lane. */
 void *worker_thread(void *engine);
-void *reader_thread(void *engine);
+void *reader_thread(void *lane);
 void *keeper_thread(void *engine);
 void *sweeper_thread(void *engine);
 void *watcher_thread(void *engine);

@@ -99,6 +99,14 @@ static enum settled settle_acquire(struct engine *engine, struct op *op, const s
     return *ret_status == PERMIT_OK ? SETTLED_KNOWN : SETTLED_REFUSED;
 }
 
+/* Engine's mutex held. */
+static enum settled settle_key(struct engine *engine, struct op *op, const struct resolve_key *key)
+{
+    op->held_slots = key->ret_slots;
+    return queue_set_gates(&engine->queue, op, key->ret_semaphore_ids, key->ret_count) ? SETTLED_KNOWN
+                                                                                       : SETTLED_REFUSED;
+}
+
 /* Into the queue with what was found, at the place of its arrival; or onto a maker's list. */
 static void settle_resolved(struct engine *engine, struct run *run, const struct resolve *resolve)
 {
@@ -117,8 +125,7 @@ static void settle_resolved(struct engine *engine, struct run *run, const struct
         else if (acquires)
             settled = settle_acquire(engine, op, name, &status, detail);
         else
-            settled = queue_set_gates(&engine->queue, op, key->ret_semaphore_ids, key->ret_count) ? SETTLED_KNOWN
-                                                                                                  : SETTLED_REFUSED;
+            settled = settle_key(engine, op, key);
         if (settled == SETTLED_KNOWN) {
             queue_follow_key(&engine->queue, op);
             queue_put_back(&engine->queue, op);

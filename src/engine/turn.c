@@ -13,6 +13,7 @@
 static void open_credit(struct gate *gate)
 {
     gate->credit = gate->doubtful ? INT64_MAX / 2 : max_i64(0, gate->room);
+    gate->promised = 0;
     gate->doubtful = false;
     gate->left_out = gate->freeing = false;
     gate->taken_version = gate->version;
@@ -34,15 +35,13 @@ static void add_freed(struct queue *queue, const struct batch *batch, const stru
     }
 }
 
-static bool ends_something(enum operation_kind kind)
-{
-    return kind == OP_RELEASE || kind == OP_FORCE_RELEASE || kind == OP_EXPIRE;
-}
-
+/* At once at all its gates, so that nobody else is taken for the same units. */
 static void spend_credit(const struct waiter *waiter)
 {
-    for (size_t i = 0; i < waiter->stand_count; i++)
+    for (size_t i = 0; i < waiter->stand_count; i++) {
         waiter->stands[i].gate->credit -= waiter->stands[i].count;
+        waiter->stands[i].gate->promised += waiter->stands[i].count;
+    }
 }
 
 static bool fits(const struct batch *batch, const struct waiter *waiter)
@@ -71,31 +70,21 @@ static bool can_have_gates(const struct queue *queue, const struct batch *batch,
     return batch->gate_count + more <= BATCH_MAX_SEMAPHORES;
 }
 
-/* False: not all of its semaphores are free for this batch; then it is called, and goes first into a later one. */
+/* False: this batch has no room for it, or not all of its semaphores; then it is called, and goes first into a later
+ * one. */
 static bool take_waiter(struct queue *queue, struct batch *batch, struct waiter *waiter)
 {
     queue_call(queue, waiter);
-    if (!waiter->called || !can_have_gates(queue, batch, waiter))
+    if (!waiter->called || !can_have_gates(queue, batch, waiter) || !batch_has_slots_for(batch, &waiter->op))
         return false;
     size_t known = batch->gate_count;
     queue_take_out(queue, &waiter->op);
     batch_add(batch, &waiter->op);
-    waiter->goes_along = true;
     for (size_t i = known; i < batch->gate_count; i++)
         open_credit(batch->gates[i]);
     if (!waiter->certain)
         spend_credit(waiter);
     return true;
-}
-
-/*
- * It is in the batch because it was called, or has its last look. What it takes is spent in its turn, so that who came
- * before it is in the batch too, and is decided first.
- */
-static void spend_in_turn(struct stand *stand)
-{
-    if (!stand->waiter->goes_along)
-        stand->gate->credit -= stand->count;
 }
 
 /*
@@ -115,17 +104,21 @@ static void take_certain(struct queue *queue, struct batch *batch, struct gate *
     }
 }
 
-/* The waiters of one gate, in order, until what is free is spent or nobody may pass. */
+/*
+ * The waiters of one gate, in order, until what is free is spent or nobody may pass. A waiter that is in the batch
+ * already spends in its turn: a waiter that came before it finds what was free before.
+ */
 static void fill_from(struct queue *queue, struct batch *batch, struct gate *gate, mono_us aged_since)
 {
     size_t taken = 0;
+    gate->credit += gate->promised;
     list_for_each (node, next, &gate->waiters) {
         struct stand *stand = LIST_ENTRY(node, struct stand, node);
         struct waiter *waiter = stand->waiter;
         if (!waiter_is_asked(waiter) || waiter->certain)
             continue;
         if (waiter->called && !waiter->op.queued) {
-            spend_in_turn(stand);
+            gate->credit -= stand->count;
             continue;
         }
         bool full = gate->credit <= 0 || taken == BATCH_MAX_WAITERS || batch->op_count == BATCH_MAX_OPERATIONS;
@@ -142,10 +135,39 @@ static void fill_from(struct queue *queue, struct batch *batch, struct gate *gat
     }
 }
 
-/* A waiter; or a newcomer that waits and was put back, which came before those whom it kept waiting. */
+/* Some of its gates it has only because due holders, or its key's row, are there, too. */
+static bool wants_of(const struct op *op, const struct gate *gate)
+{
+    for (size_t i = 0; i < op->operation->want_count; i++)
+        if (op->operation->wants[i].semaphore_id == gate->id)
+            return true;
+    return false;
+}
+
+/* Somebody waits for one of its semaphores who came later. */
+static bool was_overtaken(const struct op *op)
+{
+    for (size_t i = 0; i < op->gate_count; i++) {
+        const struct list *stands = &op->gates[i]->waiters;
+        for (const struct list *node = stands->prev; node != stands && wants_of(op, op->gates[i]); node = node->prev) {
+            const struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
+            if (waiter->op.arrival < op->arrival)
+                break;
+            if (waiter_is_asked(waiter))
+                return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * A waiter; or an acquire that may wait and was overtaken by a waiter, because it was put back or a template made one
+ * of its semaphores meanwhile. Its place in the queue is before that waiter, so it is decided before it: if it were
+ * refused for standing behind, nobody would stand before it, and nothing would call it.
+ */
 static bool is_waiting(const struct op *op)
 {
-    return op->stands || (op->put_backs && op->operation->kind == OP_ACQUIRE && op->wait_until);
+    return op->stands || (op->operation->kind == OP_ACQUIRE && op->wait_until && was_overtaken(op));
 }
 
 static int compare_arrivals(const void *a, const void *b)
@@ -168,15 +190,6 @@ static void waiters_first(struct batch *batch)
         return;
     memcpy(batch->ops + waiters, others, count * sizeof(struct op *));
     qsort(batch->ops, waiters, sizeof(struct op *), compare_arrivals);
-}
-
-/* Some of its gates it has only because due holders, or its key's row, are there, too. */
-static bool wants_of(const struct op *op, const struct gate *gate)
-{
-    for (size_t i = 0; i < op->operation->want_count; i++)
-        if (op->operation->wants[i].semaphore_id == gate->id)
-            return true;
-    return false;
 }
 
 /* True if a waiter is left out that it must not pass. */
@@ -236,9 +249,7 @@ void turn_fill(struct queue *queue, struct batch *batch, mono_us aged_since)
     bool anybody = queue->waiters.by_key.count > 0;
     for (size_t i = 0; anybody && i < batch->op_count; i++) {
         struct op *op = batch->ops[i];
-        if (op->stands)
-            waiter_of(op)->goes_along = false;
-        else if (ends_something(op->operation->kind))
+        if (operation_ends_request(op->operation->kind))
             add_freed(queue, batch, op);
     }
     for (size_t i = 0; anybody && i < batch->gate_count; i++)

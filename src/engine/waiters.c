@@ -4,8 +4,9 @@
 #include <stdlib.h>
 
 enum {
-    DUE_AGAIN_US = 100000, /* holders that are due and were not ended are looked at again after this */
-    KEPT_MAX = 10000,      /* places without askers; beyond, they are given up at once */
+    DUE_AGAIN_US = 100000,             /* holders that are due and were not ended are looked at again after this */
+    KEPT_MAX = 10000,                  /* places without askers; beyond, they are given up at once */
+    NAMED_KEPT_MAX = 16 * 1024 * 1024, /* bytes of slots that waiters name; beyond, who names some is not kept */
 };
 
 void waiters_init(struct waiters *waiters)
@@ -93,6 +94,7 @@ static struct waiter *waiter_new(struct gates *gates, const struct op *op)
         return NULL;
     *waiter =
         (struct waiter){.operation = *asked, .stand_count = count, .certain = wants_are_certain(asked->wants, count)};
+    waiter->named_size = wants_named_size(asked->wants, count);
     struct operation *operation = &waiter->operation;
     char *at = (char *)waiter + fixed;
     operation->wants = (struct want *)(waiter->stands + count);
@@ -100,6 +102,7 @@ static struct waiter *waiter_new(struct gates *gates, const struct op *op)
     operation->external_id = keep_string(&at, asked->external_id);
     operation->owner = keep_string(&at, asked->owner);
     operation->principal = keep_string(&at, asked->principal);
+    operation->nonce = (struct bytes){0}; /* until waiter_take_nonce */
     for (size_t i = 0; i < count; i++) {
         operation->wants[i] = keep_want(&named, &at, &asked->wants[i]);
         waiter->stands[i] = (struct stand){
@@ -190,6 +193,7 @@ struct waiter *waiters_add(struct waiters *waiters, struct gates *gates, struct 
     for (size_t i = 0; i < waiter->stand_count; i++)
         stand_at_gate(waiters, &waiter->stands[i]);
     waiters->kept++;
+    waiters->named_size += waiter->named_size;
     waiters_ask(waiters, waiter, op);
     return waiter;
 
@@ -208,6 +212,7 @@ void waiters_remove(struct waiters *waiters, struct waiter *waiter)
     map_remove(&waiters->by_key, &waiter->by_key);
     list_remove(&waiter->node);
     waiters->kept--;
+    waiters->named_size -= waiter->named_size;
     free(waiter);
 }
 
@@ -220,9 +225,19 @@ void waiters_ask(struct waiters *waiters, struct waiter *waiter, struct op *op)
     list_append(&waiter->askers, &op->node);
     op->asks = waiter;
     waiter->op.deadline = op->deadline > waiter->op.deadline ? op->deadline : waiter->op.deadline;
-    if (waiter->called && atomic_load(&waiter->op.commit_sent))
-        atomic_store(&op->commit_sent, true);
+    if (waiter->called && stage_is_sent(&waiter->op.stage))
+        (void)!stage_send(&op->stage); /* it joins now: nobody has answered it */
     waiters_settle(waiters, waiter, 0);
+}
+
+void waiter_take_nonce(struct waiter *waiter)
+{
+    if (!waiter_is_asked(waiter))
+        return;
+    struct bytes nonce = LIST_ENTRY(waiter->askers.next, struct op, node)->operation->nonce;
+    if (nonce.length)
+        memcpy(waiter->nonce, nonce.data, nonce.length);
+    waiter->operation.nonce = (struct bytes){waiter->nonce, nonce.length};
 }
 
 mono_us waiter_turn(const struct waiter *waiter)
@@ -233,11 +248,17 @@ mono_us waiter_turn(const struct waiter *waiter)
     return first;
 }
 
+/* Whether its place is kept though nobody asks for it. */
+static bool may_keep(const struct waiters *waiters, const struct waiter *waiter)
+{
+    return waiters->kept <= KEPT_MAX && (!waiter->named_size || waiters->named_size <= NAMED_KEPT_MAX);
+}
+
 void waiters_settle(struct waiters *waiters, struct waiter *waiter, mono_us keep_until)
 {
     if (waiter_is_asked(waiter))
         heap_move(&waiters->turns, &waiter->turn, waiter_turn(waiter));
-    else if (waiter->called || (keep_until && waiters->kept <= KEPT_MAX))
+    else if (waiter->called || (keep_until && may_keep(waiters, waiter)))
         heap_move(&waiters->turns, &waiter->turn, keep_until);
     else
         waiters_remove(waiters, waiter);

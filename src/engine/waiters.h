@@ -21,6 +21,7 @@
 #define ENGINE_WAITERS_H
 
 #include "base/heap.h"
+#include "core/name.h"
 #include "engine/gates.h"
 
 /* A waiter in the queue of one semaphore. */
@@ -38,14 +39,15 @@ struct waiter {
     struct operation operation;
     struct list node; /* on waiters->all */
     struct map_node by_key;
-    struct list askers;    /* struct op, by `node`, in the order in which they came */
+    struct list askers;          /* struct op, by `node`, in the order in which they came */
+    char nonce[NONCE_MAX_BYTES]; /* of the operation */
     struct heap_node turn; /* when the first of its askers has waited long enough; without askers, when it is freed */
     mono_us since;
-    mono_us taken_at; /* its batch began */
-    bool called;      /* its op is in the queue or in a batch */
-    bool certain;     /* it wants certain slots */
-    bool behind;      /* it was refused because others stand before it: whatever changes may help */
-    bool goes_along;  /* in a batch: it was not called, but may fit into what the batch frees */
+    mono_us taken_at;  /* its batch began */
+    bool called;       /* its op is in the queue or in a batch */
+    bool certain;      /* it wants certain slots */
+    bool behind;       /* it was refused because others stand before it: whatever changes may help */
+    size_t named_size; /* of the slots that it names */
     size_t stand_count;
     struct stand stands[]; /* ascending by id of the semaphore; the wants and their strings follow */
 };
@@ -60,6 +62,7 @@ struct waiters {
     size_t count;      /* waiters with askers */
     size_t kept;       /* waiters without */
     size_t called;     /* in the queue or in a batch */
+    size_t named_size; /* of all waiters */
     bool closed;       /* nobody may begin to wait */
 };
 
@@ -98,6 +101,11 @@ struct waiter *waiters_add(struct waiters *waiters, struct gates *gates, struct 
 void waiters_ask(struct waiters *waiters, struct waiter *waiter, struct op *op);
 /* The asker leaves; its waiter, if nobody asks any more, is kept until `keep_until`, or freed if that is 0. */
 void waiters_leave(struct waiters *waiters, struct op *op, mono_us keep_until);
+/*
+ * Gives its operation the nonce of its first asker, who is the one that a grant is answered to as new. Called when its
+ * batch begins: the client that made the place may have disconnected, and another one may wait in it now.
+ */
+void waiter_take_nonce(struct waiter *waiter);
 /* Moves the askers whose wait was over by `until` (NEVER: all) to ret_answered; the waiter stays as it is. */
 void waiters_dismiss(struct waiters *waiters, struct waiter *waiter, mono_us until, struct list *ret_answered);
 /* After waiters_dismiss, or a refusal: when its turn comes next; without askers as in waiters_leave. */

@@ -12,6 +12,7 @@ enum {
     TRY_LATER_US = 500000,    /* who was refused although there may be room is tried again after this */
     AHEAD_COUNTED_MAX = 1000, /* stands looked at for a refusal */
     AHEAD_SHOWN_MAX = 10,     /* external_ids of those ahead that a waiter is told */
+    PAGE_BYTES = 1024 * 1024, /* of a list of waiters; a page has one at least */
 };
 
 mono_us waits_aged_since(const struct engine *engine, mono_us now)
@@ -122,7 +123,7 @@ bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum per
     if (*ret_status != PERMIT_OK)
         return false;
     op->waited = true;
-    atomic_store(&op->commit_sent, false); /* it was refused, which is certain */
+    stage_reopen(&op->stage);
     op_drop_gates(op);
     waits_changed(engine);
     return true;
@@ -136,16 +137,29 @@ static void leave_batch(struct queue *queue, struct waiter *waiter)
     op_drop_gates(&waiter->op);
     waiter->called = false;
     queue->waiters.called--;
-    atomic_store(&waiter->op.commit_sent, false);
+    stage_reopen(&waiter->op.stage);
 }
 
-void waits_mark_sent(struct engine *engine, struct waiter *waiter)
+bool waits_send(struct engine *engine, struct waiter *waiter)
+{
+    bool asked = false;
+    pthread_mutex_lock(&engine->mutex);
+    list_for_each (node, next, &waiter->askers)
+        asked |= stage_send(&LIST_ENTRY(node, struct op, node)->stage);
+    if (asked || PLANTED(16))
+        asked = stage_send(&waiter->op.stage);
+    pthread_mutex_unlock(&engine->mutex);
+    return asked;
+}
+
+bool waits_are_answered(struct engine *engine, const struct waiter *waiter)
 {
     pthread_mutex_lock(&engine->mutex);
-    atomic_store(&waiter->op.commit_sent, true);
+    bool answered = waiter_is_asked(waiter);
     list_for_each (node, next, &waiter->askers)
-        atomic_store(&LIST_ENTRY(node, struct op, node)->commit_sent, true);
+        answered &= stage_is_answered(&LIST_ENTRY(node, struct op, node)->stage);
     pthread_mutex_unlock(&engine->mutex);
+    return answered;
 }
 
 static void note_refused(struct waiter *waiter)
@@ -153,7 +167,7 @@ static void note_refused(struct waiter *waiter)
     waiter_note_refused(waiter);
     list_for_each (node, next, &waiter->askers) {
         struct op *op = LIST_ENTRY(node, struct op, node);
-        atomic_store(&op->commit_sent, false);
+        stage_reopen(&op->stage);
         op->untried = false;
     }
 }
@@ -180,7 +194,7 @@ void waits_look_later(struct engine *engine, struct waiter *waiter)
 bool waits_try_later(struct engine *engine, struct waiter *waiter)
 {
     struct waiters *waiters = &engine->queue.waiters;
-    bool unknown = atomic_load(&waiter->op.commit_sent);
+    bool unknown = stage_is_sent(&waiter->op.stage);
     if (waiters->closed || unknown || waiter_turn(waiter) <= clock_mono())
         return false;
     leave_batch(&engine->queue, waiter);
@@ -248,8 +262,10 @@ bool engine_abandon(struct engine *engine, struct op *op)
         op->wait_until = 0; /* that batch is its last: without room there it would wait for nobody */
     }
     pthread_mutex_unlock(&engine->mutex);
-    if (!in_batch)
+    if (!in_batch) {
+        atomic_fetch_sub(&engine->named_size, op->named_size);
         metrics_wait(&engine->metrics, WAIT_ABANDONED, 0);
+    }
     return !in_batch;
 }
 
@@ -411,17 +427,19 @@ static bool copy_row(struct arena *arena, const struct waiter *waiter, struct wa
     return true;
 }
 
-/* The rows of a gate's waiters behind number `after`. Engine's mutex held. */
+/* The rows of a gate's waiters behind number `after`, as many as a page has. Engine's mutex held. */
 static bool copy_rows(struct arena *arena, const struct gate *gate, uint64_t after, size_t limit,
-                      struct waiter_row *rows, size_t *ret_count)
+                      struct waiter_row *rows, size_t *ret_count, bool *ret_more)
 {
     const struct waiter *behind = NULL;
     size_t place = 0;
+    size_t used_before = arena->used;
     list_for_each (node, next, &gate->waiters) {
         const struct waiter *waiter = LIST_ENTRY(node, struct stand, node)->waiter;
         if (!waiter_is_asked(waiter))
             continue;
-        if (*ret_count == limit)
+        *ret_more = *ret_count == limit || (*ret_count && arena->used - used_before > PAGE_BYTES);
+        if (*ret_more)
             break;
         place++;
         if (waiter->op.arrival > after) {
@@ -437,20 +455,22 @@ static bool copy_rows(struct arena *arena, const struct gate *gate, uint64_t aft
 }
 
 bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
-                    struct waiter_row **ret_rows, size_t *ret_count)
+                    struct waiter_row **ret_rows, size_t *ret_count, bool *ret_more)
 {
     struct waiter_row *rows = arena_array(arena, limit, sizeof *rows);
     size_t count = 0;
+    bool more = false;
     if (!rows)
         return false;
     pthread_mutex_lock(&engine->mutex);
     const struct gate *gate = gates_find_name(&engine->queue.gates, semaphore);
-    bool copied = !gate || copy_rows(arena, gate, after, limit, rows, &count);
+    bool copied = !gate || copy_rows(arena, gate, after, limit, rows, &count, &more);
     pthread_mutex_unlock(&engine->mutex);
     if (!copied)
         return false;
     *ret_rows = rows;
     *ret_count = count;
+    *ret_more = more;
     return true;
 }
 

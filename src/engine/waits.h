@@ -45,8 +45,13 @@ void waits_note_ahead(struct engine *engine, struct refusal *refusal);
 /* The watcher is to look at the clock again. */
 void waits_changed(struct engine *engine);
 
-/* The waiter's op is about to be in a packet with COMMIT. Engine's mutex not held. */
-void waits_mark_sent(struct engine *engine, struct waiter *waiter);
+/*
+ * The waiter's op is about to be in a packet with COMMIT. False: every client that waits for it was answered already,
+ * and the packet must not be sent. Engine's mutex not held.
+ */
+bool waits_send(struct engine *engine, struct waiter *waiter) MUST_CHECK;
+/* Every client that waits for it was answered without a decision. Engine's mutex not held. */
+bool waits_are_answered(struct engine *engine, const struct waiter *waiter);
 /* How old a waiter is that nobody may pass: it waits since this moment or longer. */
 mono_us waits_aged_since(const struct engine *engine, mono_us now);
 #endif

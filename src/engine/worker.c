@@ -2,18 +2,22 @@
 #include "engine/worker.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plant.h"
+#include "engine/failover.h"
 #include "engine/waits.h"
 
 enum {
     ID_BLOCK = 10000,
     TRIES_TOGETHER = 3,   /* of a batch, before its operations run one by one */
     TRIES_ALONE = 10,     /* of one operation, before it is told that we are busy */
+    LOSSES_TOGETHER = 2,  /* lost connections, before the batch is split: it may be too much for one transaction */
+    LONG_TRY_MS = 3000,   /* a try that lost the connection after so long counts as all of them */
     PING_AFTER_MS = 2000, /* less than the session's wait_timeout */
 };
 
@@ -77,16 +81,22 @@ void note_failure(struct worker *worker, enum permit_status status, const char *
     (void)store_rollback(worker->store);
 }
 
-/* P5: "no capacity" is said only by a plan; who was ever in a packet with COMMIT is told that we do not know. */
+/* P5: "no capacity" is said only by a plan. The outcome of an operation that was sent with a COMMIT is unknown. */
 void give_up(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
 {
-    if (atomic_load(&op->commit_sent))
+    if (stage_is_sent(&op->stage))
         status = PLANTED(8) ? PERMIT_NO_CAPACITY : PERMIT_OUTCOME_UNKNOWN;
     else if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_FULL)
         status = PERMIT_DATABASE_UNAVAILABLE;
     else if (status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT || status == PERMIT_NO_MEMORY)
         status = PERMIT_BUSY;
     decide_status(engine, op, status, detail);
+}
+
+/* Its clients were answered without a decision. */
+static bool is_answered(struct engine *engine, struct op *op)
+{
+    return op->stands ? waits_are_answered(engine, waiter_of(op)) : stage_is_answered(&op->stage);
 }
 
 void drop_late(struct worker *worker, struct run *run, enum permit_status status)
@@ -102,7 +112,7 @@ void drop_late(struct worker *worker, struct run *run, enum permit_status status
             give_up(worker->engine, op, PERMIT_SHUTTING_DOWN, NULL);
         else if (refusing)
             give_up(worker->engine, op, PERMIT_DATABASE_UNAVAILABLE, refusal);
-        else if (op->deadline <= now)
+        else if (op->deadline <= now || is_answered(worker->engine, op))
             give_up(worker->engine, op, status, NULL);
         else
             run->ops[kept++] = op;
@@ -259,74 +269,59 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
     return status;
 }
 
-/* From here on a lost answer means "unknown". A waiter that is refused goes on waiting: nothing of it is written. */
-static void mark_sent(struct worker *worker, struct run *run)
+/* The packet writes nothing of an operation that is put back, or that is refused and may wait. */
+static bool is_written(const struct outcome *outcome)
 {
-    for (size_t i = 0; i < run->count; i++)
-        if (!run->ops[i]->stands)
-            atomic_store_explicit(&run->ops[i]->commit_sent, true, memory_order_relaxed);
-        else if (!run->plan.outcomes[i].may_wait)
-            waits_mark_sent(worker->engine, waiter_of(run->ops[i]));
+    return !outcome->put_back && !outcome->may_wait;
 }
 
-/* Nothing changed: ROLLBACK, no flush. Otherwise write and commit. */
+/* P22. False: a client was answered since the batch began; the packet must not be sent with what was planned for it. */
+static bool mark_sent(struct worker *worker, struct run *run)
+{
+    bool sendable = true;
+    for (size_t i = 0; i < run->count && sendable; i++)
+        if (is_written(&run->plan.outcomes[i]))
+            sendable = run->ops[i]->stands ? waits_send(worker->engine, waiter_of(run->ops[i]))
+                                           : stage_send(&run->ops[i]->stage);
+    return sendable;
+}
+
+/* Nothing changed: ROLLBACK, no flush. Otherwise write and commit; the next try drops what was answered meanwhile. */
 static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
     if (run->plan.changes.empty)
         return store_rollback(worker->store);
-    mark_sent(worker, run);
+    if (!mark_sent(worker, run)) {
+        snprintf(worker->store->message, sizeof worker->store->message, "a client was answered before COMMIT");
+        return PERMIT_CONFLICT;
+    }
     enum permit_status status = store_apply(worker->store, &run->plan.changes);
     return PLANTED(17) && status == PERMIT_DATABASE_LOST ? PERMIT_OK : status;
 }
 
 /* --- another server ------------------------------------------------------------------------------------------- */
 
-/* True if a semaphore's next token is lower than this process has handed out: the database is an older copy. */
-static bool tokens_went_back(struct worker *worker, const struct view *view)
-{
-    bool back = false;
-    pthread_mutex_lock(&worker->engine->mutex);
-    for (size_t i = 0; i < view->semaphore_count; i++) {
-        const struct gate *gate = gates_find(&worker->engine->queue.gates, view->semaphores[i].id);
-        uint64_t next = view->semaphores[i].next_permit_id;
-        if (next < view->epoch << 10)
-            next = view->epoch << 10;
-        back |= gate && next < gate->tokens_seen;
-    }
-    pthread_mutex_unlock(&worker->engine->mutex);
-    return back;
-}
-
-/* "ROLLBACK, drop all connections, then one compare-and-set." The batch runs again on whoever serves then. */
+/* The batch runs again on the server that serves then, with ids that are reserved there. */
 static enum permit_status fail_over(struct worker *worker, enum epoch_cause cause, uint64_t seen)
 {
-    struct engine *engine = worker->engine;
-    struct engine_settings settings = settings_now(engine);
     enum permit_status status = store_rollback(worker->store);
     if (status == PERMIT_OK)
-        status = store_raise_epoch(worker->store, cause, seen, settings.failover_hold_ms);
-    if (status != PERMIT_OK)
-        return status;
-    log_write(LOG_WARN,
-              cause == EPOCH_SERVER ? "the database is another server: tokens go on above all that it may have lost"
-                                    : "the database is an older copy: tokens go on above all that it has lost",
-              NULL);
-    worker->servers = atomic_fetch_add(&engine->servers, 1) + 1;
-    store_disconnect(worker->store);
-    return PERMIT_CONFLICT;
+        status = failover_run(worker->engine, worker->store, cause, seen);
+    worker->ids = (struct id_range){0};
+    return status == PERMIT_OK ? PERMIT_CONFLICT : status;
 }
 
-/* Whether what was locked may be used. Ids that were reserved before an older copy took over may be in use again. */
+/*
+ * Whether what was locked may be used. Ids of an epoch before may be in use again: they were reserved at another
+ * server, or before an older copy took over.
+ */
 static enum permit_status check_server(struct worker *worker, const struct view *view)
 {
     if (!view->same_server)
         return fail_over(worker, EPOCH_SERVER, view->epoch);
-    if (tokens_went_back(worker, view))
+    if (failover_tokens_behind(worker->engine, view))
         return fail_over(worker, EPOCH_TOKENS, view->epoch);
-    bool same_epoch = !worker->epoch_known || worker->epoch == view->epoch;
-    worker->epoch = view->epoch;
-    worker->epoch_known = true;
-    if (same_epoch)
+    if (worker->ids_epoch == view->epoch)
         return PERMIT_OK;
     worker->ids = (struct id_range){0};
     return PERMIT_CONFLICT;
@@ -341,7 +336,7 @@ static enum permit_status prepare_try(struct worker *worker)
     worker->servers = servers;
     enum permit_status status = store_reconnect(worker->store);
     if (status == PERMIT_OK && worker->ids.end - worker->ids.next < BATCH_MAX_OPERATIONS)
-        status = store_reserve_ids(worker->store, ID_BLOCK, &worker->ids);
+        status = store_reserve_ids(worker->store, ID_BLOCK, &worker->ids, &worker->ids_epoch);
     return status;
 }
 
@@ -400,12 +395,16 @@ static bool one_semaphore(const struct run *run)
 
 enum next_step { TRY_AGAIN, ONE_BY_ONE, BY_SEMAPHORE, GIVE_UP };
 
-/* Transient errors: the batch again, then its parts. Others: its parts at once. What stands alone fails alone. */
-static enum next_step after_failure(enum permit_status status, const struct run *run, unsigned tries)
+/*
+ * Transient errors: the batch again, then its parts. Others: its parts at once. What stands alone fails alone.
+ * `losses`: how many tries have lost the connection.
+ */
+static enum next_step after_failure(enum permit_status status, const struct run *run, unsigned tries, unsigned losses)
 {
     switch (status) {
     case PERMIT_DATABASE_LOST:
-    case PERMIT_DATABASE_UNAVAILABLE: return TRY_AGAIN; /* until the deadlines */
+        return losses < LOSSES_TOGETHER || run->count == 1 ? TRY_AGAIN : ONE_BY_ONE; /* until the deadlines */
+    case PERMIT_DATABASE_UNAVAILABLE: return TRY_AGAIN;                              /* until the deadlines */
     case PERMIT_LOCK_TIMEOUT: return one_semaphore(run) ? TRY_AGAIN : BY_SEMAPHORE;
     case PERMIT_CONFLICT:
         if (tries < TRIES_TOGETHER)
@@ -421,11 +420,15 @@ static void run_until_decided(struct worker *worker, struct op **ops, size_t cou
 {
     struct run run = {.ops = ops, .count = count};
     enum permit_status status = PERMIT_BUSY;
+    unsigned losses = 0;
     for (unsigned tries = 1; run.count; tries++) {
         drop_late(worker, &run, status);
         if (run.count == 0)
             break;
+        mono_us began = clock_mono();
         status = try_run(worker, &run);
+        if (status == PERMIT_DATABASE_LOST)
+            losses += clock_mono() - began < LONG_TRY_MS * US_PER_MS ? 1 : LOSSES_TOGETHER;
         if (status == PERMIT_OK) {
             all_is_well(worker);
             metrics_batch(&worker->engine->metrics, run.count);
@@ -433,7 +436,7 @@ static void run_until_decided(struct worker *worker, struct op **ops, size_t cou
             return;
         }
         note_failure(worker, status, "a batch has to be run again");
-        switch (after_failure(status, &run, tries)) {
+        switch (after_failure(status, &run, tries, losses)) {
         case TRY_AGAIN: pause_before_retry(status, tries); break;
         case ONE_BY_ONE: run_one_by_one(worker, &run); return;
         case BY_SEMAPHORE: run_by_semaphore(worker, &run); return;

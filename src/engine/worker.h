@@ -15,9 +15,8 @@ struct worker {
     struct store *store;
     struct arena arena; /* of one try */
     struct id_range ids;
-    unsigned servers; /* of engine->servers: the session is of that time */
-    uint64_t epoch;   /* of the last batch; another one: ids may have been handed out twice */
-    bool epoch_known; /* there was one */
+    uint64_t ids_epoch; /* in which they were reserved */
+    unsigned servers;   /* of engine->servers: the session is of that time */
     struct batch batch;
     bool in_trouble; /* the last call failed: logged once */
 };

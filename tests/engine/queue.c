@@ -129,6 +129,57 @@ Test(queue, keys_are_forgotten_in_any_order)
     cr_assert_eq(queue.keys.count, 0);
 }
 
+static struct op *acquire_many(const char *key, const char *semaphore, int64_t count)
+{
+    struct op *op = acquire(key, semaphore);
+    op->operation->wants[0].count = count;
+    return op;
+}
+
+/* P23: no transaction takes long. */
+Test(queue, batch_takes_no_more_slots_than_its_bound)
+{
+    acquire_many("k1", "a", BATCH_MAX_SLOTS - 2);
+    acquire_many("k2", "a", 2);
+    acquire_many("k3", "b", 1000);
+    acquire("k4", "b");
+    acquire_many("k5", "c", 1000000); /* counted: it moves no slots */
+    cr_assert_str_eq(take(&first), "k1 k2 k5", "k4 would pass k3");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&second), "k3 k4");
+}
+
+Test(queue, operation_over_the_bound_of_slots_goes_alone)
+{
+    acquire_many("k1", "a", BATCH_MAX_SLOTS + 1);
+    acquire_many("k2", "b", 1);
+    cr_assert_str_eq(take(&first), "k1");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&second), "k2");
+}
+
+/* What a release gives back is known from the grant, or was looked up. */
+Test(queue, releases_count_the_slots_of_their_keys)
+{
+    struct share share = {1, BATCH_MAX_SLOTS};
+    directory_put(&queue.directory, BYTES("k1"), &share, 1);
+    directory_put(&queue.directory, BYTES("k2"), &share, 1);
+    release("k1");
+    release("k2");
+    cr_assert_str_eq(take(&first), "k1");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&second), "k2");
+    queue_finish(&queue, &second);
+    struct op *ops[OPS] = {release("k3"), release("k4")}, *taken[OPS];
+    cr_assert_eq(queue_take_unresolved(&queue, taken, OPS), 2);
+    for (int i = 0; i < 2; i++) {
+        ops[i]->held_slots = BATCH_MAX_SLOTS;
+        cr_assert(queue_set_gates(&queue, ops[i], &share.semaphore_id, 1));
+        queue_put_back(&queue, ops[i]);
+    }
+    cr_assert_str_eq(take(&first), "k3");
+}
+
 Test(queue, an_operation_that_was_put_back_keeps_its_place)
 {
     acquire("k1", "a");

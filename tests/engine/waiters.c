@@ -251,6 +251,56 @@ Test(waiters, a_newcomer_that_waits_and_was_put_back_comes_before_whom_it_kept_w
     cr_assert_eq(waiter->operation.place, PLACE_WAITER);
 }
 
+/* While a template makes x, another client begins to wait for a. The place of the first is still before it. */
+static struct op *acquire_that_is_overtaken(const char *key, const char *by, int64_t count)
+{
+    const uint64_t ids[] = {gate_of("a")->id, 4};
+    struct op *op = acquire(key, "ax");
+    struct op *taken;
+    op->wait_until = LATER;
+    cr_assert_eq(queue_take_unresolved(&queue, &taken, 1), 1);
+    cr_assert_eq(taken, op);
+    (void)park(by, "a", count);
+    gates_learn(&queue.gates, 4, BYTES("x"), KIND_SLOTTED, 1);
+    learn("x", 1, 0);
+    for (size_t i = 0; i < ARRAY_LENGTH(ids); i++)
+        op->operation->wants[i].semaphore_id = ids[i];
+    cr_assert(queue_set_gates(&queue, op, ids, ARRAY_LENGTH(ids)));
+    queue_put_back(&queue, op);
+    return op;
+}
+
+Test(waiters, one_that_was_overtaken_while_a_semaphore_was_made_is_not_behind)
+{
+    gate_of("a")->fifo = true;
+    struct op *op = acquire_that_is_overtaken("new", "w1", 3);
+    learn("a", 4, 3);
+    cr_assert_str_eq(take(&first), "new");
+    cr_assert_eq(op->operation->place, PLACE_WAITER);
+}
+
+Test(waiters, one_that_was_overtaken_is_decided_before_who_overtook_it)
+{
+    gate_of("a")->fifo = true;
+    struct op *op = acquire_that_is_overtaken("new", "w1", 3);
+    struct op *later = acquire("later", "a");
+    queue_call(&queue, waiters_find(&queue.waiters, BYTES("w1")));
+    learn("a", 4, 3);
+    cr_assert_str_eq(take(&first), "new w1 later");
+    cr_assert_eq(op->operation->place, PLACE_WAITER);
+    cr_assert_eq(later->operation->place, PLACE_NEWCOMER);
+}
+
+/* Its client has gone; what is kept is only the place. */
+Test(waiters, a_place_that_nobody_asks_for_has_overtaken_nobody)
+{
+    struct op *op = acquire_that_is_overtaken("new", "w1", 3);
+    struct waiter *waiter = waiters_find(&queue.waiters, BYTES("w1"));
+    waiters_leave(&queue.waiters, LIST_ENTRY(waiter->askers.next, struct op, node), LATER);
+    cr_assert_str_eq(take(&first), "new");
+    cr_assert_eq(op->operation->place, PLACE_NEWCOMER);
+}
+
 Test(waiters, one_over_two_semaphores_needs_room_on_both)
 {
     park("w1", "ab", 1);
@@ -444,6 +494,28 @@ Test(waiters, a_pause_lets_those_pass_whom_it_held_up)
     cr_assert_eq(gate_of("a")->due.time, NOW);
 }
 
+/* It is found at c, which the batch looks at before a, and there spends what the first of a cannot use. */
+Test(waiters, one_that_was_found_elsewhere_is_not_behind_one_that_may_be_passed)
+{
+    learn("a", 4, 3);
+    park("w1", "ab", 1);
+    struct waiter *w2 = park("w2", "ac", 1);
+    release_of("held", "c", 1);
+    cr_assert_str_eq(take(&first), "w2 held");
+    cr_assert_eq(w2->operation.place, PLACE_WAITER);
+}
+
+Test(waiters, one_that_was_found_elsewhere_comes_behind_one_that_takes_the_same)
+{
+    learn("a", 4, 3);
+    struct waiter *w1 = park("w1", "a", 1);
+    struct waiter *w2 = park("w2", "ac", 1);
+    release_of("held", "c", 1);
+    cr_assert_str_eq(take(&first), "w1 w2 held");
+    cr_assert_eq(w1->operation.place, PLACE_WAITER);
+    cr_assert_eq(w2->operation.place, PLACE_WAITER);
+}
+
 /* It has the gate of b because a due holder of a holds b as well. */
 Test(waiters, one_that_was_put_back_with_more_is_behind_nobody_there)
 {
@@ -509,4 +581,50 @@ Test(waiters, the_names_of_slots_are_copied)
     seat.number = 9;
     cr_assert(want_names_slot(w1->operation.wants, 7, BYTES("A1")));
     cr_assert_eq(gate_of("a")->certain_count, 1);
+}
+
+/* Waits for one of 1,000 slots with long labels: 264,000 bytes. */
+static struct waiter *park_for_many(const char *key)
+{
+    enum { MANY = 1000, LENGTH = 240 };
+    static char labels[MANY][LENGTH + 1];
+    static struct slot_name names[MANY];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(labels[i], sizeof labels[i], "%0*d", LENGTH, i);
+        names[i].label = (struct bytes){labels[i], LENGTH};
+    }
+    struct asked *one = side_asked();
+    one->operation =
+        (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants, .want_count = 1};
+    one->wants[0] = (struct want){.semaphore = BYTES("a"),
+                                  .semaphore_id = gate_of("a")->id,
+                                  .count = 1,
+                                  .choice = CHOOSE_ANY_OF,
+                                  .named = names,
+                                  .named_count = MANY};
+    return place(one);
+}
+
+static bool is_kept_when_it_leaves(const char *key)
+{
+    struct waiter *waiter = waiters_find(&queue.waiters, bytes_of(key));
+    waiters_leave(&queue.waiters, LIST_ENTRY(waiter->askers.next, struct op, node), LATER + 10);
+    return waiters_find(&queue.waiters, bytes_of(key)) != NULL;
+}
+
+Test(waiters, places_that_name_many_slots_are_kept_while_they_are_few)
+{
+    enum { FEW = 60, MORE = 70, KEY_SIZE = 8 };
+    static char keys[MORE][KEY_SIZE];
+    for (int i = 0; i < MORE; i++) {
+        snprintf(keys[i], KEY_SIZE, "w%d", i);
+        (void)park_for_many(keys[i]);
+    }
+    (void)park("usual", "a", 1);
+    cr_expect(is_kept_when_it_leaves("usual"));
+    for (int i = MORE - 1; i > FEW; i--)
+        (void)is_kept_when_it_leaves(keys[i]);
+    cr_expect_eq(queue.waiters.named_size, 63 * 264000, "%zu bytes are named", queue.waiters.named_size);
+    cr_expect(is_kept_when_it_leaves(keys[0]));
+    cr_expect_eq(queue.waiters.named_size, 63 * 264000, "%zu bytes are named", queue.waiters.named_size);
 }

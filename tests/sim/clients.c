@@ -39,8 +39,72 @@ static void on_decided(struct op *op, const struct decision *decision)
     struct call *call = CONTAINER_OF(op, struct call, op);
     if (call->story)
         call->story->done++;
-    oracle_told(call, decision);
+    if (!call->answered_late)
+        oracle_told(call, decision);
     call_free(call);
+}
+
+/* --- what happens to a call on its way ------------------------------------------------------------------------- */
+
+struct incident {
+    struct timer timer;
+    uint64_t number; /* of the call, which may be over by then */
+    void (*happens)(struct call *call);
+};
+
+static void incident_later(const struct call *call, int64_t after_us, void (*happens)(struct call *call));
+
+static void incident_fire(struct timer *timer)
+{
+    struct incident *incident = CONTAINER_OF(timer, struct incident, timer);
+    for (int i = 0; i < profile.engines; i++)
+        list_for_each (node, next, &site.servers[i].calls) {
+            struct call *call = LIST_ENTRY(node, struct call, node);
+            if (call->number != incident->number)
+                continue;
+            if (site.servers[i].paused) /* its loop sees it when it goes on */
+                incident_later(call, US_PER_MS, incident->happens);
+            else
+                incident->happens(call);
+        }
+    free(incident);
+}
+
+static void incident_later(const struct call *call, int64_t after_us, void (*happens)(struct call *call))
+{
+    struct incident *incident = calloc(1, sizeof *incident);
+    if (!incident)
+        abort();
+    incident->timer.fire = incident_fire;
+    incident->number = call->number;
+    incident->happens = happens;
+    timer_set(&incident->timer, sim_now() + after_us);
+}
+
+/* The client has gone; or it has had enough and comes back. */
+static void leave(struct call *call)
+{
+    if (engine_abandon(site.servers[call->process].engine, &call->op)) {
+        oracle_left(call);
+        call_free(call);
+    } else {
+        call->wait_until = 0; /* the batch that runs decides it: nobody goes on waiting */
+    }
+}
+
+/* The HTTP loop answers at the deadline, also if the engine has not decided. */
+static void answer_late(struct call *call)
+{
+    bool nothing_done = stage_answer(&call->op.stage);
+    if (call->answered_late)
+        return;
+    call->answered_late = true;
+    oracle_told(call, &(struct decision){.status = nothing_done ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN});
+    if (call->client) {
+        call->client->call = NULL;
+        client_next(call->client);
+        call->client = NULL;
+    }
 }
 
 struct call *call_new(int process, struct story *story, enum operation_kind kind)
@@ -67,21 +131,31 @@ struct call *call_new(int process, struct story *story, enum operation_kind kind
     call->operation.want_count = story->want_count;
     call->operation.ttl = story->ttl;
     memcpy(call->operation.digest, story->digest, DIGEST_SIZE);
+    length = snprintf(call->nonce, sizeof call->nonce, "%llu", (unsigned long long)call->number);
+    call->operation.nonce = (struct bytes){call->nonce, (size_t)length};
     return call;
+}
+
+/* Some operators set a request_timeout that the database does not always meet. */
+static int64_t request_timeout_us(void)
+{
+    return !profile.calm && dice_once_in(20) ? dice_between(500, 100000) : 10 * US_PER_SECOND;
 }
 
 /* True: it is on its way. */
 bool call_send(struct call *call, int64_t wait_us)
 {
     struct server *server = &site.servers[call->process];
-    const int64_t timeout_us = 10 * US_PER_SECOND;
+    int64_t timeout_us = site.quiet ? 10 * US_PER_SECOND : request_timeout_us();
     op_init(&call->op, &call->operation, clock_mono() + wait_us + timeout_us, on_decided);
     if (wait_us) {
         call->op.wait_until = clock_mono() + wait_us;
         call->wait_until = sim_now() + wait_us;
+        call->waited = true;
     }
     list_append(&server->calls, &call->node);
     oracle_sent(call);
+    incident_later(call, wait_us + timeout_us, answer_late);
     enum permit_status status = engine_submit(server->engine, &call->op);
     if (status == PERMIT_OK)
         return true;
@@ -256,39 +330,6 @@ static struct call *make_call(struct story *story, int process, int64_t *ret_wai
     }
 }
 
-/* The client has gone; or it has had enough and comes back. */
-struct leaving {
-    struct timer timer;
-    struct call *call;
-    uint64_t number;
-};
-
-static void leave(struct timer *timer)
-{
-    struct leaving *leaving = CONTAINER_OF(timer, struct leaving, timer);
-    for (int i = 0; i < profile.engines; i++)
-        list_for_each (node, next, &site.servers[i].calls) {
-            struct call *call = LIST_ENTRY(node, struct call, node);
-            if (call->number != leaving->number || site.servers[i].paused)
-                continue;
-            if (engine_abandon(site.servers[i].engine, &call->op)) {
-                oracle_left(call);
-                call_free(call);
-            } else {
-                call->wait_until = 0; /* the batch that runs decides it: nobody goes on waiting */
-            }
-        }
-    free(leaving);
-}
-
-static void leave_later(const struct call *call, int64_t after_us)
-{
-    struct leaving *leaving = calloc(1, sizeof *leaving);
-    leaving->timer.fire = leave;
-    leaving->number = call->number;
-    timer_set(&leaving->timer, sim_now() + after_us);
-}
-
 static void act(struct timer *timer)
 {
     struct client *client = CONTAINER_OF(timer, struct client, timer);
@@ -314,7 +355,7 @@ static void act(struct timer *timer)
     client->call = call;
     uint64_t number = call->number;
     if (call_send(call, wait_us) && wait_us && dice_once_in(6) && number == site.calls)
-        leave_later(call, dice_between(0, wait_us + 2000));
+        incident_later(call, dice_between(0, wait_us + 2000), leave);
 }
 
 void clients_begin(void)

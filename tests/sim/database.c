@@ -82,6 +82,7 @@ void database_begin(void)
     list_init(&unused);
     list_init(&database.open);
     database.server = 1;
+    database.start = 1; /* a session that was cut off is of start 0 */
     database.globals.next_id = 1;
     database.globals.clock.tick_at = database_now();
 }
@@ -538,6 +539,8 @@ static void insert_request(struct db_key *key, const struct request *request)
     row->request = *request;
     row->request.external_id = key->external_id;
     row->request.owner = row->request.principal = (struct bytes){key->text, 0};
+    memcpy(row->nonce, request->nonce.data, request->nonce.length);
+    row->request.nonce = (struct bytes){row->nonce, request->nonce.length};
     row->request.permits = row->permits;
     for (size_t i = 0; i < request->permit_count; i++) {
         row->permits[i] = request->permits[i];
@@ -657,6 +660,8 @@ uint64_t database_commit_globals(const struct globals *globals)
     database.lsn++;
     database.commits++;
     note_before(UNDO_GLOBALS, NULL);
+    if (!database.globals.identity && globals->identity)
+        database.served_since = sim_now();
     uint64_t last_id = database.globals.last_id;
     database.globals = *globals;
     database.globals.last_id = last_id;

@@ -13,6 +13,7 @@
 #ifndef SIM_DATABASE_H
 #define SIM_DATABASE_H
 
+#include "core/name.h"
 #include "core/plan.h"
 #include "core/template.h"
 #include "scheduler.h"
@@ -89,6 +90,7 @@ struct request_row {
     struct permit permits[ROW_PERMITS_MAX];
     uint32_t numbers[ROW_PERMITS_MAX][ROW_SLOTS_MAX];
     uint8_t labels[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* as they were when it was granted */
+    char nonce[NONCE_MAX_BYTES];
     enum request_state permit_states[ROW_PERMITS_MAX];
 };
 
@@ -145,9 +147,10 @@ extern struct database {
     struct globals globals;
     struct db_key **held; /* keys of requests that are held */
     size_t held_count, held_room;
-    struct list open; /* transactions */
-    uint64_t server;  /* the identity of the server that runs */
-    uint64_t start;   /* +1 with every crash or failover: sessions of before are gone */
+    struct list open;     /* transactions */
+    uint64_t server;      /* the identity of the server that runs */
+    uint64_t start;       /* +1 with every crash or failover: sessions of before are gone */
+    mono_us served_since; /* when `cluster` got to know its first server */
     bool down;
     int64_t skew_us; /* of the server's clock */
     uint64_t lsn, durable_lsn;

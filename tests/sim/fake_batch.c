@@ -8,6 +8,7 @@
 
 enum {
     COMMIT_US_MAX = 60,
+    SESSION_TIME_OUT_US = 7000000,
     LATE_US_MAX = 6000, /* of a flush that is late */
 };
 
@@ -31,8 +32,10 @@ static void resolve_key(struct resolve_key *key, struct arena *arena)
     if (!row->exists)
         return;
     uint64_t *ids = arena_array(arena, row->request.permit_count, sizeof *ids);
-    for (size_t i = 0; i < row->request.permit_count; i++)
+    for (size_t i = 0; i < row->request.permit_count; i++) {
         ids[i] = row->request.permits[i].semaphore_id;
+        key->ret_slots += row->request.permits[i].slots.count;
+    }
     qsort(ids, row->request.permit_count, sizeof *ids, compare_u64);
     key->ret_semaphore_ids = ids;
     key->ret_count = row->request.permit_count;
@@ -81,6 +84,7 @@ static struct bytes *copy_labels(const struct permit *permit, const uint8_t *of_
 static void copy_request(const struct request_row *row, struct arena *arena, struct request *ret_request)
 {
     *ret_request = row->request;
+    ret_request->nonce = arena_copy(arena, row->request.nonce);
     ret_request->permits = arena_array(arena, row->request.permit_count, sizeof *ret_request->permits);
     for (size_t i = 0; i < row->request.permit_count; i++) {
         ret_request->permits[i] = row->permits[i];
@@ -442,6 +446,10 @@ enum permit_status fake_batch_apply(struct store *store, const struct changes *c
             if (changes->semaphores[i].changed)
                 database_semaphore(changes->semaphores[i].semaphore->id)->row.semaphore.in_use =
                     changes->semaphores[i].semaphore->in_use;
+    if (profile.most_requests && changes->request_count > profile.most_requests) {
+        fiber_sleep(SESSION_TIME_OUT_US);
+        return call_lose(fake, false);
+    }
     status = transaction_write(fake->transaction, changes);
     if (status == PERMIT_INTERNAL)
         violation("P1", "a guard of the statements raised: rows are not what they were when they were locked");

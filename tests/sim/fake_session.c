@@ -121,6 +121,7 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
         struct request *before = arena_alloc(arena, sizeof *before);
         *request = *from->request;
         request->external_id = arena_copy(arena, from->request->external_id);
+        request->nonce = arena_copy(arena, from->request->nonce);
         request->permits = arena_array(arena, request->permit_count, sizeof *request->permits);
         for (size_t j = 0; j < request->permit_count; j++) {
             struct permit *permit = &request->permits[j];

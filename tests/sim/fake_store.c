@@ -33,7 +33,8 @@ static void fake_store_free(struct store *store)
 
 /* --- small transactions ------------------------------------------------------------------------------------------ */
 
-static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range)
+static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
+                                      uint64_t *ret_epoch)
 {
     struct fake_store *fake = fake_of(store);
     enum permit_status status = call_enter(fake);
@@ -43,9 +44,11 @@ static enum permit_status reserve_ids(struct store *store, uint64_t count, struc
     struct id_range range = {globals.next_id, globals.next_id + count};
     globals.next_id += count;
     status = call_flush(fake, database_commit_globals(&globals));
-    if (status == PERMIT_OK)
-        *ret_range = range;
-    return status;
+    if (status != PERMIT_OK)
+        return status;
+    *ret_range = range;
+    *ret_epoch = globals.epoch;
+    return PERMIT_OK;
 }
 
 static enum permit_status floors(struct store *store, const uint64_t *ids, size_t count, uint64_t *ret_floors)
@@ -57,16 +60,28 @@ static enum permit_status floors(struct store *store, const uint64_t *ids, size_
     return status == PERMIT_OK ? call_leave(fake) : status;
 }
 
-static enum permit_status tick(struct store *store, bool *ret_won)
+static bool is_behind(const struct tokens_seen *seen)
+{
+    const struct db_semaphore *semaphore = database_semaphore(seen->semaphore_id);
+    uint64_t next = semaphore ? semaphore->row.semaphore.next_permit_id : 0;
+    return semaphore_next_token(next, database.globals.epoch) < seen->next;
+}
+
+static enum permit_status tick(struct store *store, struct tick *tick)
 {
     struct fake_store *fake = fake_of(store);
-    *ret_won = false;
+    tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
     struct served_clock before = database.globals.clock;
     utc_us now = database_now();
-    if (now >= before.tick_at && now - before.tick_at < US_PER_SECOND)
+    tick->ret_epoch = database.globals.epoch;
+    tick->ret_same_server = database.globals.identity == database.server;
+    for (size_t i = 0; i < tick->seen_count; i++)
+        tick->ret_tokens_behind |= is_behind(&tick->seen[i]);
+    bool early = now >= before.tick_at && now - before.tick_at < US_PER_SECOND;
+    if (!tick->ret_same_server || tick->ret_tokens_behind || early)
         return call_leave(fake);
     status = call_enter(fake);
     if (status != PERMIT_OK)
@@ -77,10 +92,11 @@ static enum permit_status tick(struct store *store, bool *ret_won)
     globals.clock = served_clock_tick(&before, now);
     step("tick %lld offset %lld", (long long)(globals.clock.tick_at - SIM_WALL_BASE),
          (long long)globals.clock.offset_us);
-    if (now < before.tick_at || now - before.tick_at > SERVED_TIME_LEAP_US)
-        oracle_clock_jumps(); /* an outage: time stood still until this tick, and goes on from when it was read */
+    /* An outage: served time stood still until this tick is written, and goes on from when its clock was read. */
+    if (now < before.tick_at || database_now() - before.tick_at > SERVED_TIME_LEAP_US)
+        oracle_clock_jumps();
     status = call_flush(fake, database_commit_globals(&globals));
-    *ret_won = status == PERMIT_OK;
+    tick->ret_won = status == PERMIT_OK;
     return status;
 }
 

@@ -13,9 +13,11 @@ struct allocations allocations;
 
 static bool counting;
 
-void allocations_count(bool counted)
+bool allocations_count(bool counted)
 {
+    bool before = counting;
     counting = counted;
+    return before;
 }
 
 /* True if this one is to fail. */

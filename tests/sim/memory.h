@@ -20,8 +20,8 @@ extern struct allocations {
     uint64_t struck; /* it has failed */
 } allocations;
 
-/* From now on, or from now on not. */
-void allocations_count(bool counted);
+/* From now on, or from now on not; returns what was so before. */
+bool allocations_count(bool counted);
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);

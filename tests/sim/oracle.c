@@ -119,9 +119,12 @@ static uint32_t slots_told(const struct story *story, const struct db_semaphore 
     return 0;
 }
 
-/* P10: "along one slot grants follow each other". */
+/* P10: "along one slot grants follow each other". An answer may come when its grant is over: of a permitd that was
+ * stopped. */
 static void check_slots_told(const struct sure *list, const struct story *story, const struct db_semaphore *semaphore)
 {
+    if (!surely_holds(story))
+        return;
     for (size_t i = 0; i < list->count; i++)
         if (list->stories[i] != story && slots_told(list->stories[i], semaphore) & slots_told(story, semaphore))
             violation("P10", "%s and %s were told that they hold the same slot of %s", list->stories[i]->key->text,
@@ -578,6 +581,21 @@ static uint32_t note_slots(const struct story *story, size_t index, const struct
     return slots;
 }
 
+/* P3: a client is told a new grant only if the grant has its nonce; the row keeps that nonce. */
+static void check_nonce(const struct call *call, const struct outcome *outcome)
+{
+    const struct story *story = call->story;
+    struct bytes kept = story->key->row.request.nonce;
+    if (outcome->created && !bytes_equal(outcome->request->nonce, call->operation.nonce))
+        violation("P3", "#%llu is told that %s is granted to it, and it is granted to #%.*s",
+                  (unsigned long long)call->number, story->key->text, (int)outcome->request->nonce.length,
+                  outcome->request->nonce.data);
+    if (story->key->row.exists && !bytes_equal(outcome->request->nonce, kept))
+        violation("P3", "#%llu is told that #%.*s holds %s, and it is granted to #%.*s",
+                  (unsigned long long)call->number, (int)outcome->request->nonce.length, outcome->request->nonce.data,
+                  story->key->text, (int)kept.length, kept.data);
+}
+
 /* P3: the same tokens in all answers. */
 static void note_grant(struct call *call, const struct request *request)
 {
@@ -624,14 +642,14 @@ static int64_t units_due(const struct semaphore *semaphore, const struct call *c
     return units;
 }
 
-/* Or have waited when its batch began. */
+/* Or have waited when its batch began: also those whose clients have left since. */
 static bool others_wait(const struct call *call)
 {
     if (wait_ended_at[call->process] >= call->sent_at)
         return true;
     const struct list *calls = run_calls(call->process);
     for (const struct list *node = calls->next; node != calls; node = node->next)
-        if (LIST_ENTRY(node, struct call, node) != call && LIST_ENTRY(node, struct call, node)->wait_until)
+        if (LIST_ENTRY(node, struct call, node) != call && LIST_ENTRY(node, struct call, node)->waited)
             return true;
     return false;
 }
@@ -678,6 +696,7 @@ static void acquire_told(struct call *call, const struct decision *decision)
     enum permit_status status = decision->status;
     if (status == PERMIT_OK) {
         note_grant(call, decision->outcome->request);
+        check_nonce(call, decision->outcome);
         counts.served_after_wait += call->wait_until && sim_now() - call->sent_at > PARKED_US;
     } else if (status == PERMIT_ENDED) {
         note_end(story);
@@ -730,7 +749,7 @@ void oracle_told(struct call *call, const struct decision *decision)
          call->story ? call->story->key->text : "", permit_status_word(decision->status), decision->detail ? ": " : "",
          decision->detail ? decision->detail : "");
     counts.told[call->operation.kind][decision->status]++;
-    if (call->wait_until)
+    if (call->waited)
         wait_ended_at[call->process] = sim_now();
     if (sim_now() > call->op.deadline - SIM_MONO_BASE + ANSWER_US + call->excused_us)
         violation("P13", "#%llu is answered %lld ms after its deadline", (unsigned long long)call->number,

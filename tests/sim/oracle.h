@@ -28,18 +28,21 @@ struct call {
     struct semaphore_change change;
     struct bytes labels[SLOTS_MAX]; /* of the change */
     char principal[24];             /* when it was sent: what is made for it bears that */
-    struct list node;               /* of its process */
-    struct list of_key;             /* acquires of its story that are on their way */
+    char nonce[NONCE_MAX_BYTES];
+    struct list node;   /* of its process */
+    struct list of_key; /* acquires of its story that are on their way */
     struct story *story;
     int process;
     uint64_t number;
     mono_us sent_at;
     mono_us wait_until;     /* 0: it does not wait */
+    bool waited;            /* it did, also if its client has left */
     bool ran_alone;         /* when its key was granted this was the only acquire that can have done it */
     bool other_payload;     /* of another request under the same key */
     mono_us servable_since; /* P17; 0: it is not */
     mono_us hopeless_since; /* the same: it can never be served as it is asked */
     int64_t excused_us;     /* its process was stopped for so long */
+    bool answered_late;     /* by the HTTP loop at its deadline, without a decision */
     struct client *client;
 };
 
@@ -90,6 +93,7 @@ struct profile {
     bool label_changes;
     bool templates;          /* operators put them, and clients ask for names that only they know */
     uint64_t max_semaphores; /* templates make no more */
+    size_t most_requests;    /* a write of more takes longer than the session's time-out; 0: there is no such bound */
     bool clock_steps;
     bool failovers;
     int engines;

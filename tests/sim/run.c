@@ -240,7 +240,7 @@ static void *direct(void *context)
             violation("P13", "nothing is answered any more");
     }
     site.quiet = true;
-    allocations_count(false);
+    (void)allocations_count(false);
     trouble_end();
     servers_mend();
     if (profile.failovers)
@@ -280,6 +280,7 @@ static void choose_profile(void)
     profile.templates = faults.only_call || dice_once_in(2);
     if (profile.calm || faults.only_call)
         return;
+    profile.most_requests = dice_once_in(8) ? (size_t)dice_between(10, 12) : 0; /* an acquire alone may end nine */
     profile.clock_steps = dice_once_in(3);
     profile.failovers = !profile.clock_steps && dice_once_in(2);
     unsigned harsh = dice_once_in(3) ? 4 : 1;
@@ -330,7 +331,7 @@ static void begin(void)
     if (!faults.only_call && (!profile.calm || profile.capacity_changes))
         trouble_begin();
     process_spawn(DIRECTOR, direct, NULL);
-    allocations_count(true);
+    (void)allocations_count(true);
 }
 
 static void collect(void)

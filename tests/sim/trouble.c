@@ -7,9 +7,6 @@
 enum { ADMINISTER = 9 }; /* of what may go wrong, the last: nothing does */
 
 #define TAIL_MAX_US (8LL * US_PER_SECOND)
-/* What a failover loses is later than the first service of a database (docs/reliability.md). */
-static mono_us served_since; /* 0: not yet */
-
 static struct trouble {
     struct timer next, database_back, second_failover;
     mono_us failed_over_at;
@@ -30,9 +27,16 @@ static void crash_database(void)
     timer_set(&trouble.database_back, sim_now() + dice_between(1000, 3 * US_PER_SECOND));
 }
 
+/* What a failover loses is later than the first service of a database (docs/reliability.md), which is durable by now.
+ */
+static bool may_fail_over(void)
+{
+    return database.globals.identity && sim_now() - database.served_since > US_PER_SECOND;
+}
+
 static void fail_over(int64_t tail_us)
 {
-    tail_us = min_i64(tail_us, sim_now() - served_since);
+    tail_us = min_i64(tail_us, sim_now() - database.served_since);
     step("failover to a copy that is %lld ms behind", (long long)tail_us / US_PER_MS);
     oracle_clock_jumps();
     database_fail_over(tail_us, server_any_skew());
@@ -94,8 +98,6 @@ static void make_trouble(struct timer *timer)
         return;
     struct server *server = &site.servers[dice_between(0, profile.engines - 1)];
     bool can = server->engine && !server->stopping && !server->paused;
-    if (!served_since && database.globals.identity)
-        served_since = sim_now();
     switch (profile.calm ? ADMINISTER : dice_between(0, ADMINISTER)) {
     case 0:
     case 1:
@@ -115,7 +117,7 @@ static void make_trouble(struct timer *timer)
             crash_database();
         break;
     case 5:
-        if (!database.down && profile.failovers && served_since)
+        if (!database.down && profile.failovers && may_fail_over())
             fail_over_perhaps_twice();
         break;
     case 6:

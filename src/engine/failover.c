@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/failover.h"
+
+#include "base/log.h"
+
+size_t failover_tokens_seen(struct engine *engine, struct tokens_seen *ret_seen, size_t max)
+{
+    enum { LOOKS = 1000 }; /* others were asked for, and nothing of them was granted here */
+    struct list *recent = &engine->queue.gates.recent;
+    size_t count = 0;
+    int looks = 0;
+    pthread_mutex_lock(&engine->mutex);
+    for (struct list *node = recent->prev; node != recent && count < max && looks < LOOKS; node = node->prev, looks++) {
+        const struct gate *gate = LIST_ENTRY(node, struct gate, recent);
+        if (gate->tokens_seen)
+            ret_seen[count++] = (struct tokens_seen){gate->id, gate->tokens_seen};
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return count;
+}
+
+bool failover_tokens_behind(struct engine *engine, const struct view *view)
+{
+    bool behind = false;
+    pthread_mutex_lock(&engine->mutex);
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        const struct gate *gate = gates_find(&engine->queue.gates, view->semaphores[i].id);
+        behind |= gate && semaphore_next_token(view->semaphores[i].next_permit_id, view->epoch) < gate->tokens_seen;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return behind;
+}
+
+enum permit_status failover_run(struct engine *engine, struct store *store, enum epoch_cause cause, uint64_t seen)
+{
+    pthread_mutex_lock(&engine->mutex);
+    int64_t hold_ms = engine->settings.failover_hold_ms;
+    pthread_mutex_unlock(&engine->mutex);
+    enum permit_status status = store_raise_epoch(store, cause, seen, hold_ms);
+    if (status != PERMIT_OK)
+        return status;
+    log_write(LOG_WARN,
+              cause == EPOCH_SERVER ? "the database is another server: tokens go on above all that it may have lost"
+                                    : "the database is an older copy: tokens go on above all that it has lost",
+              NULL);
+    atomic_fetch_add(&engine->servers, 1);
+    return PERMIT_OK;
+}

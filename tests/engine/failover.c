@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A failover as an engine sees it: with its own threads, on a store that plays a script. The script has one counted
+ * semaphore and no requests; all sessions see the same rows.
+ */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/engine.h"
+
+enum { PATIENCE_S = 120, FIRST_IDS = 1, IDS_OF_THE_OTHER = 20000, IDS_SINCE_THE_RAISE = 40000, CAUSES = 3 };
+
+static struct script {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct semaphore semaphore;
+    uint64_t epoch;
+    uint64_t next_id;
+    uint64_t written_id; /* of the last request */
+    bool same_server;    /* `cluster` knows the server that answers */
+    bool fails_over;     /* when the next batch locks its rows: the session is lost */
+    unsigned raised[CAUSES];
+    unsigned ticks;
+    unsigned batches; /* that have locked rows */
+    bool decided;
+    enum permit_status status;
+} script;
+
+/* --- the store ---------------------------------------------------------------------------------------------------- */
+
+static void change_begin(void)
+{
+    pthread_mutex_lock(&script.mutex);
+}
+
+static void change_end(void)
+{
+    pthread_cond_broadcast(&script.changed);
+    pthread_mutex_unlock(&script.mutex);
+}
+
+static enum permit_status do_nothing(struct store *store)
+{
+    (void)store;
+    return PERMIT_OK;
+}
+
+static void disconnect(struct store *store)
+{
+    (void)store;
+}
+
+static enum permit_status resolve(struct store *store, struct resolve *resolve, struct arena *arena)
+{
+    (void)store, (void)arena;
+    change_begin();
+    for (size_t i = 0; i < resolve->name_count; i++) {
+        resolve->names[i].ret_id = script.semaphore.id;
+        resolve->names[i].ret_kind = script.semaphore.kind;
+        resolve->names[i].ret_floor = 1;
+    }
+    change_end();
+    return PERMIT_OK;
+}
+
+static struct view view_now(struct arena *arena)
+{
+    struct view view = {
+        .semaphores = arena_array(arena, 1, sizeof *view.semaphores),
+        .free_slots = arena_array(arena, 1, sizeof *view.free_slots),
+        .named_slots = arena_array(arena, 1, sizeof *view.named_slots),
+        .next_due = arena_array(arena, 1, sizeof *view.next_due),
+        .semaphore_count = 1,
+        .clock = {.tick_at = US_PER_SECOND},
+        .now = US_PER_SECOND,
+        .epoch = script.epoch,
+        .same_server = script.same_server,
+    };
+    view.semaphores[0] = script.semaphore;
+    view.next_due[0] = NEVER;
+    return view;
+}
+
+static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
+                               struct view *ret_view)
+{
+    enum permit_status status = PERMIT_OK;
+    (void)store, (void)set;
+    change_begin();
+    script.batches++;
+    if (script.fails_over) {
+        script.fails_over = script.same_server = false;
+        script.next_id = IDS_OF_THE_OTHER;
+        status = PERMIT_DATABASE_LOST;
+    } else {
+        *ret_view = view_now(arena);
+    }
+    change_end();
+    return status;
+}
+
+static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
+                                   struct arena *arena, struct view *view)
+{
+    (void)store, (void)shortfalls, (void)count, (void)arena, (void)view;
+    return PERMIT_OK;
+}
+
+static enum permit_status apply(struct store *store, const struct changes *changes)
+{
+    (void)store;
+    change_begin();
+    script.semaphore = *changes->semaphores[0].semaphore;
+    script.semaphore.name = BYTES("a");
+    if (changes->request_count)
+        script.written_id = changes->requests[0].request->id;
+    change_end();
+    return PERMIT_OK;
+}
+
+static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
+                                      uint64_t *ret_epoch)
+{
+    (void)store;
+    change_begin();
+    *ret_range = (struct id_range){script.next_id, script.next_id + count};
+    *ret_epoch = script.epoch;
+    script.next_id += count;
+    change_end();
+    return PERMIT_OK;
+}
+
+static enum permit_status floors(struct store *store, const uint64_t *ids, size_t count, uint64_t *ret_floors)
+{
+    (void)store, (void)ids;
+    for (size_t i = 0; i < count; i++)
+        ret_floors[i] = 1;
+    return PERMIT_OK;
+}
+
+static enum permit_status tick(struct store *store, struct tick *tick)
+{
+    (void)store;
+    change_begin();
+    script.ticks++;
+    tick->ret_epoch = script.epoch;
+    tick->ret_same_server = script.same_server;
+    for (size_t i = 0; i < tick->seen_count; i++) {
+        cr_assert_eq(tick->seen[i].semaphore_id, script.semaphore.id);
+        tick->ret_tokens_behind |=
+            semaphore_next_token(script.semaphore.next_permit_id, script.epoch) < tick->seen[i].next;
+    }
+    change_end();
+    return PERMIT_OK;
+}
+
+static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
+{
+    (void)store, (void)arena;
+    page->ret_count = 0;
+    page->ret_now = US_PER_SECOND;
+    return PERMIT_OK;
+}
+
+static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
+                                     struct semaphore_page *ret_page)
+{
+    (void)store, (void)ids, (void)count, (void)arena;
+    *ret_page = (struct semaphore_page){.now = US_PER_SECOND};
+    return PERMIT_OK;
+}
+
+/* As src/store/epoch.c: of those who notice it one raises, and no ids are handed out again. */
+static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
+{
+    (void)store, (void)hold_ms;
+    change_begin();
+    if (cause == EPOCH_SERVER ? !script.same_server : script.epoch == seen) {
+        script.raised[cause]++;
+        script.epoch++;
+        script.same_server = true;
+        script.next_id = IDS_SINCE_THE_RAISE;
+    }
+    change_end();
+    return PERMIT_OK;
+}
+
+static void store_end(struct store *store)
+{
+    free(store);
+}
+
+static const struct store_methods methods = {
+    .reconnect = do_nothing,
+    .examine = do_nothing,
+    .disconnect = disconnect,
+    .resolve = resolve,
+    .lock = lock,
+    .read_due = read_due,
+    .apply = apply,
+    .rollback = do_nothing,
+    .reserve_ids = reserve_ids,
+    .floors = floors,
+    .tick = tick,
+    .due = due,
+    .semaphores = semaphores,
+    .raise_epoch = raise_epoch,
+    .ping = do_nothing,
+    .free = store_end,
+};
+
+static struct store *open_store(void *context)
+{
+    struct store *store = calloc(1, sizeof *store);
+    (void)context;
+    if (store)
+        store->methods = &methods;
+    return store;
+}
+
+/* --- the engine --------------------------------------------------------------------------------------------------- */
+
+static struct engine *engine;
+
+static void begin(void)
+{
+    static const struct database_address nobody = {.socket = "/nonexistent/socket", .database = "none"};
+    const struct engine_settings settings = {.workers = 1,
+                                             .max_pending = 100,
+                                             .max_pending_ends = 100,
+                                             .directory_entries = 100,
+                                             .request_timeout_ms = PATIENCE_S * MS_PER_SECOND,
+                                             .plan = {.retention_us = US_PER_SECOND, .tombstone_us = US_PER_SECOND},
+                                             .open_store = open_store,
+                                             .address = &nobody,
+                                             .liveness_interval_ms = 1000,
+                                             .wait_poll_ms = 1000};
+    struct buf message;
+    script = (struct script){
+        .semaphore = {.id = 1,
+                      .name = BYTES("a"),
+                      .kind = KIND_COUNTED,
+                      .queue = QUEUE_BACKFILL,
+                      .capacity = 10,
+                      .next_permit_id = 1,
+                      .version = 1,
+                      .next_due_at = NEVER,
+                      .default_ttl_ms = 1000,
+                      .max_ttl_ms = -1,
+                      .max_hold_ms = 1000,
+                      .retired_at = NEVER},
+        .next_id = FIRST_IDS,
+        .same_server = true,
+    };
+    pthread_mutex_init(&script.mutex, NULL);
+    pthread_cond_init(&script.changed, NULL);
+    log_configure((enum log_level)(LOG_ERROR + 1), LOG_TEXT);
+    buf_init(&message, 1000);
+    cr_assert(session_library_begin());
+    cr_assert(engine_start(&settings, &engine, &message), "%s", buf_text(&message));
+    buf_release(&message);
+}
+
+static void end(void)
+{
+    engine_stop(engine);
+    engine_free(engine);
+    session_library_end();
+    pthread_cond_destroy(&script.changed);
+    pthread_mutex_destroy(&script.mutex);
+}
+
+TestSuite(failover, .init = begin, .fini = end, .timeout = 300);
+
+/* Waits until it is true of the script, whose mutex is held; false: it does not become true. */
+static bool becomes(bool (*condition)(const void *context), const void *context)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    int result = 0;
+    while (!condition(context) && result == 0)
+        result = pthread_cond_timedwait(&script.changed, &script.mutex, &until);
+    return condition(context);
+}
+
+static bool is_raised(const void *cause)
+{
+    return script.raised[*(const enum epoch_cause *)cause] > 0;
+}
+
+static bool has_ticked(const void *ticks)
+{
+    return script.ticks >= *(const unsigned *)ticks;
+}
+
+static bool is_decided(const void *unused)
+{
+    (void)unused;
+    return script.decided;
+}
+
+static void note_decided(struct op *op, const struct decision *decision)
+{
+    (void)op;
+    change_begin();
+    script.status = decision->status;
+    script.decided = true;
+    change_end();
+}
+
+/* One unit is acquired under this key. */
+static void acquire(const char *key)
+{
+    static struct op op;
+    static struct operation operation;
+    static struct want want;
+    want = (struct want){.semaphore = BYTES("a"), .count = 1};
+    operation = (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = &want, .want_count = 1};
+    op_init(&op, &operation, clock_mono() + PATIENCE_S * US_PER_SECOND, note_decided);
+    script.decided = false;
+    cr_assert_eq(engine_submit(engine, &op), PERMIT_OK);
+    change_begin();
+    cr_assert(becomes(is_decided, NULL));
+    cr_assert_eq(script.status, PERMIT_OK);
+    change_end();
+}
+
+Test(failover, another_server_is_noticed_by_the_tick)
+{
+    const enum epoch_cause cause = EPOCH_SERVER;
+    change_begin();
+    script.same_server = false;
+    cr_assert(becomes(is_raised, &cause));
+    cr_assert_eq(script.batches, 0);
+    change_end();
+}
+
+Test(failover, an_older_copy_is_noticed_by_the_tick_and_once)
+{
+    const enum epoch_cause cause = EPOCH_TOKENS;
+    acquire("k1");
+    change_begin();
+    cr_assert_eq(script.raised[cause], 0);
+    script.semaphore.next_permit_id = 1;
+    cr_assert(becomes(is_raised, &cause));
+    unsigned ticks = script.ticks + 3;
+    cr_assert(becomes(has_ticked, &ticks));
+    cr_assert_eq(script.raised[cause], 1);
+    cr_assert_eq(script.batches, 1);
+    change_end();
+}
+
+/* The worker has never finished a batch, and has reserved ids for its first. */
+Test(failover, ids_of_the_server_before_are_not_used)
+{
+    change_begin();
+    script.fails_over = true;
+    change_end();
+    acquire("k1");
+    cr_assert_geq(script.written_id, IDS_SINCE_THE_RAISE);
+}
