@@ -6,7 +6,7 @@ target_link_libraries(permitctl PRIVATE permit_cli permit_flags)
 
 # What of base and core the client calls, compiled once more for use inside other people's programs.
 file(GLOB client_sources CONFIGURE_DEPENDS src/client/*.c)
-set(client_needs src/base/buf.c src/base/clock.c src/base/uuid.c src/core/status.c)
+set(client_needs src/base/buf.c src/base/clock.c src/base/escape.c src/base/utf8.c src/base/uuid.c src/core/status.c)
 set(client_libraries CURL::libcurl PkgConfig::JSON PkgConfig::UUID Threads::Threads)
 
 add_library(permit_objects OBJECT ${client_sources} ${client_needs})

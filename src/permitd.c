@@ -4,24 +4,28 @@
  * them in the other. What each of them does is in its folder.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/duration.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/memory.h"
 #include "base/uuid.h"
 #include "engine/engine.h"
 #include "http/probe.h"
 #include "http/routes.h"
 #include "http/server.h"
 #include "http/service.h"
-#include "http/wire.h"
+#include "store/data_dir.h"
 #include "store/doctor.h"
 #include "store/embedded.h"
 #include "store/epoch.h"
@@ -33,12 +37,15 @@
 struct settings {
     char *listen;
     bool insecure;
+    char *allowed_hosts;
     char *data_dir;
     char *database;
     char *database_password;
     bool unsafe_multi_writer;
     int64_t workers;
     int64_t max_connections;
+    int64_t max_connections_per_address;
+    int64_t max_memory;
     int64_t max_pending;
     int64_t max_wait_ms;
     int64_t max_waiters;
@@ -78,6 +85,13 @@ static const struct config_row setting_rows[] = {
      .offset = AT(insecure),
      .default_text = "false",
      .help = "Serve other than loopback addresses too, to anybody, without credentials."},
+    {.name = "allowed_hosts",
+     .type = CONFIG_TEXT,
+     .offset = AT(allowed_hosts),
+     .flags = CONFIG_RELOADABLE,
+     .placeholder = "NAMES",
+     .help = "Host names that clients may use in URLs, separated by commas. Addresses and localhost are always served. "
+             "A request for another host is answered 421, because a web page may have chosen the name."},
     {.name = "data_dir",
      .type = CONFIG_TEXT,
      .offset = AT(data_dir),
@@ -114,7 +128,27 @@ static const struct config_row setting_rows[] = {
      .min = 1,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "Client connections held at once; further ones wait to be accepted."},
+     .help = "Client connections held at once. For a further one the longest idle one is closed; while none is idle it "
+             "waits to be accepted."},
+    {.name = "max_connections_per_address",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_connections_per_address),
+     .default_text = "0",
+     .min = 0,
+     .max = 1000000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "The same for connections from one address (of IPv6: from one /64); while none of those is idle a further "
+             "one is answered 429 and closed. 0: a quarter of max_connections."},
+    {.name = "max_memory",
+     .type = CONFIG_SIZE,
+     .offset = AT(max_memory),
+     .default_text = "256MiB",
+     .min = 64LL << 20,
+     .max = 1LL << 40,
+     .flags = CONFIG_RELOADABLE,
+     .help =
+         "Resident memory of permitd, without its private MariaDB. Requests and answers share what the rest leaves; "
+         "beyond, those of more than 2 KiB are answered 503."},
     {.name = "max_pending",
      .type = CONFIG_NUMBER,
      .offset = AT(max_pending),
@@ -124,7 +158,8 @@ static const struct config_row setting_rows[] = {
      .flags = CONFIG_RELOADABLE,
      .help =
          "Acquires, and calls about semaphores and owners, that are not yet decided; further ones are answered 429. "
-         "Releases, renewals and confirms have four times as many places of their own, look-ups 10,000."},
+         "Releases, renewals and confirms have four times as many places of their own, look-ups, lists "
+         "and changes of templates 10,000 each."},
     {.name = "max_wait",
      .type = CONFIG_DURATION,
      .offset = AT(max_wait_ms),
@@ -364,10 +399,12 @@ struct permitd {
     struct database_address own_address; /* of `database` */
     const struct database_address *address;
     struct doctor_options doctor;
-    struct probe *probe; /* NULL: nobody is asked */
-    struct engine *engine;
+    struct probe *probe;   /* NULL: nobody is asked */
+    struct engine *engine; /* NULL: it starts */
     struct server *server;
-    struct service service;
+    struct service service;      /* of the loop's handlers */
+    struct service body_service; /* of those of large bodies */
+    bool stopping;               /* a signal has said so */
 };
 
 static void configure_log(const struct settings *settings)
@@ -412,15 +449,65 @@ static bool one_database_is_named(struct permitd *permitd)
     return false;
 }
 
+static void signals_fill(sigset_t *ret_signals)
+{
+    sigemptyset(ret_signals);
+    sigaddset(ret_signals, SIGTERM);
+    sigaddset(ret_signals, SIGINT);
+    sigaddset(ret_signals, SIGHUP);
+}
+
+/* Until the loop can act on them they wait: a stop in the middle of the start would leave a mariadbd behind. */
+static void hold_signals(int how)
+{
+    sigset_t held;
+    signals_fill(&held);
+    pthread_sigmask(how, &held, NULL);
+}
+
+/* Without a loop. The signals stay held; SIGHUP means nothing here. */
+static void wait_for_embedded_or_signal(struct permitd *permitd)
+{
+    sigset_t held;
+    signals_fill(&held);
+    sigdelset(&held, SIGHUP);
+    struct pollfd polled[] = {{.fd = embedded_begun_fd(permitd->embedded), .events = POLLIN},
+                              {.fd = signalfd(-1, &held, SFD_CLOEXEC), .events = POLLIN}};
+    while (poll(polled, ARRAY_LENGTH(polled), -1) < 0 && errno == EINTR)
+        ;
+    permitd->stopping = polled[1].revents & POLLIN;
+    if (polled[1].fd >= 0)
+        close(polled[1].fd);
+}
+
+/* As long as it takes. Meanwhile clients are told 503 and why, and a signal ends the wait. */
+static bool wait_for_embedded(struct permitd *permitd)
+{
+    if (permitd->line.action == ACTION_CHECK) {
+        wait_for_embedded_or_signal(permitd);
+    } else {
+        hold_signals(SIG_UNBLOCK);
+        bool ran = server_run_until(permitd->server, embedded_begun_fd(permitd->embedded));
+        hold_signals(SIG_BLOCK);
+        if (!ran) {
+            buf_append_text(&permitd->message, "no memory");
+            return false;
+        }
+    }
+    if (permitd->stopping)
+        buf_append_text(&permitd->message, "stopped before the private MariaDB answered");
+    return !permitd->stopping && embedded_wait(permitd->embedded, &permitd->message);
+}
+
 static bool take_database(struct permitd *permitd)
 {
     struct settings *settings = &permitd->settings;
     permitd->doctor.unsafe_multi_writer = settings->unsafe_multi_writer;
     if (settings->data_dir) {
-        if (!embedded_start(settings->data_dir, &permitd->embedded, &permitd->message))
+        if (!embedded_open(settings->data_dir, &permitd->embedded, &permitd->message))
             return false;
         permitd->address = embedded_address(permitd->embedded);
-        return true;
+        return wait_for_embedded(permitd);
     }
     if (!database_address_parse(settings->database, &permitd->own_address, &permitd->message))
         return false;
@@ -562,10 +649,14 @@ static struct server_settings server_settings_of(struct permitd *permitd)
         .listen = settings->listen,
         .any_address = settings->insecure,
         .max_connections = permitd->max_connections,
+        .max_connections_per_address = settings->max_connections_per_address,
+        .max_memory = settings->max_memory,
         .idle_timeout_ms = settings->idle_timeout_ms,
         .request_timeout_ms = settings->request_timeout_ms,
+        .admit = routes_admit,
         .handle = routes_handle,
         .service = &permitd->service,
+        .body_service = &permitd->body_service,
     };
 }
 
@@ -573,8 +664,21 @@ static void on_stop(void *context)
 {
     struct permitd *permitd = context;
     log_write(LOG_INFO, "stopping", NULL);
+    permitd->stopping = true;
     server_stop(permitd->server, STOP_GRACE_MS);
-    engine_end_waits(permitd->engine);
+    if (permitd->engine)
+        engine_end_waits(permitd->engine);
+}
+
+/* Those that SIGHUP may change. */
+static void service_take_settings(struct service *service, const struct settings *settings)
+{
+    service->max_wait_ms = settings->max_wait_ms;
+    service->retention_ms = settings->retention_ms;
+    service->failover_hold_ms = settings->failover_hold_ms;
+    service->default_ttl_ms = settings->default_ttl_ms;
+    service->retention_rows = settings->retention_rows;
+    service->allowed_hosts = settings->allowed_hosts;
 }
 
 static void on_reload(void *context)
@@ -589,13 +693,11 @@ static void on_reload(void *context)
         raise_file_limit(permitd);
         struct engine_settings engine = engine_settings_of(permitd);
         struct server_settings server = server_settings_of(permitd);
-        engine_reload(permitd->engine, &engine);
+        if (permitd->engine)
+            engine_reload(permitd->engine, &engine);
         server_reload(permitd->server, &server);
-        permitd->service.max_wait_ms = permitd->settings.max_wait_ms;
-        permitd->service.retention_ms = permitd->settings.retention_ms;
-        permitd->service.failover_hold_ms = permitd->settings.failover_hold_ms;
-        permitd->service.default_ttl_ms = permitd->settings.default_ttl_ms;
-        permitd->service.retention_rows = permitd->settings.retention_rows;
+        service_take_settings(&permitd->service, &permitd->settings);
+        service_take_settings(&permitd->body_service, &permitd->settings);
         log_write(LOG_INFO, "settings loaded again", "needs_restart", buf_text(&message), NULL);
     } else {
         log_write(LOG_ERROR, "settings not loaded again", "why", buf_text(&message), NULL);
@@ -604,26 +706,40 @@ static void on_reload(void *context)
     buf_release(&message);
 }
 
-static bool open_service(struct permitd *permitd)
+static bool database_is_absent(void *context, char ret_sentence[STORE_MESSAGE_SIZE])
 {
-    permitd->service = (struct service){
-        .wire = wire_new(),
+    struct permitd *permitd = context;
+    if (permitd->embedded && embedded_is_absent(permitd->embedded, ret_sentence))
+        return true;
+    if (permitd->engine)
+        return false;
+    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "permitd is starting");
+    return true;
+}
+
+static void service_begin(struct permitd *permitd, struct service *service)
+{
+    *service = (struct service){
         .doctor = &permitd->doctor,
         .started_at = clock_mono(),
-        .retention_ms = permitd->settings.retention_ms,
-        .retention_rows = permitd->settings.retention_rows,
         .tombstone_ms = TOMBSTONE_MS,
-        .max_wait_ms = permitd->settings.max_wait_ms,
-        .failover_hold_ms = permitd->settings.failover_hold_ms,
-        .default_ttl_ms = permitd->settings.default_ttl_ms,
         .metrics_semaphores = (unsigned)permitd->settings.metrics_semaphores,
         .database = permitd->settings.data_dir ? "private" : "external",
+        .is_absent = database_is_absent,
+        .is_absent_context = permitd,
     };
-    buf_init(&permitd->service.message, 16 * 1024);
+    service_take_settings(service, &permitd->settings);
+    buf_init(&service->message, 16 * 1024);
+}
+
+static bool open_services(struct permitd *permitd)
+{
+    service_begin(permitd, &permitd->service);
+    service_begin(permitd, &permitd->body_service);
     struct server_settings settings = server_settings_of(permitd);
-    if (!permitd->service.wire || !server_open(&settings, &permitd->server, &permitd->message))
+    if (!server_open(&settings, &permitd->server, &permitd->message))
         return false;
-    permitd->service.server = permitd->server;
+    permitd->service.server = permitd->body_service.server = permitd->server;
     return true;
 }
 
@@ -632,19 +748,8 @@ static bool start_engine(struct permitd *permitd)
     struct engine_settings settings = engine_settings_of(permitd);
     if (!engine_start(&settings, &permitd->engine, &permitd->message))
         return false;
-    permitd->service.engine = permitd->engine;
+    permitd->service.engine = permitd->body_service.engine = permitd->engine;
     return true;
-}
-
-/* Until the loop can act on them they wait: a stop in the middle of the start would leave a mariadbd behind. */
-static void hold_signals(int how)
-{
-    sigset_t held;
-    sigemptyset(&held);
-    sigaddset(&held, SIGTERM);
-    sigaddset(&held, SIGINT);
-    sigaddset(&held, SIGHUP);
-    pthread_sigmask(how, &held, NULL);
 }
 
 static bool catch_signals(struct permitd *permitd)
@@ -665,8 +770,8 @@ static bool open_probe(struct permitd *permitd)
 /* A port that is taken or an address that is refused is found before the database is started. */
 static bool start(struct permitd *permitd)
 {
-    return open_service(permitd) && open_probe(permitd) && take_database(permitd) && prepare_database(permitd) &&
-           start_engine(permitd) && catch_signals(permitd);
+    return open_services(permitd) && open_probe(permitd) && catch_signals(permitd) && take_database(permitd) &&
+           prepare_database(permitd) && start_engine(permitd);
 }
 
 /* A private database that is there is started, to be asked. One that is not is not made for that. */
@@ -674,7 +779,7 @@ static bool check(struct permitd *permitd)
 {
     const char *data_dir = permitd->settings.data_dir;
     bool is_made = true;
-    if (data_dir && !embedded_look(data_dir, &is_made, &permitd->message))
+    if (data_dir && !data_dir_look(data_dir, &is_made, &permitd->message))
         return false;
     if (is_made)
         return take_database(permitd) && prepare_database(permitd);
@@ -684,8 +789,6 @@ static bool check(struct permitd *permitd)
 
 static void serve(struct permitd *permitd)
 {
-    if (server_library_warning())
-        log_write(LOG_WARN, server_library_warning(), NULL);
     printf("permitd: listening on %s\n", server_url(permitd->server));
     fflush(stdout);
     hold_signals(SIG_UNBLOCK);
@@ -705,8 +808,8 @@ static void stop(struct permitd *permitd)
     probe_free(permitd->probe);
     embedded_stop(permitd->embedded);
     database_address_release(&permitd->own_address);
-    wire_free(permitd->service.wire);
     buf_release(&permitd->service.message);
+    buf_release(&permitd->body_service.message);
 }
 
 static bool run(struct permitd *permitd)
@@ -716,6 +819,7 @@ static bool run(struct permitd *permitd)
     configure_log(&permitd->settings);
     raise_file_limit(permitd);
     map_seed(random_u64(), random_u64());
+    memory_begin();
     if (!session_library_begin()) {
         buf_append_text(&permitd->message, "the database library cannot be used");
         return false;
@@ -728,7 +832,7 @@ static bool run(struct permitd *permitd)
     stop(permitd);
     session_thread_end();
     session_library_end();
-    return started;
+    return started || (permitd->stopping && permitd->line.action == ACTION_SERVE);
 }
 
 static void print_help(void)

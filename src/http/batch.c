@@ -12,37 +12,22 @@
 
 enum { BATCH_REQUEST_MAX = 1000 };
 
-struct batch_form {
-    struct json_object *operations;
-};
-
-static const struct wire_member batch_members[] = {
-    {"operations", WIRE_LIST, true, offsetof(struct batch_form, operations), 0, 1, INT64_MAX, NULL,
-     "an array of 1 to 1000 operations"},
-};
-static const struct wire_table batch_table = {batch_members, ARRAY_LENGTH(batch_members)};
-
 /* The word of `op`, and who reads the operation. */
-static enum permit_status read_acquire(struct exchange *exchange, struct json_object *object, struct part *part)
-{
-    return operation_read_acquire(exchange, object, true, (struct bytes){0}, part);
-}
-
 static const struct {
     const char *word;
-    enum permit_status (*read)(struct exchange *exchange, struct json_object *object, struct part *part);
+    enum permit_status (*read)(struct exchange *exchange, struct bytes object, struct part *part);
 } batch_operations[] = {
-    {"acquire", read_acquire},
+    {"acquire", operation_read_batched_acquire},
     {"release", operation_read_batched_release},
     {"renew", operation_read_batched_renew},
     {"confirm", operation_read_batched_confirm},
 };
 
-static enum permit_status read_operation(struct exchange *exchange, struct json_object *object, struct part *part)
+static enum permit_status read_operation(struct exchange *exchange, struct bytes object, struct part *part)
 {
-    struct bytes word = wire_peek_text(object, "op");
+    struct bytes word = wire_find(object, "op");
     for (size_t i = 0; i < ARRAY_LENGTH(batch_operations); i++)
-        if (word.data && bytes_equal(word, bytes_of(batch_operations[i].word)))
+        if (word.length && wire_is_word(word, batch_operations[i].word))
             return batch_operations[i].read(exchange, object, part);
     buf_clear(&exchange->service->message);
     buf_append_text(&exchange->service->message, "op must be acquire, release, renew or confirm");
@@ -110,19 +95,7 @@ static void part_submit(struct part *part)
     op_init(&part->op, &part->operation, part->exchange->deadline, part_decided);
     enum permit_status status = engine_submit(part->exchange->service->engine, &part->op);
     if (status != PERMIT_OK)
-        part_refuse(part, status, operation_why_not_taken(part->exchange, status, operation_bound(&part->op)));
-}
-
-/* Reads all before the first is submitted: nothing is done by a body that turns out malformed further on. */
-static void batch_read(struct exchange *exchange, struct json_object *list)
-{
-    for (size_t i = 0; i < exchange->part_count; i++) {
-        struct part *part = &exchange->batch->parts[i];
-        part->exchange = exchange;
-        enum permit_status status = read_operation(exchange, wire_list_at(list, i), part);
-        if (status != PERMIT_OK)
-            part_refuse(part, status, buf_text(&exchange->service->message));
-    }
+        part_refuse(part, status, operation_why_not_taken(part->exchange, status, part->op.bound));
 }
 
 static bool batch_submit(struct exchange *exchange)
@@ -136,35 +109,37 @@ static bool batch_submit(struct exchange *exchange)
     return true;
 }
 
-static enum permit_status batch_prepare(struct exchange *exchange, struct json_object *object)
+/* An operation of bad form is refused alone. But a body that turns out malformed does nothing at all. */
+static enum permit_status read_operations(struct exchange *exchange, struct wire_list *list)
 {
-    struct batch_form form = {0};
-    struct buf *message = &exchange->service->message;
-    enum permit_status status = wire_read(object, &batch_table, "", &form, &exchange->arena, message);
-    if (status != PERMIT_OK)
-        return status;
-    size_t count = wire_list_length(form.operations);
-    if (count > BATCH_REQUEST_MAX) {
-        buf_printf(message, "%zu operations; at most %d are taken at once", count, BATCH_REQUEST_MAX);
-        return PERMIT_TOO_LARGE;
-    }
-    if (!exchange_make_batch(exchange, count))
+    if (!exchange_make_batch(exchange, list->count))
         return PERMIT_NO_MEMORY;
-    exchange->batch->remaining = count + 1; /* one for this handler, so that nobody finishes before all are submitted */
-    batch_read(exchange, form.operations);
+    exchange->batch->remaining = list->count + 1; /* one for batch_submit: nobody finishes before all are submitted */
+    for (size_t i = 0; i < list->count; i++) {
+        struct part *part = &exchange->batch->parts[i];
+        part->exchange = exchange;
+        enum permit_status status = read_operation(exchange, wire_next(list), part);
+        if (status == PERMIT_MALFORMED)
+            return status;
+        if (status != PERMIT_OK)
+            part_refuse(part, status, buf_text(&exchange->service->message));
+    }
     return PERMIT_OK;
 }
 
 bool request_batch(struct exchange *exchange)
 {
-    struct service *service = exchange->service;
-    struct json_object *object;
-    enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
-    if (status == PERMIT_OK) {
-        status = batch_prepare(exchange, object);
-        wire_drop(object);
-    }
+    static const struct wire_member operations = {
+        "operations", WIRE_LIST, true, 0, 0, 1, BATCH_REQUEST_MAX, NULL, "an array of 1 to 1000 operations"};
+    static const struct wire_table table = {&operations, 1};
+    static const struct wire_limit limit = {BATCH_REQUEST_MAX, PERMIT_TOO_LARGE,
+                                            "a batch takes at most 1000 operations"};
+    struct buf *message = &exchange->service->message;
+    struct wire_list list = {.count = 0};
+    enum permit_status status = wire_read_body(exchange->body, &limit, &table, &list, &exchange->arena, message);
+    if (status == PERMIT_OK)
+        status = read_operations(exchange, &list);
     if (status != PERMIT_OK)
-        return problem_answer(exchange, operation_public_status(status), buf_text(&service->message));
+        return problem_answer(exchange, operation_public_status(status), buf_text(message));
     return batch_submit(exchange);
 }

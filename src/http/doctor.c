@@ -104,12 +104,12 @@ static void doctor_work(struct look *look, struct session *session, enum permit_
     if (status == PERMIT_OK)
         write_report(&exchange->answer.body, &report);
     else
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     exchange_finish(exchange);
 }
 
 /* Also while the database is refused: then it is needed most. */
 bool ops_doctor(struct exchange *exchange)
 {
-    return look_submit_always(exchange, doctor_work, NULL);
+    return look_submit_always(exchange, LOOK_OPERATOR, doctor_work, NULL);
 }

@@ -3,11 +3,14 @@
 
 #include <stdlib.h>
 
+#include "base/budget.h"
+#include "http/parser.h"
+#include "http/service.h"
+
 enum {
     ARENA_CHUNK = 192,    /* holds a usual acquire */
     ARENA_MAX = 64 << 20, /* a list of 1,000 requests with all their slots */
     ANSWER_MAX = 64 << 20,
-    ANSWER_KEEP = 64 * 1024, /* a recycled exchange does not keep more */
 };
 
 static void answer_reset(struct answer *answer)
@@ -27,6 +30,7 @@ struct exchange *exchange_new(struct service *service)
     exchange->service = service;
     arena_init(&exchange->arena, ARENA_CHUNK, ARENA_MAX);
     buf_init(&exchange->answer.body, ANSWER_MAX);
+    exchange->arena.budget = exchange->answer.body.budget = service->answering;
     answer_reset(&exchange->answer);
     return exchange;
 }
@@ -47,10 +51,31 @@ struct part_list *exchange_make_batch(struct exchange *exchange, size_t count)
         return NULL;
     batch->parts = parts;
     buf_init(&batch->pieces, ANSWER_MAX);
+    batch->pieces.budget = exchange->service->answering;
     pthread_mutex_init(&batch->mutex, NULL);
     exchange->batch = batch;
     exchange->part_count = count;
     return batch;
+}
+
+bool exchange_make_parser(struct exchange *exchange)
+{
+    if (exchange->parser)
+        return true;
+    exchange->parser = calloc(1, sizeof *exchange->parser);
+    if (!exchange->parser)
+        return false;
+    exchange->parser->text.budget = exchange->parser->body.budget = exchange->service->receiving;
+    parser_begin(exchange->parser);
+    return true;
+}
+
+static void drop_parser(struct exchange *exchange)
+{
+    if (exchange->parser)
+        parser_release(exchange->parser);
+    free(exchange->parser);
+    exchange->parser = NULL;
 }
 
 void exchange_free(struct exchange *exchange)
@@ -60,19 +85,44 @@ void exchange_free(struct exchange *exchange)
     part_list_release(exchange->batch);
     arena_release(&exchange->arena);
     buf_release(&exchange->answer.body);
+    drop_parser(exchange);
     free(exchange);
+}
+
+/* Empty; keeps small memory. */
+static void buf_shrink(struct buf *buf)
+{
+    if (buf->capacity > BUDGET_SMALL)
+        buf_release(buf);
+    buf_clear(buf);
+}
+
+void exchange_drop_request(struct exchange *exchange)
+{
+    if (exchange->wait_ms) {
+        drop_parser(exchange);
+        return;
+    }
+    buf_shrink(&exchange->parser->text);
+    buf_shrink(&exchange->parser->body);
 }
 
 void exchange_clear(struct exchange *exchange)
 {
     part_list_release(exchange->batch);
+    if (exchange->arena.used > BUDGET_SMALL)
+        arena_release(&exchange->arena);
     arena_clear(&exchange->arena);
-    if (exchange->answer.body.capacity > ANSWER_KEEP)
-        buf_release(&exchange->answer.body);
-    buf_clear(&exchange->answer.body);
+    buf_shrink(&exchange->answer.body);
     answer_reset(&exchange->answer);
-    exchange->request = NULL;
+    if (exchange->parser) {
+        buf_shrink(&exchange->parser->text);
+        buf_shrink(&exchange->parser->body);
+        parser_begin(exchange->parser);
+    }
     exchange->connection = NULL;
+    exchange->head_only = exchange->is_old = exchange->keep_alive = false;
+    exchange->off_loop = (struct off_loop){0};
     exchange->batch = NULL;
     exchange->part_count = 0;
     exchange->wait_ms = 0;
@@ -83,16 +133,18 @@ void exchange_clear(struct exchange *exchange)
     exchange->values = NULL;
 }
 
-bool exchange_commit_sent(struct exchange *exchange)
+bool exchange_close(struct exchange *exchange)
 {
     if (exchange->of_owner)
-        return atomic_load(&exchange->owner.commit_sent);
+        return stage_answer(&exchange->owner.stage);
+    if (exchange->part_count == 0)
+        return stage_answer(&exchange->look.stage);
+    bool closed = true;
     size_t count;
     struct part *parts = exchange_parts(exchange, &count);
-    for (size_t i = 0; i < count; i++)
-        if (atomic_load(&parts[i].op.commit_sent))
-            return true;
-    return false;
+    for (size_t i = 0; i < count; i++) /* each of them: what was not sent is not to be sent later */
+        closed &= stage_answer(&parts[i].op.stage);
+    return closed;
 }
 
 struct part *exchange_parts(struct exchange *exchange, size_t *ret_count)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* POST /v1/fence/bump: an operator raises the epoch, after a restore of an older copy for example. */
+#include <stdio.h>
+
 #include "http/look.h"
 #include "http/operations.h"
 #include "http/problem.h"
@@ -12,27 +14,56 @@ struct bump {
     int64_t hold_ms;
 };
 
+static void write_epoch(struct buf *out, uint64_t epoch)
+{
+    buf_append_text(out, "\"epoch\":");
+    buf_append_u64(out, epoch);
+    buf_append_text(out, ",\"tokens_from\":");
+    buf_append_u64(out, epoch << 10);
+}
+
+/* With what the last one has done: somebody who was not told may have been the one that did it. */
+static void refuse_too_soon(struct exchange *exchange, uint64_t epoch, int64_t wait_ms)
+{
+    char detail[STORE_MESSAGE_SIZE];
+    struct answer *answer = &exchange->answer;
+    snprintf(
+        detail, sizeof detail,
+        "the tokens were lifted a short while ago; each time nothing is granted for a while, so the next time is in "
+        "%lld ms",
+        (long long)wait_ms);
+    problem_head(answer, PERMIT_TOO_MANY, wait_ms);
+    problem_begin(&answer->body, PERMIT_TOO_MANY, detail);
+    buf_append_char(&answer->body, ',');
+    write_epoch(&answer->body, epoch);
+    problem_retry_after(&answer->body, answer->retry_after_ms);
+    problem_end(&answer->body);
+}
+
 static void bump_work(struct look *look, struct session *session, enum permit_status status)
 {
     struct exchange *exchange = look_exchange(look);
     const struct bump *bump = exchange->context;
     struct buf *out = &exchange->answer.body;
     uint64_t epoch = 0;
+    int64_t wait_ms = 0;
+    if (status == PERMIT_OK)
+        status = look_begin_change(exchange);
     bool ready = status == PERMIT_OK;
     if (ready)
-        status = epoch_raise(session, EPOCH_OPERATOR, 0, bump->hold_ms, bump->reason, &epoch);
+        status = epoch_bump(session, bump->hold_ms, bump->reason, &epoch, &wait_ms);
     if (status == PERMIT_OK) {
-        buf_append_text(out, "{\"epoch\":");
-        buf_append_u64(out, epoch);
-        buf_append_text(out, ",\"tokens_from\":");
-        buf_append_u64(out, epoch << 10);
+        buf_append_char(out, '{');
+        write_epoch(out, epoch);
         buf_append_text(out, ",\"hold_ms\":");
         buf_append_i64(out, bump->hold_ms);
         buf_append_char(out, '}');
+    } else if (ready && status == PERMIT_TOO_MANY) {
+        refuse_too_soon(exchange, epoch, wait_ms);
     } else if (ready && status == PERMIT_DATABASE_LOST) {
-        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN, "the epoch may have risen or not; twice does no harm");
+        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN, "the epoch may have risen or not; ask again, which tells");
     } else {
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     }
     exchange_finish(exchange);
 }
@@ -46,5 +77,5 @@ bool fence_bump(struct exchange *exchange)
     if (status != PERMIT_OK)
         return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
     bump->hold_ms = exchange->service->failover_hold_ms;
-    return look_submit(exchange, bump_work, bump);
+    return look_submit(exchange, LOOK_OPERATOR, bump_work, bump);
 }

@@ -2,6 +2,7 @@
 #include "http/look.h"
 
 #include "base/log.h"
+#include "http/not_found.h"
 #include "http/operations.h"
 #include "http/problem.h"
 #include "http/service.h"
@@ -12,32 +13,42 @@ struct exchange *look_exchange(struct look *look)
     return CONTAINER_OF(look, struct exchange, look);
 }
 
-typedef void look_work(struct look *look, struct session *session, enum permit_status status);
-
-static bool submit(struct exchange *exchange, look_work *work, void *context, bool always)
+static bool submit(struct exchange *exchange, enum look_lane lane, look_work *work, void *context, bool always)
 {
     exchange->context = context;
     exchange->look.work = work;
+    exchange->look.lane = lane;
     exchange->look.always = always;
+    exchange->look.deadline = exchange->deadline;
     enum permit_status status = engine_look(exchange->service->engine, &exchange->look);
     return status == PERMIT_OK ? false : operation_not_taken(exchange, status, BOUND_LOOKS);
 }
 
-bool look_submit(struct exchange *exchange, look_work *work, void *context)
+bool look_submit(struct exchange *exchange, enum look_lane lane, look_work *work, void *context)
 {
-    return submit(exchange, work, context, false);
+    return submit(exchange, lane, work, context, false);
 }
 
-bool look_submit_always(struct exchange *exchange, look_work *work, void *context)
+bool look_submit_always(struct exchange *exchange, enum look_lane lane, look_work *work, void *context)
 {
-    return submit(exchange, work, context, true);
+    return submit(exchange, lane, work, context, true);
 }
 
-void look_refuse(struct exchange *exchange, enum permit_status status)
+enum permit_status look_begin_change(struct exchange *exchange)
+{
+    return stage_send(&exchange->look.stage) ? PERMIT_OK : PERMIT_BUSY;
+}
+
+void look_refuse(struct exchange *exchange, struct session *session, enum permit_status status)
 {
     if (status == PERMIT_INTERNAL)
         log_write(LOG_ERROR, "a look-up failed", "request_id", exchange->id, NULL);
-    problem_answer(exchange, operation_public_status(status), NULL);
+    if (not_found_answer(exchange, session, status, exchange->parts[0]))
+        return;
+    const char *detail = status == PERMIT_BUSY ? "the database took too long to read this; ask for a shorter page, or "
+                                                 "later"
+                                               : NULL;
+    problem_answer(exchange, operation_public_status(status), detail);
 }
 
 bool query_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What handlers that only read have in common: a look-up on the engine's reader, lists in pages; and query parameters.
- */
+/* What handlers have in common that do not go through batches: a look-up on a reader of the engine, lists in pages; and
+ * query parameters. */
 #ifndef HTTP_LOOK_H
 #define HTTP_LOOK_H
 
@@ -8,16 +8,20 @@
 
 enum { LIST_DEFAULT_LIMIT = 100, LIST_MAX_LIMIT = 1000 };
 
-/* Gives the exchange to the engine's reader; as a handler returns it. `context` goes into exchange->context. */
-bool look_submit(struct exchange *exchange,
-                 void (*work)(struct look *look, struct session *session, enum permit_status status), void *context);
+typedef void look_work(struct look *look, struct session *session, enum permit_status status);
+
+/* Gives the exchange to a reader of the engine; as a handler returns it. `context` goes into exchange->context. */
+bool look_submit(struct exchange *exchange, enum look_lane lane, look_work *work, void *context);
 /* The same for what may be asked while the database is refused too (P14). */
-bool look_submit_always(struct exchange *exchange,
-                        void (*work)(struct look *look, struct session *session, enum permit_status status),
-                        void *context);
+bool look_submit_always(struct exchange *exchange, enum look_lane lane, look_work *work, void *context);
 struct exchange *look_exchange(struct look *look);
-/* The look-up ended with this status instead of an answer. */
-void look_refuse(struct exchange *exchange, enum permit_status status);
+/*
+ * Before a `work` changes something. PERMIT_OK: a client that gets no answer in time is told outcome_unknown from now
+ * on. PERMIT_BUSY: the client is told already that nothing was done, so nothing may be.
+ */
+enum permit_status look_begin_change(struct exchange *exchange) MUST_CHECK;
+/* The look-up ended with this status instead of an answer; session NULL: without one. */
+void look_refuse(struct exchange *exchange, struct session *session, enum permit_status status);
 
 /* The answer to GET /v1/requests/{external_id}; nothing is written unless it is PERMIT_OK. */
 enum permit_status request_show(struct exchange *exchange, struct session *session);

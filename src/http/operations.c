@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/uuid.h"
 #include "core/name.h"
+#include "http/not_found.h"
 #include "http/problem.h"
 #include "http/service.h"
 #include "http/wants.h"
@@ -16,15 +17,18 @@
 
 /* --- from a body -------------------------------------------------------------------------------------------------- */
 
-#define KEY_EXPECTED "a text of 1 to 255 bytes of printable ASCII without space, not . or .."
-#define TTL_EXPECTED "a duration above 0 such as \"90s\", a number of seconds, \"none\", or \"owner\""
+#define KEY_EXPECTED     "a text of 1 to 255 bytes of printable ASCII without space, not . or .."
+#define NONCE_EXPECTED   "a text of 1 to 64 bytes of printable ASCII"
+#define PERMITS_EXPECTED "an array of 1 to 64 objects such as {\"semaphore\", \"count\"}"
+#define TTL_EXPECTED     "a duration above 0 such as \"90s\", a number of seconds, \"none\", or \"owner\""
 
 struct acquire_form {
     struct bytes op;
     struct bytes external_id;
     struct bytes owner;
+    struct bytes nonce;
     struct ttl ttl;
-    struct json_object *permits;
+    struct wire_list permits;
     int64_t wait_ms;
 };
 
@@ -34,8 +38,9 @@ static const struct wire_member acquire_members[] = {
     {"op", WIRE_TEXT, true, offsetof(struct acquire_form, op), 0, 0, 64, NULL, "a text"},
     {"external_id", WIRE_KEY, false, offsetof(struct acquire_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
     {"owner", WIRE_KEY, false, offsetof(struct acquire_form, owner), 0, 0, 0, NULL, KEY_EXPECTED},
+    {"nonce", WIRE_NONCE, false, offsetof(struct acquire_form, nonce), 0, 0, 0, NULL, NONCE_EXPECTED},
     {"permits", WIRE_LIST, true, offsetof(struct acquire_form, permits), 0, 1, REQUEST_MAX_SEMAPHORES, NULL,
-     "an array of 1 to 64 objects such as {\"semaphore\", \"count\"}"},
+     PERMITS_EXPECTED},
     {"ttl", WIRE_HOLD, false, offsetof(struct acquire_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
     {"wait", WIRE_DURATION, false, offsetof(struct acquire_form, wait_ms), 0, 0, DURATION_MAX_MS, NULL,
      "a duration such as \"30s\", a number of seconds, or 0 for no wait"},
@@ -93,8 +98,8 @@ static enum permit_status settle_key(struct exchange *exchange, struct bytes in_
     return operation->external_id.data ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-enum permit_status operation_read_acquire(struct exchange *exchange, struct json_object *object, bool in_batch,
-                                          struct bytes header_key, struct part *part)
+static enum permit_status read_acquire(struct exchange *exchange, struct bytes object, bool in_batch,
+                                       struct bytes header_key, struct part *part)
 {
     struct acquire_form form = {0};
     struct operation *operation = &part->operation;
@@ -102,14 +107,16 @@ enum permit_status operation_read_acquire(struct exchange *exchange, struct json
     enum permit_status status = wire_read(object, in_batch ? &acquire_batched : &acquire_alone, "", &form,
                                           &exchange->arena, &exchange->service->message);
     if (status == PERMIT_OK)
-        status = wants_read(exchange, form.permits, operation);
+        status = wants_read(exchange, &form.permits, operation);
     if (status == PERMIT_OK)
         status = settle_key(exchange, form.external_id, header_key, part);
     if (status != PERMIT_OK)
         return status;
     operation->owner = form.owner;
+    operation->nonce = form.nonce;
     operation->ttl = form.ttl;
-    exchange->wait_ms = form.wait_ms;
+    if (!in_batch)
+        exchange->wait_ms = form.wait_ms;
     if (form.ttl.kind == TTL_OWNER && !form.owner.length) {
         buf_append_text(&exchange->service->message, "ttl \"owner\" needs an owner");
         return PERMIT_INVALID;
@@ -119,8 +126,23 @@ enum permit_status operation_read_acquire(struct exchange *exchange, struct json
     return digested ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-static enum permit_status read_keyed(struct exchange *exchange, struct json_object *object,
-                                     const struct wire_table *table, enum operation_kind kind, struct part *part)
+enum permit_status operation_read_acquire(struct exchange *exchange, struct bytes header_key, struct part *part)
+{
+    static const struct wire_limit limit = {REQUEST_MAX_SEMAPHORES, PERMIT_INVALID,
+                                            "permits must be " PERMITS_EXPECTED};
+    struct bytes object;
+    size_t read;
+    enum permit_status status = wire_check(exchange->body, &limit, &read, &object, &exchange->service->message);
+    return status == PERMIT_OK ? read_acquire(exchange, object, false, header_key, part) : status;
+}
+
+enum permit_status operation_read_batched_acquire(struct exchange *exchange, struct bytes object, struct part *part)
+{
+    return read_acquire(exchange, object, true, (struct bytes){0}, part);
+}
+
+static enum permit_status read_keyed(struct exchange *exchange, struct bytes object, const struct wire_table *table,
+                                     enum operation_kind kind, struct part *part)
 {
     struct key_form form = {0};
     enum permit_status status = wire_read(object, table, "", &form, &exchange->arena, &exchange->service->message);
@@ -135,26 +157,40 @@ static enum permit_status read_keyed(struct exchange *exchange, struct json_obje
     return PERMIT_OK;
 }
 
-enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct json_object *object,
-                                                  struct part *part)
+enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct bytes object, struct part *part)
 {
     return read_keyed(exchange, object, &confirm_batched, OP_CONFIRM, part);
 }
 
+/* An empty body is one without members: "reason is missing" says more than "it is empty". */
+static enum permit_status read_form(struct exchange *exchange, const struct wire_table *table, void *form)
+{
+    struct bytes body = exchange->body.length ? exchange->body : BYTES("{}");
+    return wire_read_body(body, &wire_no_lists, table, form, &exchange->arena, &exchange->service->message);
+}
+
 enum permit_status operation_read_reason(struct exchange *exchange, struct bytes *ret_reason)
 {
-    struct service *service = exchange->service;
     struct reason_form form = {0};
-    struct json_object *object;
-    bool empty = exchange->body.length == 0; /* then it is the reason that is missing, not the JSON that is bad */
-    enum permit_status status =
-        wire_parse(service->wire, empty ? BYTES("{}") : exchange->body, &object, &service->message);
-    if (status != PERMIT_OK)
-        return status;
-    status = wire_read(object, &reason_table, "", &form, &exchange->arena, &service->message);
-    wire_drop(object);
+    enum permit_status status = read_form(exchange, &reason_table, &form);
     if (status == PERMIT_OK)
         *ret_reason = form.reason;
+    return status;
+}
+
+enum permit_status operation_read_nothing(struct exchange *exchange)
+{
+    static const struct wire_table no_members;
+    char form;
+    return read_form(exchange, &no_members, &form);
+}
+
+enum permit_status operation_read_renew(struct exchange *exchange, struct ttl *ret_ttl)
+{
+    struct key_form form = {0};
+    enum permit_status status = read_form(exchange, &renew_alone, &form);
+    if (status == PERMIT_OK)
+        *ret_ttl = form.ttl;
     return status;
 }
 
@@ -169,21 +205,14 @@ enum permit_status operation_check_reason(struct exchange *exchange, struct byte
     return PERMIT_INVALID;
 }
 
-enum permit_status operation_read_batched_release(struct exchange *exchange, struct json_object *object,
-                                                  struct part *part)
+enum permit_status operation_read_batched_release(struct exchange *exchange, struct bytes object, struct part *part)
 {
     return read_keyed(exchange, object, &release_batched, OP_RELEASE, part);
 }
 
-enum permit_status operation_read_batched_renew(struct exchange *exchange, struct json_object *object,
-                                                struct part *part)
+enum permit_status operation_read_batched_renew(struct exchange *exchange, struct bytes object, struct part *part)
 {
     return read_keyed(exchange, object, &renew_batched, OP_RENEW, part);
-}
-
-enum permit_status operation_read_renew(struct exchange *exchange, struct json_object *object, struct part *part)
-{
-    return read_keyed(exchange, object, &renew_alone, OP_RENEW, part);
 }
 
 /* --- to an answer ------------------------------------------------------------------------------------------------- */
@@ -211,7 +240,10 @@ static void write_ended(struct buf *out, const struct decision *decision)
     write_time(out, served_to_wall(decision->clock, request->ended_at));
 }
 
-enum { SENTENCE_MAX = 1024 };
+enum {
+    SENTENCE_MAX = 1024,
+    BATCH_NAMES_MAX = 256 * 1024, /* bytes of a batch's answers; beyond, refusals do not name who is in the way */
+};
 
 /* "hall: A1 is held until 2026-11-21T12:00:03Z, and 2 more of 5 asked": the first slot of those that are held. */
 static void taken_sentence(const struct blocking *first, const struct served_clock *clock, struct buf *out)
@@ -306,6 +338,9 @@ static void refusal_sentence(const struct part *part, const struct decision *dec
         ended_sentence(part, decision, out);
     else if (status == PERMIT_UNKNOWN_REQUEST && key.length)
         buf_printf(out, "there is no request \"%.*s\"", (int)key.length, key.data);
+    else if (status == PERMIT_UNKNOWN_OWNER)
+        buf_printf(out, "no heartbeat of the owner \"%.*s\" counts now", (int)part->operation.owner.length,
+                   part->operation.owner.data);
 }
 
 static void write_refusal(struct buf *out, const struct part *part, const struct decision *decision,
@@ -322,7 +357,7 @@ static void write_refusal(struct buf *out, const struct part *part, const struct
     buf_release(&sentence);
     if (status == PERMIT_ENDED)
         write_ended(out, decision);
-    if (status == PERMIT_NO_CAPACITY)
+    if (status == PERMIT_NO_CAPACITY && !(part->exchange->batch && out->length > BATCH_NAMES_MAX))
         write_blocking(out, decision->blocking, decision->blocking_count, decision->clock, decision->now);
     if (status == PERMIT_OUTCOME_UNKNOWN && part->operation.external_id.data)
         write_member_text(out, "external_id", part->operation.external_id);
@@ -332,15 +367,28 @@ static void write_refusal(struct buf *out, const struct part *part, const struct
     problem_end(out);
 }
 
-static void write_held(struct buf *out, const struct decision *decision, const char *flag, bool value)
+/* The request, without its closing brace. */
+static void write_held_begin(struct buf *out, const struct decision *decision)
+{
+    write_request_begin(out, decision->outcome->request, decision->semaphore_names, decision->floors, decision->clock,
+                        decision->now);
+}
+
+/* The replay of an acquire that has a nonce says whether its caller made the grant. */
+static void write_acquired(struct buf *out, const struct operation *operation, const struct decision *decision)
 {
     const struct outcome *outcome = decision->outcome;
-    write_request_begin(out, outcome->request, decision->semaphore_names, decision->floors, decision->clock,
-                        decision->now);
-    if (flag) {
-        buf_append_text(out, flag);
-        buf_append_text(out, value ? "true" : "false");
-    }
+    write_held_begin(out, decision);
+    write_member_bool(out, "replayed", outcome->replayed);
+    if (outcome->replayed && operation->nonce.length)
+        write_member_bool(out, "yours", bytes_equal(operation->nonce, outcome->request->nonce));
+    buf_append_char(out, '}');
+}
+
+static void write_ending(struct buf *out, const struct decision *decision)
+{
+    write_held_begin(out, decision);
+    write_member_bool(out, "already_released", decision->outcome->already_released);
     buf_append_char(out, '}');
 }
 
@@ -351,11 +399,14 @@ static bool write_success(struct buf *out, const struct part *part, const struct
     if (!outcome || (operation_is_administrative(part->operation.kind) ? !outcome->semaphore : !outcome->request))
         return false;
     switch (part->operation.kind) {
-    case OP_ACQUIRE: write_held(out, decision, ",\"replayed\":", outcome->replayed); break;
+    case OP_ACQUIRE: write_acquired(out, &part->operation, decision); break;
     case OP_RELEASE:
-    case OP_FORCE_RELEASE: write_held(out, decision, ",\"already_released\":", outcome->already_released); break;
+    case OP_FORCE_RELEASE: write_ending(out, decision); break;
     case OP_RENEW:
-    case OP_CONFIRM: write_held(out, decision, NULL, false); break;
+    case OP_CONFIRM:
+        write_held_begin(out, decision);
+        buf_append_char(out, '}');
+        break;
     case OP_SEMAPHORE_PUT:
     case OP_SEMAPHORE_LABELS:
     case OP_SEMAPHORE_PAUSE:
@@ -388,11 +439,6 @@ void operation_refusal(struct buf *out, const struct part *part, enum permit_sta
 {
     struct decision decision = {.status = status, .detail = detail && detail[0] ? detail : NULL};
     write_refusal(out, part, &decision, operation_public_status(status));
-}
-
-enum engine_bound operation_bound(const struct op *op)
-{
-    return op->counts_as_end ? BOUND_ENDS : BOUND_PENDING;
 }
 
 const char *operation_why_not_taken(struct exchange *exchange, enum permit_status status, enum engine_bound bound)
@@ -429,7 +475,10 @@ void operation_decided(struct op *op, const struct decision *decision)
                  (unsigned long long)decision->outcome->semaphore->config_version);
     answer->http_status = code;
     part->http_status = code;
-    exchange_finish(exchange);
+    if (status == PERMIT_UNKNOWN_SEMAPHORE)
+        not_found_finish(exchange, status);
+    else
+        exchange_finish(exchange);
 }
 
 bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *op, const struct decision *decision))
@@ -442,7 +491,7 @@ bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *o
     if (exchange->wait_ms)
         part->op.wait_until = exchange->arrived_at + exchange->wait_ms * US_PER_MS;
     enum permit_status status = engine_submit(exchange->service->engine, &part->op);
-    return status == PERMIT_OK ? false : operation_not_taken(exchange, status, operation_bound(&part->op));
+    return status == PERMIT_OK ? false : operation_not_taken(exchange, status, part->op.bound);
 }
 
 bool operation_submit(struct exchange *exchange)

@@ -5,15 +5,11 @@
 
 #include "http/exchange.h"
 
-struct json_object;
-
 /* Gives exchange->first to the engine; false, as a handler returns it, or true with a refusal as the answer. */
 bool operation_submit(struct exchange *exchange);
 /* The same, and `decided` is told of it instead of operation_decided, which answers with it. */
 bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *op, const struct decision *decision));
 void operation_decided(struct op *op, const struct decision *decision);
-/* The bound that may have kept the engine from taking it. */
-enum engine_bound operation_bound(const struct op *op);
 /* The engine did not take it: true, with a refusal as the answer that says why. On the loop's thread. */
 bool operation_not_taken(struct exchange *exchange, enum permit_status status, enum engine_bound bound);
 /* Why the engine did not take it, where that is known; NULL otherwise. On the loop's thread, until the next call. */
@@ -30,23 +26,26 @@ void operation_answer(struct buf *out, const struct part *part, const struct dec
 enum permit_status operation_public_status(enum permit_status status);
 
 /*
- * Reads the members of an acquire, release, renew or confirm into part->operation. in_batch: with the member `op`,
- * without `wait`, which goes to exchange->wait_ms. header_key: what Idempotency-Key said, data NULL if nothing.
- * `message` says what is wrong.
+ * Reads the body of an acquire into part->operation, and its `wait` into exchange->wait_ms. header_key: what
+ * Idempotency-Key said, data NULL if nothing. The service's message says what is wrong.
  */
-enum permit_status operation_read_acquire(struct exchange *exchange, struct json_object *object, bool in_batch,
-                                          struct bytes header_key, struct part *part) MUST_CHECK;
-enum permit_status operation_read_batched_release(struct exchange *exchange, struct json_object *object,
+enum permit_status operation_read_acquire(struct exchange *exchange, struct bytes header_key,
+                                          struct part *part) MUST_CHECK;
+/* The same of an operation of a batch, which has a member `op`, and no `wait`. */
+enum permit_status operation_read_batched_acquire(struct exchange *exchange, struct bytes object,
                                                   struct part *part) MUST_CHECK;
-enum permit_status operation_read_batched_renew(struct exchange *exchange, struct json_object *object,
+enum permit_status operation_read_batched_release(struct exchange *exchange, struct bytes object,
+                                                  struct part *part) MUST_CHECK;
+enum permit_status operation_read_batched_renew(struct exchange *exchange, struct bytes object,
                                                 struct part *part) MUST_CHECK;
-enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct json_object *object,
+enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct bytes object,
                                                   struct part *part) MUST_CHECK;
+/* The body of POST .../renew, which may be absent. */
+enum permit_status operation_read_renew(struct exchange *exchange, struct ttl *ret_ttl) MUST_CHECK;
+/* A body that says nothing: none, or {}. */
+enum permit_status operation_read_nothing(struct exchange *exchange) MUST_CHECK;
 /* The body {"reason"} of the exchange, which force-release, pause and fence bump must have. */
 enum permit_status operation_read_reason(struct exchange *exchange, struct bytes *ret_reason) MUST_CHECK;
 /* The same of a query parameter; data NULL: it is absent. */
 enum permit_status operation_check_reason(struct exchange *exchange, struct bytes reason) MUST_CHECK;
-/* POST .../renew: the key is in the path. */
-enum permit_status operation_read_renew(struct exchange *exchange, struct json_object *object,
-                                        struct part *part) MUST_CHECK;
 #endif

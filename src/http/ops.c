@@ -53,7 +53,7 @@ static void ready_work(struct look *look, struct session *session, enum permit_s
 /* Can serve: the database is reachable, with our tables, and, as far as the engine has looked, safe (P14). */
 bool ops_ready(struct exchange *exchange)
 {
-    return look_submit_always(exchange, ready_work, NULL);
+    return look_submit_always(exchange, LOOK_PROBE, ready_work, NULL);
 }
 
 /* --- metrics ------------------------------------------------------------------------------------------------------ */
@@ -121,20 +121,26 @@ static void append_sums(struct buf *out, const struct semaphore_sums *sums)
     buf_printf(out, "permitd_semaphores_in_use %lld\n", (long long)sums->in_use);
 }
 
-/* "At most metrics_semaphores, then only sums": a scrape must stay small, and some of many would mislead. */
+/*
+ * "At most metrics_semaphores, then only sums": a scrape must stay small, and some of many would mislead. The same if
+ * so many names are out of service that one call does not pass them all.
+ */
 static void append_all_semaphores(struct exchange *exchange, struct session *session)
 {
     unsigned limit = exchange->service->metrics_semaphores;
     struct buf *out = &exchange->answer.body;
     struct semaphore_row *rows;
+    struct bytes following;
     size_t count;
     struct query_time time;
     struct semaphore_sums sums = {0};
     if (query_semaphore_sums(session, &sums) != PERMIT_OK)
         return;
     append_sums(out, &sums);
-    if (sums.count <= (int64_t)limit && query_semaphores(session, (struct bytes){0}, (struct bytes){0}, limit,
-                                                         &exchange->arena, &rows, &count, &time) == PERMIT_OK)
+    if (sums.count <= (int64_t)limit &&
+        query_semaphores(session, (struct bytes){0}, (struct bytes){0}, limit, &exchange->arena, &rows, &count,
+                         &following, &time) == PERMIT_OK &&
+        !following.data)
         append_semaphores(out, exchange->service->engine, rows, count);
 }
 
@@ -162,8 +168,19 @@ static void append_server(struct buf *out, const struct server_counts *counts)
     buf_printf(out, "permitd_http_connections %llu\n", (unsigned long long)counts->connections);
     append_head(out, "permitd_http_connections_total", "counter", "Client connections accepted.");
     buf_printf(out, "permitd_http_connections_total %llu\n", (unsigned long long)counts->accepted);
-    append_head(out, "permitd_http_full_total", "counter", "Times that no more were accepted (max_connections).");
+    append_head(out, "permitd_http_full_total", "counter",
+                "Times that no more were accepted (max_connections), as none was idle.");
     buf_printf(out, "permitd_http_full_total %llu\n", (unsigned long long)counts->full);
+    append_head(out, "permitd_http_yielded_total", "counter", "Idle connections that were closed for a newcomer.");
+    buf_printf(out, "permitd_http_yielded_total %llu\n", (unsigned long long)counts->yielded);
+    append_head(out, "permitd_http_crowded_total", "counter",
+                "Connections that were answered 429 (max_connections_per_address).");
+    buf_printf(out, "permitd_http_crowded_total %llu\n", (unsigned long long)counts->crowded);
+    append_head(out, "permitd_http_buffered_bytes", "gauge", "Memory of requests and answers, but for small pieces.");
+    buf_printf(out, "permitd_http_buffered_bytes %llu\n", (unsigned long long)counts->buffered);
+    append_head(out, "permitd_http_memory_refused_total", "counter",
+                "Times that max_memory did not allow a request or an answer more.");
+    buf_printf(out, "permitd_http_memory_refused_total %llu\n", (unsigned long long)counts->memory_refused);
     append_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
     for (unsigned class = 2; class < ARRAY_LENGTH(counts->answers); class ++)
         buf_printf(out, "permitd_http_answers_total{class=\"%uxx\"} %llu\n", class,
@@ -171,6 +188,8 @@ static void append_server(struct buf *out, const struct server_counts *counts)
     append_head(out, "permitd_http_late_total", "counter", "Requests answered because their time was over.");
     buf_printf(out, "permitd_http_late_total %llu\n", (unsigned long long)counts->late);
 }
+
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 static void metrics_work(struct look *look, struct session *session, enum permit_status status)
 {
@@ -183,8 +202,19 @@ static void metrics_work(struct look *look, struct session *session, enum permit
         append_all_semaphores(exchange, session);
         append_owners(&answer->body, session);
     }
-    answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
+    answer->content_type = METRICS_TYPE;
     exchange_finish(exchange);
+}
+
+/* Of a permitd that starts. */
+static bool answer_first_metrics(struct exchange *exchange, const struct server_counts *counts)
+{
+    struct buf *out = &exchange->answer.body;
+    append_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
+    buf_append_text(out, "permitd_database_up 0\n");
+    append_server(out, counts);
+    exchange->answer.content_type = METRICS_TYPE;
+    return true;
 }
 
 bool ops_metrics(struct exchange *exchange)
@@ -193,7 +223,8 @@ bool ops_metrics(struct exchange *exchange)
     if (!counts)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
     server_counts(exchange->service->server, counts);
-    return look_submit_always(exchange, metrics_work, counts);
+    return exchange->service->engine ? look_submit_always(exchange, LOOK_OPERATOR, metrics_work, counts)
+                                     : answer_first_metrics(exchange, counts);
 }
 
 bool ops_openapi(struct exchange *exchange)

@@ -6,6 +6,7 @@
 
 #include "base/duration.h"
 #include "http/look.h"
+#include "http/not_found.h"
 #include "http/operations.h"
 #include "http/problem.h"
 #include "http/routes.h"
@@ -66,7 +67,10 @@ static void owner_decided(struct owner_op *op, const struct owner_decision *deci
     } else {
         write_refused(exchange, decision);
     }
-    exchange_finish(exchange);
+    if (decision->status == PERMIT_UNKNOWN_OWNER)
+        not_found_finish(exchange, decision->status);
+    else
+        exchange_finish(exchange);
 }
 
 /* --- routes ------------------------------------------------------------------------------------------------------- */
@@ -100,12 +104,8 @@ bool owner_put(struct exchange *exchange)
 {
     struct service *service = exchange->service;
     struct beat_form form = {0};
-    struct json_object *object;
-    enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
-    if (status == PERMIT_OK) {
-        status = wire_read(object, &beat_table, "", &form, &exchange->arena, &service->message);
-        wire_drop(object);
-    }
+    enum permit_status status =
+        wire_read_body(exchange->body, &wire_no_lists, &beat_table, &form, &exchange->arena, &service->message);
     if (status != PERMIT_OK)
         return problem_answer(exchange, operation_public_status(status), buf_text(&service->message));
     return owner_submit(exchange, OWNER_BEAT, form.ttl_ms);
@@ -131,14 +131,14 @@ static void get_work(struct look *look, struct session *session, enum permit_sta
         write_owner_begin(out, &owner, &time.clock, time.now);
         buf_printf(out, ",\"held\":%llu,\"suspect\":%s}", (unsigned long long)held, suspect ? "true" : "false");
     } else {
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     }
     exchange_finish(exchange);
 }
 
 bool owner_get(struct exchange *exchange)
 {
-    return look_submit(exchange, get_work, NULL);
+    return look_submit(exchange, LOOK_ROW, get_work, NULL);
 }
 
 /* --- suspects ----------------------------------------------------------------------------------------------------- */

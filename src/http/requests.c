@@ -8,7 +8,6 @@
 #include "http/problem.h"
 #include "http/routes.h"
 #include "http/service.h"
-#include "http/wire.h"
 #include "http/write.h"
 
 /* Reads the Idempotency-Key header, bare or quoted; data NULL if there is none. False: an answer says what is wrong. */
@@ -49,14 +48,9 @@ bool request_acquire(struct exchange *exchange)
 {
     struct service *service = exchange->service;
     struct bytes header_key;
-    struct json_object *object;
     if (!take_header_key(exchange, &header_key))
         return true;
-    enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
-    if (status == PERMIT_OK) {
-        status = operation_read_acquire(exchange, object, false, header_key, &exchange->first);
-        wire_drop(object);
-    }
+    enum permit_status status = operation_read_acquire(exchange, header_key, &exchange->first);
     if (status != PERMIT_OK)
         return problem_answer(exchange, operation_public_status(status), buf_text(&service->message));
     return exchange->wait_ms > service->max_wait_ms ? refuse_wait(exchange) : operation_submit(exchange);
@@ -85,32 +79,21 @@ bool request_force_release(struct exchange *exchange)
 
 bool request_confirm(struct exchange *exchange)
 {
+    enum permit_status status = operation_read_nothing(exchange);
+    if (status != PERMIT_OK)
+        return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
     exchange->first.operation = (struct operation){.kind = OP_CONFIRM, .external_id = exchange->parts[0]};
     return operation_submit(exchange);
 }
 
-/* The body is optional: without a ttl the request gets the one it had. */
-static enum permit_status read_renew(struct exchange *exchange)
-{
-    struct service *service = exchange->service;
-    struct json_object *object;
-    exchange->first.operation = (struct operation){.kind = OP_RENEW};
-    if (!exchange->body.length)
-        return PERMIT_OK;
-    enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
-    if (status != PERMIT_OK)
-        return status;
-    status = operation_read_renew(exchange, object, &exchange->first);
-    wire_drop(object);
-    return status;
-}
-
+/* Without a ttl the request gets the one it had. */
 bool request_renew(struct exchange *exchange)
 {
-    enum permit_status status = read_renew(exchange);
+    struct operation operation = {.kind = OP_RENEW, .external_id = exchange->parts[0]};
+    enum permit_status status = operation_read_renew(exchange, &operation.ttl);
     if (status != PERMIT_OK)
         return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
-    exchange->first.operation.external_id = exchange->parts[0];
+    exchange->first.operation = operation;
     return operation_submit(exchange);
 }
 
@@ -143,13 +126,13 @@ static void get_work(struct look *look, struct session *session, enum permit_sta
     if (status == PERMIT_OK)
         status = request_show(exchange, session);
     if (status != PERMIT_OK)
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     exchange_finish(exchange);
 }
 
 bool request_get(struct exchange *exchange)
 {
-    return look_submit(exchange, get_work, NULL);
+    return look_submit(exchange, LOOK_ROW, get_work, NULL);
 }
 
 /* What GET /v1/requests asks for. */
@@ -159,67 +142,117 @@ struct list_question {
     utc_us at; /* who held the semaphore then */
 };
 
-/* The pages of it are by token, the newest first: a `next` of 0 ends them. */
-static enum permit_status read_held_at(struct exchange *exchange, struct session *session,
-                                       struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                       uint64_t *ret_next, struct query_time *ret_time)
+enum {
+    PAGE_BYTES = 1024 * 1024,        /* of an answer; about so many a page has at most */
+    FIRST_ROWS = 10,                 /* read at first, to see how large they are */
+    PIECE_MEMORY = 24 * 1024 * 1024, /* for rows; the largest request that there can be needs 20 MiB */
+    PIECE_CHUNK = 16 * 1024,
+};
+
+/* Some rows of a page, in memory of their own. */
+struct piece {
+    struct arena arena;
+    struct request *requests;
+    struct bytes **names;
+    size_t count;
+    uint64_t next; /* where the next piece goes on; 0: nowhere */
+    struct query_time time;
+};
+
+/* By token, the newest first. */
+static enum permit_status read_held_at(struct session *session, const struct list_question *question, unsigned limit,
+                                       struct piece *piece)
 {
-    const struct list_question *question = exchange->context;
     const struct held_filter filter = {
         .semaphore = question->filter.semaphore,
         .owner = question->filter.owner,
         .at = question->at,
         .before = question->filter.after,
-        .limit = question->filter.limit,
+        .limit = limit,
     };
-    return query_held_at(session, &filter, &exchange->arena, ret_requests, ret_names, ret_count, ret_next, ret_time);
+    return query_held_at(session, &filter, &piece->arena, &piece->requests, &piece->names, &piece->count, &piece->next,
+                         &piece->time);
 }
 
-static enum permit_status read_list(struct exchange *exchange, struct session *session, struct request **ret_requests,
-                                    struct bytes ***ret_names, size_t *ret_count, uint64_t *ret_next,
-                                    struct query_time *ret_time)
+static enum permit_status read_list(struct session *session, const struct list_question *question, unsigned limit,
+                                    struct piece *piece)
 {
-    struct request_filter filter = ((const struct list_question *)exchange->context)->filter;
-    unsigned limit = filter.limit++; /* one more tells whether there is a next page */
+    struct request_filter filter = question->filter;
+    filter.limit = limit;
+    return query_requests(session, &filter, &piece->arena, &piece->requests, &piece->names, &piece->count, &piece->next,
+                          &piece->time);
+}
+
+/* At most `limit` rows, and fewer where so many need more memory than a piece has. */
+static enum permit_status read_piece(struct session *session, const struct list_question *question, unsigned limit,
+                                     struct piece *piece)
+{
+    enum permit_status status;
+    do {
+        arena_clear(&piece->arena);
+        status = question->at_given ? read_held_at(session, question, limit, piece)
+                                    : read_list(session, question, limit, piece);
+        limit /= 4;
+    } while (status == PERMIT_NO_MEMORY && piece->arena.refused && limit > 0);
+    return status;
+}
+
+static enum permit_status write_piece(struct exchange *exchange, struct session *session, const struct piece *piece,
+                                      bool first)
+{
+    const bool *suspects;
+    struct buf *out = &exchange->answer.body;
     enum permit_status status =
-        query_requests(session, &filter, &exchange->arena, ret_requests, ret_names, ret_count, ret_time);
-    *ret_next = 0;
-    if (status == PERMIT_OK && *ret_count > limit) {
-        *ret_count = limit;
-        *ret_next = (*ret_requests)[limit - 1].id;
+        suspects_find(exchange, session, piece->requests, piece->count, sizeof *piece->requests, &suspects);
+    for (size_t i = 0; status == PERMIT_OK && i < piece->count; i++) {
+        if (i || !first)
+            buf_append_char(out, ',');
+        write_looked_up(out, &piece->requests[i], piece->names[i], &piece->time, suspects[i]);
     }
     return status;
 }
 
+/* How many more rows have room in the page, if they are as large as those before. */
+static unsigned rows_that_fit(const struct buf *page, unsigned rows, unsigned left)
+{
+    if (rows == 0)
+        return left < FIRST_ROWS ? left : FIRST_ROWS;
+    size_t fit = page->length < PAGE_BYTES ? (PAGE_BYTES - page->length) / (page->length / rows) : 0;
+    return fit < left ? (unsigned)fit : left;
+}
+
+/*
+ * A page is read and written in pieces: requests with many labels are large. A piece that is not full ends the page:
+ * it was the last, or so many requests were looked at for it that a page may not look at more.
+ */
 static void list_work(struct look *look, struct session *session, enum permit_status status)
 {
     struct exchange *exchange = look_exchange(look);
-    const struct list_question *question = exchange->context;
-    struct request *requests = NULL;
-    struct bytes **names = NULL;
-    size_t count = 0;
-    uint64_t next = 0;
-    struct query_time time;
-    const bool *suspects;
-    if (status == PERMIT_OK)
-        status = question->at_given ? read_held_at(exchange, session, &requests, &names, &count, &next, &time)
-                                    : read_list(exchange, session, &requests, &names, &count, &next, &time);
-    if (status == PERMIT_OK)
-        status = suspects_find(exchange, session, requests, count, sizeof *requests, &suspects);
-    if (status == PERMIT_OK) {
-        list_begin(exchange, "requests");
-        for (size_t i = 0; i < count; i++) {
-            if (i)
-                buf_append_char(&exchange->answer.body, ',');
-            write_looked_up(&exchange->answer.body, &requests[i], names[i], &time, suspects[i]);
-        }
-        if (next)
-            list_next_number(exchange, next);
-        else
-            list_end(exchange);
-    } else {
-        look_refuse(exchange, status);
+    const struct list_question *asked = exchange->context;
+    struct list_question question = *asked;
+    struct buf *out = &exchange->answer.body;
+    struct piece piece = {.next = 1};
+    unsigned rows = 0;
+    unsigned limit = 0;
+    arena_init(&piece.arena, PIECE_CHUNK, PIECE_MEMORY);
+    list_begin(exchange, "requests");
+    while (status == PERMIT_OK && piece.next && piece.count == limit) {
+        limit = rows_that_fit(out, rows, asked->filter.limit - rows);
+        if (limit == 0)
+            break;
+        status = read_piece(session, &question, limit, &piece);
+        if (status == PERMIT_OK)
+            status = write_piece(exchange, session, &piece, rows == 0);
+        rows += (unsigned)piece.count;
+        question.filter.after = piece.next;
     }
+    arena_release(&piece.arena);
+    if (status != PERMIT_OK)
+        look_refuse(exchange, session, status);
+    else if (question.filter.after)
+        list_next_number(exchange, question.filter.after);
+    else
+        list_end(exchange);
     exchange_finish(exchange);
 }
 
@@ -270,5 +303,5 @@ bool request_list(struct exchange *exchange)
         return true;
     question->filter.after = after;
     question->filter.limit = (unsigned)limit;
-    return look_submit(exchange, list_work, question);
+    return look_submit(exchange, LOOK_LIST, list_work, question);
 }

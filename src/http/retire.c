@@ -246,7 +246,7 @@ static void page_work(struct look *look, struct session *session, enum permit_st
 static void next_page(struct eviction *eviction)
 {
     enum permit_status status = PERMIT_BUSY;
-    eviction->look = (struct look){.work = page_work};
+    eviction->look = (struct look){.work = page_work, .lane = LOOK_OPERATOR, .deadline = eviction->stop_at};
     if (clock_mono() < eviction->stop_at)
         status = engine_look(engine_of(eviction), &eviction->look);
     if (status != PERMIT_OK)

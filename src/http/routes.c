@@ -5,6 +5,8 @@
 #include <strings.h>
 
 #include "core/name.h"
+#include "http/origin.h"
+#include "http/parser.h"
 #include "http/problem.h"
 #include "http/server.h"
 #include "http/service.h"
@@ -17,7 +19,7 @@ struct route {
     const char *query[EXCHANGE_MAX_QUERY + 1]; /* NULL-terminated; values[i] belongs to query[i] */
 };
 
-enum { KIB = 1024, USUAL_BODY = 256 * KIB };
+enum { KIB = 1024, EMPTY_BODY = KIB, USUAL_BODY = 256 * KIB, NO_CONTENT = 204 };
 
 /*
  * {semaphore}, {prefix}, {external_id} and {owner} stand for one part of the path, which is split before it is
@@ -29,7 +31,7 @@ static const struct route routes[] = {
     {METHOD_POST,    "/v1/requests",                                request_acquire,       USUAL_BODY,      {NULL}},
     {METHOD_DELETE,  "/v1/requests/{external_id}",                  request_release,       0,               {"confirmed"}},
     {METHOD_POST,    "/v1/requests/{external_id}/renew",            request_renew,         USUAL_BODY,      {NULL}},
-    {METHOD_POST,    "/v1/requests/{external_id}/confirm",          request_confirm,       0,               {NULL}},
+    {METHOD_POST,    "/v1/requests/{external_id}/confirm",          request_confirm,       EMPTY_BODY,      {NULL}},
     {METHOD_POST,    "/v1/batch",                                   request_batch,         SERVER_MAX_BODY, {NULL}},
     {METHOD_GET,     "/v1/requests/{external_id}",                  request_get,           0,               {NULL}},
     {METHOD_GET,     "/v1/requests/{external_id}/why",              request_why,           0,               {NULL}},
@@ -49,7 +51,7 @@ static const struct route routes[] = {
     {METHOD_PUT,     "/v1/semaphores/{semaphore}/slots",            semaphore_labels,      SERVER_MAX_BODY, {"from"}},
     {METHOD_DELETE,  "/v1/semaphores/{semaphore}",                  semaphore_retire,      0,               {"force", "reason"}},
     {METHOD_POST,    "/v1/semaphores/{semaphore}/pause",            semaphore_pause,       USUAL_BODY,      {NULL}},
-    {METHOD_POST,    "/v1/semaphores/{semaphore}/resume",           semaphore_resume,      0,               {NULL}},
+    {METHOD_POST,    "/v1/semaphores/{semaphore}/resume",           semaphore_resume,      EMPTY_BODY,      {NULL}},
     {METHOD_PUT,     "/v1/templates/{prefix}",                      template_put,        USUAL_BODY,      {NULL}},
     {METHOD_GET,     "/v1/templates/{prefix}",                      template_get,          0,               {NULL}},
     {METHOD_DELETE,  "/v1/templates/{prefix}",                      template_delete,       0,               {NULL}},
@@ -68,7 +70,10 @@ static const struct route routes[] = {
 /* clang-format on */
 
 static const char *const method_words[] = {
-    [METHOD_GET] = "GET", [METHOD_PUT] = "PUT", [METHOD_POST] = "POST", [METHOD_DELETE] = "DELETE", [METHOD_OTHER] = "",
+    [METHOD_GET] = "GET, HEAD",
+    [METHOD_PUT] = "PUT",
+    [METHOD_POST] = "POST",
+    [METHOD_DELETE] = "DELETE",
 };
 
 /* The bytes of `text` before the next `separator`; moves `text` behind it. */
@@ -81,34 +86,25 @@ static struct bytes cut(struct bytes *text, char separator)
     return first;
 }
 
-/* *ret_part is the variable part, undecoded, if the path has one. */
+/* *ret_part is the variable part, undecoded, if the path has one; it is never empty. */
 static bool path_matches(const char *pattern, struct bytes path, struct bytes *ret_part)
 {
-    struct bytes expected = bytes_of(pattern);
-    while (expected.length && path.length) {
-        bool path_goes_on = memchr(path.data, '/', path.length) != NULL;
-        bool more = memchr(expected.data, '/', expected.length) != NULL;
-        struct bytes word = cut(&expected, '/');
-        struct bytes part = cut(&path, '/');
-        if (more != path_goes_on)
-            return false;
-        if (word.length && word.data[0] == '{') {
-            if (!part.length)
+    size_t at = 0;
+    for (; *pattern; pattern++) {
+        size_t from = at;
+        if (*pattern != '{') {
+            if (at == path.length || path.data[at++] != *pattern)
                 return false;
-            *ret_part = part;
-        } else if (!bytes_equal(word, part)) {
-            return false;
+            continue;
         }
+        while (at < path.length && path.data[at] != '/')
+            at++;
+        if (at == from)
+            return false;
+        *ret_part = (struct bytes){path.data + from, at - from};
+        pattern = strchr(pattern, '}');
     }
-    return expected.length == 0 && path.length == 0;
-}
-
-static int hex_value(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    digit |= 0x20;
-    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+    return at == path.length;
 }
 
 /* Percent-decoded, in the arena; '+' is itself. data NULL: bad encoding, or no memory. */
@@ -134,20 +130,91 @@ static struct bytes decode(struct exchange *exchange, struct bytes text)
     return copy;
 }
 
-static bool refuse_path(struct exchange *exchange)
+enum { PATH_SHOWN = 200 };
+
+/* How far a path is from that of a route, whose variable part is whatever the path has in its place. */
+static unsigned path_distance(struct bytes path, const char *pattern)
 {
-    char allow[64] = "";
+    char meant[PATH_SHOWN + 64] = "";
+    size_t length = 0;
+    struct bytes words = bytes_of(pattern);
+    struct bytes parts = path;
+    while (words.length && length < PATH_SHOWN) {
+        struct bytes word = cut(&words, '/');
+        struct bytes part = cut(&parts, '/');
+        if (word.length && word.data[0] == '{' && part.length && part.length < PATH_SHOWN - length)
+            word = part;
+        memcpy(meant + length, word.data, word.length);
+        length += word.length;
+        if (words.length)
+            meant[length++] = '/';
+    }
+    return name_distance(path, (struct bytes){meant, length});
+}
+
+static const char *nearest_path(struct bytes path)
+{
+    const char *nearest = NULL;
+    unsigned least = NAME_FAR;
+    for (size_t i = 0; i < ARRAY_LENGTH(routes) && path.length <= PATH_SHOWN; i++) {
+        unsigned distance = path_distance(path, routes[i].path);
+        if (distance < least) {
+            least = distance;
+            nearest = routes[i].path;
+        }
+    }
+    return nearest;
+}
+
+static bool refuse_path(struct exchange *exchange, int shown)
+{
+    struct buf *message = &exchange->service->message;
+    const char *nearest = nearest_path(exchange->path);
+    buf_clear(message);
+    buf_printf(message, "there is no path %.*s", shown, exchange->path.data);
+    if (nearest)
+        buf_printf(message, "; the nearest is %s", nearest);
+    return problem_answer(exchange, PERMIT_UNKNOWN_PATH, buf_text(message));
+}
+
+enum { ALLOW_SIZE = 64 };
+
+/* The methods of the path, or of all paths, as in `Allow`; "" if there is no such path. */
+static void allowed_methods(struct bytes path, bool all, char allow[ALLOW_SIZE])
+{
+    bool listed[METHOD_OTHER] = {false};
     for (size_t i = 0; i < ARRAY_LENGTH(routes); i++) {
         struct bytes part;
-        if (!path_matches(routes[i].path, exchange->path, &part))
-            continue;
-        size_t length = strlen(allow);
-        snprintf(allow + length, sizeof allow - length, "%s%s", length ? ", " : "", method_words[routes[i].method]);
+        listed[routes[i].method] |= all || path_matches(routes[i].path, path, &part);
     }
+    size_t length = 0;
+    allow[0] = '\0';
+    for (size_t method = 0; method < ARRAY_LENGTH(method_words); method++)
+        if (listed[method])
+            length += (size_t)snprintf(allow + length, ALLOW_SIZE - length, "%s, ", method_words[method]);
+    if (length)
+        snprintf(allow + length, ALLOW_SIZE - length, "OPTIONS");
+}
+
+/* There is no route: the method is not one of the path, OPTIONS asks which are, or there is no such path. */
+static bool answer_allowed(struct exchange *exchange)
+{
+    char allow[ALLOW_SIZE];
+    struct bytes path = exchange->path;
+    struct buf *message = &exchange->service->message;
+    int shown = (int)(path.length < PATH_SHOWN ? path.length : PATH_SHOWN);
+    bool asks = exchange->method == METHOD_OPTIONS;
+    bool of_server = bytes_equal(path, BYTES("*")) || bytes_equal(path, BYTES("/"));
+    allowed_methods(path, asks && of_server, allow);
     if (!allow[0])
-        return problem_answer(exchange, PERMIT_UNKNOWN_PATH, NULL);
+        return refuse_path(exchange, shown);
     exchange->answer.allow = arena_copy(&exchange->arena, bytes_of(allow)).data;
-    return problem_answer(exchange, PERMIT_METHOD_NOT_ALLOWED, NULL);
+    exchange->answer.http_status = NO_CONTENT;
+    if (asks)
+        return true;
+    buf_clear(message);
+    buf_printf(message, "%.*s takes only %s", shown, path.data, allow);
+    return problem_answer(exchange, PERMIT_METHOD_NOT_ALLOWED, buf_text(message));
 }
 
 static const struct route *find_route(const struct exchange *exchange, struct bytes *ret_part)
@@ -227,21 +294,48 @@ static bool type_is_json(const char *type)
 
 static bool check_body(struct exchange *exchange, const struct route *route)
 {
-    size_t length = exchange->body.length;
-    if (!length)
+    if (!exchange->body.length)
         return true;
     if (!route->max_body)
         return !problem_answer(exchange, PERMIT_INVALID, "this method and path take no body");
-    if (length > route->max_body) {
-        struct buf *message = &exchange->service->message;
-        buf_clear(message);
-        buf_printf(message, "the body has %zu bytes; at most %zu are taken here", length, route->max_body);
-        return !problem_answer(exchange, PERMIT_TOO_LARGE, buf_text(message));
-    }
     unsigned times;
     if (!type_is_json(exchange_header(exchange, "Content-Type", &times)) || times != 1)
         return !problem_answer(exchange, PERMIT_NOT_JSON, "a body needs Content-Type: application/json");
     return true;
+}
+
+/* While the database is away for long nothing can be decided, and that is said at once. */
+static bool refuse_absence(struct exchange *exchange, const struct route *route)
+{
+    const struct service *service = exchange->service;
+    char sentence[STORE_MESSAGE_SIZE];
+    bool needs_none = route->handle == ops_health || route->handle == ops_openapi || route->handle == ops_metrics;
+    return !needs_none && service->is_absent && service->is_absent(service->is_absent_context, sentence) &&
+           problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, sentence);
+}
+
+/* Whether permitd serves the host that the request names, and the page that sent it (origin.h). */
+static bool check_origin(struct exchange *exchange)
+{
+    struct service *service = exchange->service;
+    unsigned origins, sites;
+    struct origin origin = {
+        .host = bytes_of(exchange_header(exchange, "Host", NULL)),
+        .origin = bytes_of(exchange_header(exchange, "Origin", &origins)),
+        .sec_fetch_site = bytes_of(exchange_header(exchange, "Sec-Fetch-Site", &sites)),
+    };
+    origin.repeated = origins > 1 || sites > 1;
+    enum permit_status status = origin_check(&origin, bytes_of(service->allowed_hosts), &service->message);
+    return status == PERMIT_OK || !problem_answer(exchange, status, buf_text(&service->message));
+}
+
+/* Where no body is taken one is read all the same, to be refused with a better word than "too large". */
+bool routes_admit(struct exchange *exchange, size_t *ret_body_max)
+{
+    struct bytes part;
+    const struct route *route = parser_has_body(exchange->parser) ? find_route(exchange, &part) : NULL;
+    *ret_body_max = route && route->max_body ? route->max_body : USUAL_BODY;
+    return check_origin(exchange);
 }
 
 bool routes_handle(struct exchange *exchange)
@@ -249,8 +343,8 @@ bool routes_handle(struct exchange *exchange)
     struct bytes part = {0};
     const struct route *route = find_route(exchange, &part);
     if (!route)
-        return refuse_path(exchange);
+        return answer_allowed(exchange);
     if (!take_part(exchange, route, part) || !take_query(exchange, route) || !check_body(exchange, route))
         return true;
-    return route->handle(exchange);
+    return refuse_absence(exchange, route) || route->handle(exchange);
 }

@@ -5,6 +5,11 @@
 
 #include "http/exchange.h"
 
+/*
+ * The headers are read: how many bytes of a body are taken for the method and path. False: the answer refuses the host
+ * that the request names, or the page that sent it (origin.h).
+ */
+bool routes_admit(struct exchange *exchange, size_t *ret_body_max) MUST_CHECK;
 /* Finds the route, checks what all routes have in common (query, size and type of the body), calls its handler. */
 bool routes_handle(struct exchange *exchange);
 

@@ -23,7 +23,7 @@ struct put_form {
     struct ttl max_ttl;
     int64_t kind;
     int64_t queue;
-    struct json_object *labels;
+    struct wire_list labels;
     struct semaphore_change change; /* not first: a given_offset of 0 means that nobody asks */
 };
 
@@ -59,48 +59,76 @@ static const struct wire_member put_members[] = {
 static const struct wire_table put_table = {put_members, ARRAY_LENGTH(put_members)};
 static const struct wire_table template_table = {put_members, ARRAY_LENGTH(put_members) - 1};
 
-/* A config_version as the ETag header gave it: "7", with or without its quotes. */
-static bool parse_etag(struct bytes text, uint64_t *ret_version)
+/* A config_version, "7" or 7. W/"7" is one that never matches: 0 (RFC 9110, 13.1.1). */
+static bool parse_tag(struct bytes tag, uint64_t *ret_version)
 {
-    if (text.length >= 2 && text.data[0] == '"' && text.data[text.length - 1] == '"')
-        text = (struct bytes){text.data + 1, text.length - 2};
+    bool weak = bytes_begin_with(tag, BYTES("W/"));
     uint64_t version = 0;
-    for (size_t i = 0; i < text.length; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9')
+    if (weak)
+        tag = (struct bytes){tag.data + 2, tag.length - 2};
+    if (tag.length >= 2 && tag.data[0] == '"' && tag.data[tag.length - 1] == '"')
+        tag = (struct bytes){tag.data + 1, tag.length - 2};
+    for (size_t i = 0; i < tag.length; i++) {
+        if (tag.data[i] < '0' || tag.data[i] > '9')
             return false;
-        version = version * 10 + (uint64_t)(text.data[i] - '0');
+        version = version * 10 + (uint64_t)(tag.data[i] - '0');
     }
-    *ret_version = version;
-    return text.length > 0 && text.length <= 18;
+    *ret_version = weak ? 0 : version;
+    return tag.length > 0 && tag.length <= 18;
+}
+
+/* The next of a list of tags, without the space around it. */
+static struct bytes next_tag(struct bytes *list)
+{
+    const char *comma = memchr(list->data, ',', list->length);
+    struct bytes tag = {list->data, comma ? (size_t)(comma - list->data) : list->length};
+    *list = (struct bytes){tag.data + tag.length + (comma != NULL), list->length - tag.length - (comma != NULL)};
+    while (tag.length && strchr(" \t", tag.data[0]))
+        tag = (struct bytes){tag.data + 1, tag.length - 1};
+    while (tag.length && strchr(" \t", tag.data[tag.length - 1]))
+        tag.length--;
+    return tag;
+}
+
+/* "*", or config_versions such as "3", "4". */
+static bool parse_if_match(struct bytes list, struct semaphore_change *change)
+{
+    change->if_exists = bytes_equal(list, BYTES("*"));
+    if (change->if_exists)
+        return true;
+    while (list.length) {
+        struct bytes tag = next_tag(&list);
+        if (!tag.length)
+            continue; /* "A recipient MUST accept empty list elements" */
+        if (change->match_count == MATCH_MAX || !parse_tag(tag, &change->config_versions[change->match_count++]))
+            return false;
+    }
+    return change->match_count > 0;
 }
 
 bool take_preconditions(struct exchange *exchange, struct semaphore_change *change)
 {
     unsigned times;
     struct bytes match = bytes_of(exchange_header(exchange, "If-Match", &times));
-    if (times > 1 || (times == 1 && !parse_etag(match, &change->config_version)))
-        return !problem_answer(exchange, PERMIT_INVALID, "If-Match must be one config_version such as \"3\"");
-    change->if_match = times == 1;
+    bool matches = times > 0;
+    if (times > 1 || (times == 1 && !parse_if_match(match, change)))
+        return !problem_answer(exchange, PERMIT_INVALID,
+                               "If-Match must be *, or at most 16 config_versions such as \"3\", \"4\"");
     struct bytes none_match = bytes_of(exchange_header(exchange, "If-None-Match", &times));
     if (times > 1 || (times == 1 && !bytes_equal(none_match, BYTES("*"))))
         return !problem_answer(exchange, PERMIT_INVALID, "If-None-Match must be *");
     change->if_none_match = times == 1;
-    if (change->if_match && change->if_none_match)
+    if (matches && change->if_none_match)
         return !problem_answer(exchange, PERMIT_INVALID, "If-Match and If-None-Match exclude each other");
     return true;
 }
 
 static enum permit_status read_put(struct exchange *exchange, const struct wire_table *table, struct put_form *form)
 {
-    struct service *service = exchange->service;
-    struct json_object *object;
-    enum permit_status status = wire_parse(service->wire, exchange->body, &object, &service->message);
-    if (status != PERMIT_OK)
-        return status;
-    status = wire_read(object, table, "", form, &exchange->arena, &service->message);
-    if (status == PERMIT_OK && form->labels)
-        status = labels_read(exchange, form->labels, 1, &form->change);
-    wire_drop(object);
+    enum permit_status status =
+        wire_read_body(exchange->body, &labels_limit, table, form, &exchange->arena, &exchange->service->message);
+    if (status == PERMIT_OK && form->labels.count)
+        status = labels_read(exchange, &form->labels, 1, &form->change);
     struct semaphore_change *change = &form->change;
     change->kind = kinds[form->kind];
     change->queue = queues[form->queue];
@@ -149,6 +177,9 @@ bool semaphore_pause(struct exchange *exchange)
 
 bool semaphore_resume(struct exchange *exchange)
 {
+    enum permit_status status = operation_read_nothing(exchange);
+    if (status != PERMIT_OK)
+        return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
     exchange->first.operation = (struct operation){.kind = OP_SEMAPHORE_RESUME, .semaphore = exchange->parts[0]};
     return operation_submit(exchange);
 }
@@ -168,14 +199,14 @@ static void get_work(struct look *look, struct session *session, enum permit_sta
                         engine_waiting(exchange->service->engine, row.semaphore.name));
         snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
     } else {
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     }
     exchange_finish(exchange);
 }
 
 bool semaphore_get(struct exchange *exchange)
 {
-    return look_submit(exchange, get_work, NULL);
+    return look_submit(exchange, LOOK_ROW, get_work, NULL);
 }
 
 /* A page: what comes after `after` (a name or a number), at most `limit`. */
@@ -191,25 +222,26 @@ static void list_work(struct look *look, struct session *session, enum permit_st
     struct exchange *exchange = look_exchange(look);
     const struct page *page = exchange->context;
     struct semaphore_row *rows;
+    struct bytes following;
     size_t count;
     struct query_time time;
     if (status == PERMIT_OK)
-        status = query_semaphores(session, page->prefix, page->after, (unsigned)page->limit + 1, &exchange->arena,
-                                  &rows, &count, &time);
+        status = query_semaphores(session, page->prefix, page->after, (unsigned)page->limit, &exchange->arena, &rows,
+                                  &count, &following, &time);
     if (status == PERMIT_OK) {
         list_begin(exchange, "semaphores");
-        for (size_t i = 0; i < count && i < page->limit; i++) {
+        for (size_t i = 0; i < count; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
             write_semaphore(&exchange->answer.body, &rows[i].semaphore, rows[i].floor,
                             engine_waiting(exchange->service->engine, rows[i].semaphore.name));
         }
-        if (count > page->limit)
-            list_next_text(exchange, rows[page->limit - 1].semaphore.name);
+        if (following.data)
+            list_next_text(exchange, following);
         else
             list_end(exchange);
     } else {
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     }
     exchange_finish(exchange);
 }
@@ -223,7 +255,7 @@ bool semaphore_list(struct exchange *exchange)
     page->after = exchange->values[1];
     if (!query_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
         return true;
-    return look_submit(exchange, list_work, page);
+    return look_submit(exchange, LOOK_LIST, list_work, page);
 }
 
 static void holders_work(struct look *look, struct session *session, enum permit_status status)
@@ -251,14 +283,14 @@ static void holders_work(struct look *look, struct session *session, enum permit
         else
             list_end(exchange);
     } else {
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     }
     exchange_finish(exchange);
 }
 
 /* The queue is in memory; whether there is such a semaphore only the database knows. */
 static enum permit_status read_waiters(struct exchange *exchange, struct session *session, struct waiter_row **ret_rows,
-                                       size_t *ret_count)
+                                       size_t *ret_count, bool *ret_more)
 {
     const struct page *page = exchange->context;
     struct semaphore_row semaphore;
@@ -266,8 +298,8 @@ static enum permit_status read_waiters(struct exchange *exchange, struct session
     enum permit_status status = query_semaphore(session, exchange->parts[0], &exchange->arena, &semaphore, &time);
     if (status != PERMIT_OK)
         return status;
-    return engine_waiters(exchange->service->engine, exchange->parts[0], page->after_number, page->limit + 1,
-                          &exchange->arena, ret_rows, ret_count)
+    return engine_waiters(exchange->service->engine, exchange->parts[0], page->after_number, page->limit,
+                          &exchange->arena, ret_rows, ret_count, ret_more)
                ? PERMIT_OK
                : PERMIT_NO_MEMORY;
 }
@@ -275,25 +307,25 @@ static enum permit_status read_waiters(struct exchange *exchange, struct session
 static void waiters_work(struct look *look, struct session *session, enum permit_status status)
 {
     struct exchange *exchange = look_exchange(look);
-    const struct page *page = exchange->context;
     struct waiter_row *rows;
     size_t count;
+    bool more;
     if (status == PERMIT_OK)
-        status = read_waiters(exchange, session, &rows, &count);
+        status = read_waiters(exchange, session, &rows, &count, &more);
     if (status == PERMIT_OK) {
         utc_us now = clock_wall();
         buf_append_text(&exchange->answer.body, "{\"scope\":\"process\",\"waiters\":[");
-        for (size_t i = 0; i < count && i < page->limit; i++) {
+        for (size_t i = 0; i < count; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
             write_waiter(&exchange->answer.body, &rows[i], now);
         }
-        if (count > page->limit)
-            list_next_number(exchange, rows[page->limit - 1].number);
+        if (more)
+            list_next_number(exchange, rows[count - 1].number);
         else
             list_end(exchange);
     } else {
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     }
     exchange_finish(exchange);
 }
@@ -320,7 +352,7 @@ static void events_work(struct look *look, struct session *session, enum permit_
         else
             list_end(exchange);
     } else {
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     }
     exchange_finish(exchange);
 }
@@ -335,7 +367,7 @@ static bool numbered_page(struct exchange *exchange,
     if (!query_number(exchange, 0, "after", 0, INT64_MAX, 0, &page->after_number) ||
         !query_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
         return true;
-    return look_submit(exchange, work, page);
+    return look_submit(exchange, LOOK_LIST, work, page);
 }
 
 bool semaphore_holders(struct exchange *exchange)
@@ -384,7 +416,7 @@ static void fence_work(struct look *look, struct session *session, enum permit_s
     if (status == PERMIT_OK)
         write_fence(&exchange->answer.body, question->token, &row);
     else
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     exchange_finish(exchange);
 }
 
@@ -398,5 +430,5 @@ bool semaphore_fence(struct exchange *exchange)
     if (!query_number(exchange, 0, "token", 1, INT64_MAX, 0, &question->token) ||
         !query_number(exchange, 1, "slot", 1, SLOTS_MAX_CAPACITY, 0, &question->slot))
         return true;
-    return look_submit(exchange, fence_work, question);
+    return look_submit(exchange, LOOK_ROW, fence_work, question);
 }

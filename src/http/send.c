@@ -4,8 +4,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,131 +13,159 @@
 #include "http/unclaimed.h"
 
 enum {
-    FREE_MAX = 4096,    /* recycled exchanges kept */
-    NOT_MODIFIED = 304, /* has no body, and so no type */
+    HEAD_SIZE = 640, /* the longest head of an answer: all its headers have bounds */
+    NO_CONTENT = 204,
+    NOT_MODIFIED = 304, /* neither has a body, and so neither has a type and a length */
 };
 
-/* The Date header costs more than it says; once a second is enough. */
-const char *date_header(struct server *server)
+/* --- the head ----------------------------------------------------------------------------------------------------- */
+
+void date_renew(struct server *server)
 {
     time_t now = time(NULL);
-    if (now != server->date_at) {
-        struct tm parts;
-        gmtime_r(&now, &parts);
-        strftime(server->date, sizeof server->date, "%a, %d %b %Y %H:%M:%S GMT", &parts);
-        server->date_at = now;
-    }
-    return server->date;
-}
-
-static void add_retry_after(struct evkeyvalq *headers, int64_t retry_after_ms)
-{
-    char seconds[24];
-    if (retry_after_ms <= 0)
+    struct tm parts;
+    if (now == server->date_at)
         return;
-    int64_t whole = (retry_after_ms + MS_PER_SECOND - 1) / MS_PER_SECOND;
-    snprintf(seconds, sizeof seconds, "%lld", (long long)whole);
-    evhttp_add_header(headers, "Retry-After", seconds);
+    gmtime_r(&now, &parts);
+    strftime(server->date, sizeof server->date, "%a, %d %b %Y %H:%M:%S GMT", &parts);
+    server->date_at = now;
 }
 
-static void add_headers(struct server *server, struct evhttp_request *request, const char *id,
-                        const struct answer *answer)
-{
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
-    if (answer->http_status != NOT_MODIFIED)
-        evhttp_add_header(headers, "Content-Type", answer->content_type);
-    evhttp_add_header(headers, "X-Request-Id", id);
-    evhttp_add_header(headers, "Date", date_header(server));
-    if (answer->etag[0])
-        evhttp_add_header(headers, "ETag", answer->etag);
-    if (answer->allow)
-        evhttp_add_header(headers, "Allow", answer->allow);
-    add_retry_after(headers, answer->retry_after_ms);
-    if (answer->close || server->stopping)
-        evhttp_add_header(headers, "Connection", "close");
-}
+static const struct {
+    int http_status;
+    const char *reason;
+} reasons[] = {
+    {200, "OK"},
+    {201, "Created"},
+    {204, "No Content"},
+    {304, "Not Modified"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {409, "Conflict"},
+    {410, "Gone"},
+    {412, "Precondition Failed"},
+    {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
+    {421, "Misdirected Request"},
+    {422, "Unprocessable Content"},
+    {423, "Locked"},
+    {429, "Too Many Requests"},
+    {500, "Internal Server Error"},
+    {503, "Service Unavailable"},
+};
 
-/* The answer is out: evhttp reads the next request, or closes. */
-static void answer_sent(struct evhttp_request *request, void *context)
-{
-    struct connection *connection = context;
-    (void)request;
-    connection->answering = false;
-    connection_set_busy(connection, false);
-}
-
-/* evhttp has words for the old codes; NULL: let it. */
 static const char *reason_of(int http_status)
 {
-    switch (http_status) {
-    case 412: return "Precondition Failed";
-    case 422: return "Unprocessable Content";
-    case 423: return "Locked";
-    case 429: return "Too Many Requests";
-    default: return NULL;
-    }
+    for (size_t i = 0; i < ARRAY_LENGTH(reasons); i++)
+        if (reasons[i].http_status == http_status)
+            return reasons[i].reason;
+    return "";
 }
 
-/*
- * Writes now what evhttp would write when epoll says that the socket takes it, which it nearly always does: that saves
- * a turn of the loop and three epoll_ctl per answer. What does not fit, evhttp writes later. The connection may be gone
- * afterwards.
- */
-static void output_write(struct bufferevent *bev)
+/* Text of an answer's head; what does not fit would be a fault of ours, and is cut. */
+struct head {
+    char text[HEAD_SIZE];
+    size_t length;
+};
+
+static void add_bytes(struct head *head, struct bytes text)
 {
-    struct evbuffer *out = bufferevent_get_output(bev);
-    evbuffer_unfreeze(out, 1);
-    (void)evbuffer_write(out, bufferevent_getfd(bev)); /* a failure shows again when evhttp writes */
-    evbuffer_freeze(out, 1);
-    if (evbuffer_get_length(out) == 0)
-        bufferevent_trigger(bev, EV_WRITE, 0);
+    if (text.length > sizeof head->text - head->length)
+        text.length = sizeof head->text - head->length;
+    memcpy(head->text + head->length, text.data, text.length);
+    head->length += text.length;
 }
 
-/* All of it, and a line feed for those who read it in a terminal; false: no memory. */
-static bool body_add(struct evhttp_request *request, const struct buf *body)
+static void add_number(struct head *head, uint64_t number)
 {
-    struct evbuffer *out = evhttp_request_get_output_buffer(request);
-    return evbuffer_add(out, body->data, body->length) == 0 && evbuffer_add(out, "\n", 1) == 0;
+    char digits[24];
+    char *at = digits + sizeof digits;
+    *--at = '\0';
+    do
+        *--at = (char)('0' + number % 10);
+    while (number /= 10);
+    add_bytes(head, bytes_of(at));
 }
 
-/*
- * Hands the answer to evhttp, which frees the request. The connection may be gone afterwards. An answer is sent whole
- * or not at all: without memory for it the connection is closed, and whoever asked asks again.
- */
-void answer_send(struct server *server, struct evhttp_request *request, struct connection *connection, const char *id,
-                 const struct answer *answer)
+/* `name` as it stands behind the header before it. */
+static void add_header(struct head *head, struct bytes name, const char *value)
 {
-    connection->exchange = NULL;
-    if (answer->http_status != NOT_MODIFIED && !body_add(request, &answer->body)) {
-        evhttp_connection_free(evhttp_request_get_connection(request));
+    add_bytes(head, name);
+    add_bytes(head, bytes_of(value));
+}
+
+/* Whole seconds, at least 1. */
+static void add_retry_after(struct head *head, int64_t retry_after_ms)
+{
+    if (retry_after_ms <= 0)
         return;
+    add_bytes(head, BYTES("\r\nRetry-After: "));
+    add_number(head, (uint64_t)(retry_after_ms + MS_PER_SECOND - 1) / MS_PER_SECOND);
+}
+
+static bool has_body(const struct answer *answer)
+{
+    return answer->http_status != NOT_MODIFIED && answer->http_status != NO_CONTENT;
+}
+
+static void write_head(struct head *head, struct connection *connection, const struct exchange *exchange,
+                       const struct answer *answer)
+{
+    head->length = 0;
+    add_bytes(head, BYTES("HTTP/1.1 "));
+    add_number(head, (uint64_t)answer->http_status);
+    add_header(head, BYTES(" "), reason_of(answer->http_status));
+    if (has_body(answer))
+        add_header(head, BYTES("\r\nContent-Type: "), answer->content_type);
+    add_header(head, BYTES("\r\nX-Request-Id: "), exchange->id);
+    add_header(head, BYTES("\r\nDate: "), connection->server->date);
+    if (answer->etag[0])
+        add_header(head, BYTES("\r\nETag: "), answer->etag);
+    if (answer->allow)
+        add_header(head, BYTES("\r\nAllow: "), answer->allow);
+    add_retry_after(head, answer->retry_after_ms);
+    if (has_body(answer)) {
+        add_bytes(head, BYTES("\r\nContent-Length: "));
+        add_number(head, answer->body.length);
     }
-    add_headers(server, request, id, answer);
-    server->counts.answers[answer->http_status / 100]++;
-    connection->answering = true;
-    connection->since = clock_mono(); /* from now on the client has idle_timeout to read it */
-    list_remove(&connection->node);
-    list_append(&server->idle, &connection->node);
-    connection_read_ahead(connection, READ_AHEAD);
-    evhttp_request_set_on_complete_cb(request, answer_sent, connection);
-    evhttp_send_reply(request, answer->http_status, reason_of(answer->http_status), NULL);
-    output_write(connection->bev);
+    if (connection->closes)
+        add_bytes(head, BYTES("\r\nConnection: close"));
+    else if (exchange->is_old)
+        add_bytes(head, BYTES("\r\nConnection: keep-alive"));
+    add_bytes(head, BYTES("\r\n\r\n"));
+}
+
+/* --- an answer ---------------------------------------------------------------------------------------------------- */
+
+/* For those who read it in a terminal: a line feed, in the place of the terminating zero. */
+static void end_with_line_feed(struct buf *body)
+{
+    if (body->data)
+        body->data[body->length++] = '\n';
+}
+
+void answer_send(struct connection *connection, const struct exchange *exchange, struct answer *answer)
+{
+    struct head head;
+    bool with_body = has_body(answer) && !exchange->head_only;
+    connection->exchange = NULL;
+    connection->closes = answer->close || connection->server->stopping || !exchange->keep_alive;
+    connection->server->counts.answers[answer->http_status / 100]++;
+    end_with_line_feed(&answer->body);
+    write_head(&head, connection, exchange, answer);
+    connection_answer(connection, (struct bytes){head.text, head.length}, with_body ? &answer->body : NULL);
 }
 
 /* --- what the engine has decided ---------------------------------------------------------------------------------- */
 
-/* Nobody refers to it any more. */
-void exchange_recycle(struct server *server, struct exchange *exchange)
+static void wake(struct server *server)
 {
-    heap_remove(&server->under_way, &exchange->by_deadline);
-    if (server->free_count >= FREE_MAX) {
-        exchange_free(exchange);
-        return;
-    }
-    exchange_clear(exchange);
-    exchange->next = server->free_exchanges;
-    server->free_exchanges = exchange;
-    server->free_count++;
+    uint64_t one = 1;
+    if (write(server->wake_fd, &one, sizeof one) < 0)
+        log_write(LOG_ERROR, "the loop could not be woken", "error", strerror(errno), NULL);
 }
 
 void exchange_finish(struct exchange *exchange)
@@ -151,23 +177,8 @@ void exchange_finish(struct exchange *exchange)
     *server->outbox_end = exchange;
     server->outbox_end = &exchange->next;
     pthread_mutex_unlock(&server->outbox_mutex);
-    uint64_t one = 1;
-    if (was_empty && write(server->wake_fd, &one, sizeof one) < 0)
-        log_write(LOG_ERROR, "the loop could not be woken", "error", strerror(errno), NULL);
-}
-
-/* The client of one that waits has closed its side, and the loop has not come to that yet. */
-static bool client_has_left(const struct exchange *exchange)
-{
-    char byte;
-    ssize_t got = recv(bufferevent_getfd(exchange->connection->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-/* evhttp closes the connection, tells connection_closed, and frees the request, which is still on it. */
-void exchange_hang_up(struct exchange *exchange)
-{
-    evhttp_connection_free(evhttp_request_get_connection(exchange->request));
+    if (was_empty)
+        wake(server);
 }
 
 /* Its body could not be written. What it would tell has been done, or read. */
@@ -180,20 +191,27 @@ static void answer_without_body(struct exchange *exchange)
                        "no memory for the answer");
 }
 
-/* Sends the exchange's answer, if there still is somebody to send it to, and recycles it. */
 void exchange_answer(struct server *server, struct exchange *exchange)
 {
-    if (exchange->request && exchange->wait_ms && part_is_unknown_grant(&exchange->first) && client_has_left(exchange))
-        exchange_hang_up(exchange);
-    if (!exchange->request && !exchange->answered_late)
+    struct connection *connection = exchange->connection;
+    if (connection && exchange->wait_ms && part_is_unknown_grant(&exchange->first) && connection_has_ended(connection))
+        connection_close(connection);
+    if (!exchange->connection && !exchange->answered_late)
         unclaimed_release(exchange);
-    struct evhttp_request *request = exchange->request;
-    if (request && exchange->answer.body.broken)
+    if (exchange->answer.body.broken)
         answer_without_body(exchange);
-    exchange->request = NULL;
-    if (request)
-        answer_send(server, request, exchange->connection, exchange->id, &exchange->answer);
+    if (exchange->connection)
+        answer_send(connection, exchange, &exchange->answer);
     exchange_recycle(server, exchange);
+}
+
+void exchange_answer_later(struct server *server, struct exchange *exchange)
+{
+    struct connection *connection = exchange->connection;
+    server->counts.exchanges--;
+    exchange_answer(server, exchange);
+    if (connection)
+        connection_read(connection);
 }
 
 /* An engine's thread has finished some: takes all there are. */
@@ -206,8 +224,10 @@ void outbox_drain(struct server *server)
     pthread_mutex_unlock(&server->outbox_mutex);
     while (exchange) {
         struct exchange *next = exchange->next;
-        server->counts.exchanges--;
-        exchange_answer(server, exchange);
+        if (exchange_is_handled(exchange))
+            exchange_answer_later(server, exchange);
+        else
+            exchange->off_loop.finished = true;
         exchange = next;
     }
 }

@@ -19,117 +19,114 @@
 #include "http/write.h"
 
 enum {
-    TICK_MS = 100,     /* how late a deadline may be noticed */
-    TICK_FULL_MS = 10, /* and that a client has gone without a request, while others wait for its place */
+    TICK_MS = 100, /* how late a deadline may be noticed */
     BACKLOG = 4096,
 };
 
 /* --- the tick ----------------------------------------------------------------------------------------------------- */
 
-/* The engine has not answered in time. What was sent with a COMMIT may have happened. */
+/* What it is answered whose time is over. What was sent with a COMMIT may have happened; nothing else will
+ * (P22). */
+static enum permit_status late_status(struct server *server, struct exchange *exchange)
+{
+    bool handled = exchange_is_handled(exchange);
+    if (!handled && bodies_cancel(exchange))
+        return PERMIT_BUSY;
+    if (!handled || !exchange_close(exchange))
+        return PERMIT_OUTCOME_UNKNOWN;
+    return engine_database_up(server->settings.service->engine) ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE;
+}
+
+static bool names_its_key(const struct exchange *exchange)
+{
+    return exchange_is_handled(exchange) && exchange->part_count == 1 && !exchange->batch &&
+           exchange->first.operation.external_id.data;
+}
+
+/* The engine has not answered in time. */
 static void exchange_expire(struct server *server, struct exchange *exchange)
 {
-    enum permit_status status = exchange_commit_sent(exchange)                         ? PERMIT_OUTCOME_UNKNOWN
-                                : engine_database_up(server->settings.service->engine) ? PERMIT_BUSY
-                                                                                       : PERMIT_DATABASE_UNAVAILABLE;
-    struct answer answer = {.body = server->scratch, .close = exchange->answer.close};
-    struct evhttp_request *request = exchange->request;
+    enum permit_status status = late_status(server, exchange);
+    struct connection *connection = exchange->connection;
+    struct answer answer = {.body = server->scratch};
     problem_head(&answer, status, 0);
     buf_clear(&answer.body);
     problem_begin(&answer.body, status, NULL);
-    if (exchange->part_count == 1 && !exchange->batch && exchange->first.operation.external_id.data)
+    if (names_its_key(exchange))
         write_member_text(&answer.body, "external_id", exchange->first.operation.external_id);
     problem_retry_after(&answer.body, answer.retry_after_ms);
     problem_end(&answer.body);
-    exchange->request = NULL;
+    exchange->connection = NULL;
     exchange->answered_late = true;
-    answer_send(server, request, exchange->connection, exchange->id, &answer);
+    answer_send(connection, exchange, &answer);
     server->scratch = answer.body;
     server->counts.late++;
+    connection_read(connection);
 }
 
-static void expire_exchanges(struct server *server, mono_us now)
+static void expire_exchanges(struct server *server)
 {
     struct heap_node *first;
-    while ((first = heap_first(&server->under_way)) && first->time <= now) {
+    while ((first = heap_first(&server->under_way)) && first->time <= server->now) {
         struct exchange *exchange = HEAP_ENTRY(first, struct exchange, by_deadline);
         heap_remove(&server->under_way, first); /* it comes back through the outbox, some time */
-        if (exchange->request)
+        if (exchange->connection)
             exchange_expire(server, exchange);
     }
 }
 
-/* Closes what has been idle, or slow, for too long; notices what evhttp has closed. */
-static void sweep_connections(struct server *server, mono_us now)
+static void leave_when_done(struct server *server)
 {
-    mono_us too_old = now - server->settings.idle_timeout_ms * US_PER_MS;
-    list_for_each (node, following, &server->idle) {
-        struct connection *connection = LIST_ENTRY(node, struct connection, node);
-        if (!connection->known_to_evhttp && connection_is_dead(connection))
-            connection_forget(connection);
-        else if (connection->since < too_old)
-            bufferevent_trigger_event(connection->bev, BEV_EVENT_READING | BEV_EVENT_TIMEOUT, 0);
-    }
-}
-
-/* True while an answer is not yet in the socket. */
-static bool still_sending(struct server *server)
-{
-    list_for_each (node, following, &server->idle) {
-        if (LIST_ENTRY(node, struct connection, node)->answering)
-            return true;
-    }
-    return false;
-}
-
-static void leave_when_done(struct server *server, mono_us now)
-{
-    if (now >= server->stop_by || (server->counts.exchanges == 0 && !still_sending(server)))
+    bool sending = !list_empty(&server->connections[CONNECTION_SENDING]);
+    if (server->now >= server->stop_by || (server->counts.exchanges == 0 && !sending))
         event_base_loopbreak(server->base);
-}
-
-void server_set_pace(struct server *server)
-{
-    const struct timeval usual = {0, TICK_MS * 1000};
-    const struct timeval full = {0, TICK_FULL_MS * 1000};
-    (void)event_add(server->tick, server_is_full(server) ? &full : &usual); /* if it fails: as often as before */
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *context)
 {
     struct server *server = context;
-    mono_us now = clock_mono();
     (void)fd, (void)what;
-    expire_exchanges(server, now);
-    sweep_connections(server, now);
+    server->now = clock_mono();
+    date_renew(server);
+    expire_exchanges(server);
+    connections_sweep(server);
+    connections_dispose(server);
+    memory_watch(server);
     server_listen_again(server);
-    server_set_pace(server);
     if (server->stopping)
-        leave_when_done(server, now);
+        leave_when_done(server);
 }
 
 /* --- start and end ------------------------------------------------------------------------------------------------ */
 
 static void on_woken(evutil_socket_t fd, short what, void *context)
 {
+    struct server *server = context;
     uint64_t count;
     (void)what;
-    if (read(fd, &count, sizeof count) > 0)
-        outbox_drain(context);
+    if (read(fd, &count, sizeof count) <= 0)
+        return;
+    server->now = clock_mono();
+    bodies_drain(server);
+    outbox_drain(server);
+    connections_dispose(server);
 }
 
-/* No file descriptor, for example. The tick tries again, and so this comes again: a line a second is enough. */
-static void on_accept_error(struct evconnlistener *listener, void *http)
+/* On Linux what is accepted inherits TCP_NODELAY. */
+static int listen_at(const struct sockaddr_storage *address, socklen_t length)
 {
-    static mono_us quiet_until; /* not the server's: evhttp has put itself into the place of the listener's context */
+    int on = 1;
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
+        bind(fd, (const struct sockaddr *)address, length) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
     int error = errno;
-    mono_us now = clock_mono();
-    (void)http;
-    evconnlistener_disable(listener);
-    if (now < quiet_until)
-        return;
-    quiet_until = now + US_PER_SECOND;
-    log_write(LOG_WARN, "a connection could not be accepted", "error", strerror(error), NULL);
+    close(fd);
+    errno = error;
+    return -1;
 }
 
 static bool open_listener(struct server *server, struct buf *message)
@@ -138,37 +135,15 @@ static bool open_listener(struct server *server, struct buf *message)
     socklen_t length;
     if (!address_parse(server->settings.listen, server->settings.any_address, &address, &length, message))
         return false;
-    server->listener = evconnlistener_new_bind(server->base, NULL, NULL,
-                                               LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE,
-                                               BACKLOG, (struct sockaddr *)&address, (int)length);
-    if (!server->listener) {
+    server->listen_fd = listen_at(&address, length);
+    if (server->listen_fd < 0) {
         buf_printf(message, "cannot listen on %s: %s%s", server->settings.listen, strerror(errno),
                    errno == EADDRINUSE ? "; another program has the port" : "");
         return false;
     }
-    /* On Linux the accepted sockets inherit it. */
-    int on = 1;
-    setsockopt(evconnlistener_get_fd(server->listener), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    address_url(evconnlistener_get_fd(server->listener), server->url, sizeof server->url);
-    return true;
-}
-
-static bool open_http(struct server *server)
-{
-    server->http = evhttp_new(server->base);
-    if (!server->http)
-        return false;
-    evhttp_set_max_headers_size(server->http, SERVER_MAX_HEADERS);
-    evhttp_set_max_body_size(server->http, SERVER_MAX_BODY);
-    /* Read on and drop what is too large, so that the client gets to read the answer. */
-    evhttp_set_flags(server->http, EVHTTP_SERVER_LINGERING_CLOSE);
-    evhttp_set_allowed_methods(server->http, 0xFFFF); /* 405 and 404 are ours */
-    evhttp_set_bevcb(server->http, connection_accept, server);
-    evhttp_set_gencb(server->http, request_received, server);
-    if (!evhttp_bind_listener(server->http, server->listener))
-        return false;
-    evconnlistener_set_error_cb(server->listener, on_accept_error);
-    return true;
+    address_url(server->listen_fd, server->url, sizeof server->url);
+    server->acceptable = event_new(server->base, server->listen_fd, EV_READ | EV_PERSIST, connections_accept, server);
+    return server->acceptable && event_add(server->acceptable, NULL) == 0;
 }
 
 static bool open_events(struct server *server)
@@ -179,9 +154,7 @@ static bool open_events(struct server *server)
         return false;
     server->woken = event_new(server->base, server->wake_fd, EV_READ | EV_PERSIST, on_woken, server);
     server->tick = event_new(server->base, -1, EV_PERSIST, on_tick, server);
-    server->error_page_event = event_new(server->base, -1, 0, error_pages_replace, server);
-    return server->woken && server->tick && server->error_page_event && event_add(server->woken, NULL) == 0 &&
-           event_add(server->tick, &tick) == 0;
+    return server->woken && server->tick && event_add(server->woken, NULL) == 0 && event_add(server->tick, &tick) == 0;
 }
 
 /* Only one thread has to do with the base: no locks. Changes of interest go to epoll once a turn. */
@@ -197,6 +170,20 @@ static struct event_base *open_base(void)
     return base;
 }
 
+static void server_init(struct server *server, const struct server_settings *settings)
+{
+    server->settings = *settings;
+    server->listen_fd = server->wake_fd = -1;
+    server->outbox_end = &server->outbox;
+    server->id_seed = (uint32_t)random_u64();
+    for (size_t i = 0; i < CONNECTION_STATES; i++)
+        list_init(&server->connections[i]);
+    buf_init(&server->scratch, 16 * 1024);
+    pthread_mutex_init(&server->outbox_mutex, NULL);
+    settings->service->receiving = settings->body_service->receiving = &server->receiving;
+    settings->service->answering = settings->body_service->answering = &server->answering;
+}
+
 bool server_open(const struct server_settings *settings, struct server **ret_server, struct buf *message)
 {
     struct server *server = calloc(1, sizeof *server);
@@ -204,20 +191,14 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
         buf_append_text(message, "no memory");
         return false;
     }
-    server->settings = *settings;
-    server->wake_fd = -1;
-    server->outbox_end = &server->outbox;
-    server->id_seed = (uint32_t)random_u64();
-    list_init(&server->idle);
-    list_init(&server->busy);
-    buf_init(&server->scratch, 16 * 1024);
-    pthread_mutex_init(&server->outbox_mutex, NULL);
+    server_init(server, settings);
     server->base = open_base();
-    if (server->base && open_events(server)) {
-        if (open_listener(server, message) && open_http(server)) {
-            *ret_server = server;
-            return true;
-        }
+    if (server->base && open_events(server) && bodies_start(server) && open_listener(server, message)) {
+        server->now = clock_mono();
+        memory_watch(server);
+        date_renew(server);
+        *ret_server = server;
+        return true;
     }
     if (!message->length)
         buf_printf(message, "the HTTP server cannot be made: %s", strerror(errno));
@@ -261,13 +242,35 @@ void server_run(struct server *server)
     event_base_dispatch(server->base);
 }
 
+static void event_release(struct event *event)
+{
+    if (event)
+        event_free(event);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *base)
+{
+    (void)fd, (void)what;
+    event_base_loopbreak(base);
+}
+
+bool server_run_until(struct server *server, int fd)
+{
+    struct event *readable = event_new(server->base, fd, EV_READ, on_readable, server->base);
+    bool added = readable && event_add(readable, NULL) == 0;
+    if (added)
+        server_run(server);
+    event_release(readable);
+    return added;
+}
+
 void server_stop(struct server *server, int64_t grace_ms)
 {
     if (server->stopping)
         return;
     server->stopping = true;
     server->stop_by = clock_mono() + grace_ms * US_PER_MS;
-    evconnlistener_disable(server->listener);
+    event_del(server->acceptable);
 }
 
 void server_flush(struct server *server)
@@ -280,21 +283,20 @@ void server_flush(struct server *server)
 void server_reload(struct server *server, const struct server_settings *settings)
 {
     server->settings.max_connections = settings->max_connections;
+    server->settings.max_connections_per_address = settings->max_connections_per_address;
+    server->settings.max_memory = settings->max_memory;
     server->settings.idle_timeout_ms = settings->idle_timeout_ms;
     server->settings.request_timeout_ms = settings->request_timeout_ms;
 }
 
-static void free_connections(struct list *list)
+static void close_connections(struct server *server)
 {
-    list_for_each (node, following, list) {
-        connection_forget(LIST_ENTRY(node, struct connection, node));
+    for (size_t state = 0; state < CONNECTION_CLOSED; state++) {
+        list_for_each (node, following, &server->connections[state]) {
+            connection_close(LIST_ENTRY(node, struct connection, node));
+        }
     }
-}
-
-static void event_release(struct event *event)
-{
-    if (event)
-        event_free(event);
+    connections_dispose(server);
 }
 
 void server_free(struct server *server)
@@ -302,28 +304,26 @@ void server_free(struct server *server)
     if (!server)
         return;
     server->stopping = true;
+    bodies_stop(server);
+    bodies_drain(server);
     outbox_drain(server);
-    if (server->http)
-        evhttp_free(server->http); /* with the listener; tells us of the connections it knows */
-    else if (server->listener)
-        evconnlistener_free(server->listener);
-    server->listener = NULL;
-    free_connections(&server->idle);
-    free_connections(&server->busy);
-    map_release(&server->connections);
+    close_connections(server);
+    map_release(&server->peers);
     heap_release(&server->under_way);
     while (server->free_exchanges) {
         struct exchange *exchange = server->free_exchanges;
         server->free_exchanges = exchange->next;
         exchange_free(exchange);
     }
+    event_release(server->acceptable);
     event_release(server->woken);
     event_release(server->tick);
-    event_release(server->error_page_event);
     for (size_t i = 0; i < server->signal_count; i++)
         event_release(server->signals[i]);
     if (server->base)
-        event_base_free(server->base);
+        event_base_free(server->base); /* also what the connections left in it */
+    if (server->listen_fd >= 0)
+        close(server->listen_fd);
     if (server->wake_fd >= 0)
         close(server->wake_fd);
     pthread_mutex_destroy(&server->outbox_mutex);
@@ -334,13 +334,7 @@ void server_free(struct server *server)
 void server_counts(const struct server *server, struct server_counts *ret_counts)
 {
     *ret_counts = server->counts;
-    ret_counts->connections = server->connections.count;
-}
-
-const char *server_library_warning(void)
-{
-    enum { FIRST_SAFE = 0x02010c00 };
-    if (event_get_version_number() < FIRST_SAFE)
-        return "libevent is older than 2.1.12 and has known HTTP request smuggling";
-    return NULL;
+    ret_counts->connections = server->connection_count;
+    ret_counts->buffered = atomic_load(&server->receiving.used) + atomic_load(&server->answering.used);
+    ret_counts->memory_refused = atomic_load(&server->receiving.refused) + atomic_load(&server->answering.refused);
 }

@@ -149,7 +149,7 @@ static void slots_work(struct look *look, struct session *session, enum permit_s
     if (counted)
         refuse_counted(exchange);
     else if (status != PERMIT_OK)
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     exchange_finish(exchange);
 }
 
@@ -184,5 +184,5 @@ bool semaphore_slots(struct exchange *exchange)
     const char *known = exchange_header(exchange, "If-None-Match", NULL);
     if (known)
         question->known = arena_copy(&exchange->arena, bytes_of(known));
-    return look_submit(exchange, slots_work, question);
+    return look_submit(exchange, LOOK_LIST, slots_work, question);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /v1/templates: what semaphores are made with on their first use: put, look, list, remove. On the reader's session. */
+/* /v1/templates: what semaphores are made with on their first use: put, look, list, remove. On readers' sessions. */
 #include "store/templates.h"
 
 #include <inttypes.h>
@@ -21,14 +21,15 @@ static void answer_template(struct exchange *exchange, const struct template *te
 }
 
 /* A transaction that ended in nothing, or nobody knows how. */
-static void refuse_change(struct exchange *exchange, enum permit_status status, bool begun, const char *refusal)
+static void refuse_change(struct exchange *exchange, struct session *session, enum permit_status status, bool begun,
+                          const char *refusal)
 {
     if (begun && status == PERMIT_DATABASE_LOST)
         problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN, "the template may have been changed or not; look at it");
     else if (refusal)
         problem_answer(exchange, status, refusal);
     else
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
 }
 
 /* --- PUT ---------------------------------------------------------------------------------------------------------- */
@@ -44,8 +45,10 @@ static void put_work(struct look *look, struct session *session, enum permit_sta
     const struct put *put = exchange->context;
     struct template template;
     bool created = false;
-    bool begun = status == PERMIT_OK;
     const char *refusal = NULL;
+    if (status == PERMIT_OK)
+        status = look_begin_change(exchange);
+    bool begun = status == PERMIT_OK;
     if (begun)
         status = templates_put(session, exchange->parts[0], &put->change, put->default_ttl_ms, &exchange->arena,
                                &template, &created, &refusal);
@@ -53,7 +56,7 @@ static void put_work(struct look *look, struct session *session, enum permit_sta
         exchange->answer.http_status = created ? 201 : 200;
         answer_template(exchange, &template);
     } else {
-        refuse_change(exchange, status, begun, refusal);
+        refuse_change(exchange, session, status, begun, refusal);
     }
     exchange_finish(exchange);
 }
@@ -69,7 +72,7 @@ bool template_put(struct exchange *exchange)
     if (!take_preconditions(exchange, &put->change))
         return true;
     put->default_ttl_ms = exchange->service->default_ttl_ms;
-    return look_submit(exchange, put_work, put);
+    return look_submit(exchange, LOOK_OPERATOR, put_work, put);
 }
 
 /* --- DELETE ---------------------------------------------------------------------------------------------------------
@@ -79,19 +82,21 @@ static void delete_work(struct look *look, struct session *session, enum permit_
 {
     struct exchange *exchange = look_exchange(look);
     struct template template;
+    if (status == PERMIT_OK)
+        status = look_begin_change(exchange);
     bool begun = status == PERMIT_OK;
     if (begun)
         status = templates_delete(session, exchange->parts[0], &exchange->arena, &template);
     if (status == PERMIT_OK)
         write_template(&exchange->answer.body, &template);
     else
-        refuse_change(exchange, status, begun, NULL);
+        refuse_change(exchange, session, status, begun, NULL);
     exchange_finish(exchange);
 }
 
 bool template_delete(struct exchange *exchange)
 {
-    return look_submit(exchange, delete_work, NULL);
+    return look_submit(exchange, LOOK_OPERATOR, delete_work, NULL);
 }
 
 /* --- looks -------------------------------------------------------------------------------------------------------- */
@@ -105,13 +110,13 @@ static void get_work(struct look *look, struct session *session, enum permit_sta
     if (status == PERMIT_OK)
         answer_template(exchange, &template);
     else
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     exchange_finish(exchange);
 }
 
 bool template_get(struct exchange *exchange)
 {
-    return look_submit(exchange, get_work, NULL);
+    return look_submit(exchange, LOOK_ROW, get_work, NULL);
 }
 
 struct page {
@@ -141,7 +146,7 @@ static void list_work(struct look *look, struct session *session, enum permit_st
         else
             list_end(exchange);
     } else {
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     }
     exchange_finish(exchange);
 }
@@ -155,5 +160,5 @@ bool template_list(struct exchange *exchange)
     page->after = exchange->values[1];
     if (!query_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
         return true;
-    return look_submit(exchange, list_work, page);
+    return look_submit(exchange, LOOK_LIST, list_work, page);
 }

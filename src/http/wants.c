@@ -14,8 +14,8 @@ enum { REQUEST_MAX_NAMED = SLOTS_MAX_COUNT };
 struct want_form {
     struct bytes semaphore;
     int64_t count;
-    struct json_object *slots;
-    struct json_object *any_of;
+    struct wire_list slots;
+    struct wire_list any_of;
     bool adjacent;
     bool has_count;
 };
@@ -41,80 +41,79 @@ static const struct wire_member slot_member = {
 };
 
 /* `where` is the want's, "permits[1]."; `member` is slots or any_of. */
-static enum permit_status read_named(struct exchange *exchange, const struct json_object *list, const char *where,
+static enum permit_status read_named(struct exchange *exchange, struct wire_list *list, const char *where,
                                      const char *member, struct want *want)
 {
     struct buf *message = &exchange->service->message;
     char name[64];
     snprintf(name, sizeof name, "%s%s", where, member);
-    want->named_count = wire_list_length(list);
+    want->named_count = list->count;
     want->named = arena_array(&exchange->arena, want->named_count, sizeof *want->named);
     if (!want->named)
         return PERMIT_NO_MEMORY;
-    for (size_t i = 0; i < want->named_count; i++) {
-        enum permit_status status =
-            wire_read_at(list, i, &slot_member, name, &want->named[i], &exchange->arena, message);
-        if (status != PERMIT_OK)
-            return status;
-    }
-    enum permit_status status = want_sort_named(want);
+    enum permit_status status = wire_read_elements(list, &slot_member, name, want->named, &exchange->arena, message);
+    if (status != PERMIT_OK)
+        return status;
+    status = want_sort_named(want);
     if (status != PERMIT_OK)
         buf_printf(message, "%s names the same slot twice", name);
     return status;
 }
 
 /* "How many they are is the permit's count: count, any_of and adjacent cannot stand beside it." */
-static enum permit_status read_choice(struct exchange *exchange, const struct want_form *form, const char *where,
+static enum permit_status read_choice(struct exchange *exchange, struct want_form *form, const char *where,
                                       struct want *want)
 {
+    bool by_slots = form->slots.count > 0;
+    bool by_any_of = form->any_of.count > 0;
     want->adjacent = form->adjacent;
-    if (form->slots && (form->has_count || form->any_of || form->adjacent)) {
+    if (by_slots && (form->has_count || by_any_of || form->adjacent)) {
         buf_printf(&exchange->service->message,
                    "%sslots says by itself which and how many; it takes no count, any_of or adjacent beside it", where);
         return PERMIT_INVALID;
     }
-    if (!form->slots && !form->any_of)
+    if (!by_slots && !by_any_of)
         return PERMIT_OK;
-    want->choice = form->slots ? CHOOSE_NAMED : CHOOSE_ANY_OF;
-    enum permit_status status = form->slots ? read_named(exchange, form->slots, where, "slots", want)
-                                            : read_named(exchange, form->any_of, where, "any_of", want);
-    if (form->slots)
+    want->choice = by_slots ? CHOOSE_NAMED : CHOOSE_ANY_OF;
+    enum permit_status status = by_slots ? read_named(exchange, &form->slots, where, "slots", want)
+                                         : read_named(exchange, &form->any_of, where, "any_of", want);
+    if (by_slots)
         want->count = (int64_t)want->named_count;
     return status;
 }
 
-static enum permit_status read_want(struct exchange *exchange, struct json_object *object, size_t index,
+/* `*named` counts the slots that the permits name together. */
+static enum permit_status read_want(struct exchange *exchange, struct bytes object, size_t index, size_t *named,
                                     struct want *want)
 {
     struct want_form form = {.count = 1};
+    struct buf *message = &exchange->service->message;
     char where[32];
     snprintf(where, sizeof where, "permits[%zu].", index);
-    enum permit_status status =
-        wire_read(object, &want_table, where, &form, &exchange->arena, &exchange->service->message);
+    enum permit_status status = wire_read(object, &want_table, where, &form, &exchange->arena, message);
     if (status != PERMIT_OK)
         return status;
+    *named += form.slots.count + form.any_of.count;
+    if (*named > REQUEST_MAX_NAMED) {
+        buf_printf(message, "permits name more than %d slots", REQUEST_MAX_NAMED);
+        return PERMIT_INVALID;
+    }
     want->semaphore = form.semaphore;
     want->count = form.count;
     return read_choice(exchange, &form, where, want);
 }
 
-enum permit_status wants_read(struct exchange *exchange, struct json_object *list, struct operation *operation)
+enum permit_status wants_read(struct exchange *exchange, struct wire_list *list, struct operation *operation)
 {
-    size_t count = wire_list_length(list);
+    size_t count = list->count;
+    size_t named = 0;
     struct want *wants = arena_array(&exchange->arena, count, sizeof *wants);
     if (!wants)
         return PERMIT_NO_MEMORY;
-    size_t named = 0;
     for (size_t i = 0; i < count; i++) {
-        enum permit_status status = read_want(exchange, wire_list_at(list, i), i, &wants[i]);
+        enum permit_status status = read_want(exchange, wire_next(list), i, &named, &wants[i]);
         if (status != PERMIT_OK)
             return status;
-        named += wants[i].named_count;
-    }
-    if (named > REQUEST_MAX_NAMED) {
-        buf_printf(&exchange->service->message, "permits name %zu slots; a request may name %d", named,
-                   REQUEST_MAX_NAMED);
-        return PERMIT_INVALID;
     }
     operation->wants = wants;
     operation->want_count = count;

@@ -5,9 +5,10 @@
 
 #include "http/exchange.h"
 
-struct json_object;
+struct wire_list;
 
-/* Fills operation->wants from the list, sorted as the core wants them; the service's message says what is wrong. */
-enum permit_status wants_read(struct exchange *exchange, struct json_object *list,
+/* Fills operation->wants from the list, which it walks to its end, sorted as the core wants them; the service's message
+ * says what is wrong. */
+enum permit_status wants_read(struct exchange *exchange, struct wire_list *list,
                               struct operation *operation) MUST_CHECK;
 #endif

@@ -111,11 +111,11 @@ static void why_work(struct look *look, struct session *session, enum permit_sta
     if (status == PERMIT_UNKNOWN_REQUEST)
         problem_answer(exchange, status, "this key neither holds nor waits here; it may wait at another permitd");
     else if (status != PERMIT_OK)
-        look_refuse(exchange, status);
+        look_refuse(exchange, session, status);
     exchange_finish(exchange);
 }
 
 bool request_why(struct exchange *exchange)
 {
-    return look_submit(exchange, why_work, NULL);
+    return look_submit(exchange, LOOK_LIST, why_work, NULL);
 }

@@ -1,317 +1,489 @@
 /* SPDX-License-Identifier: MIT */
 #include "http/wire.h"
 
-#include <errno.h>
-#include <json-c/json.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/duration.h"
 #include "base/utf8.h"
 #include "core/name.h"
-#include "http/server.h"
 
-struct wire {
-    struct json_tokener *tokener;
+/* --- is it JSON: one pass over the text --------------------------------------------------------------------------- */
+
+/* What may stand at a place. */
+enum expect { EXPECT_VALUE, EXPECT_VALUE_OR_END, EXPECT_NAME, EXPECT_NAME_OR_END, EXPECT_COMMA_OR_END };
+
+static const char too_early[] = "it ends too early";
+static const char no_value[] = "a value is neither a string, a number, true, false, null, an array nor an object";
+
+static bool is_space(char byte)
+{
+    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+}
+
+static bool is_digit(char byte)
+{
+    return byte >= '0' && byte <= '9';
+}
+
+/* It stands for itself in a string. */
+static bool is_plain(char byte)
+{
+    return (unsigned char)(byte - 0x20) < 0x60 && byte != '"' && byte != '\\';
+}
+
+struct check {
+    struct bytes text;
+    const struct wire_limit *limit;
+    size_t at;        /* so far it is read */
+    size_t depth;     /* of open arrays and objects */
+    uint32_t objects; /* bit n: the one at depth n is an object */
+    enum expect expect;
+    size_t elements; /* of the lists in the outermost object */
 };
 
-/*
- * Room for the longest string of a body, once and for all: json-c 0.16 does not notice when it has none, and what does
- * not fit is missing in the middle. False: no memory.
- */
-static bool make_room(struct json_tokener *tokener)
+static char peek(const struct check *check)
 {
-    char part[4096];
-    memset(part, 'a', sizeof part);
-    errno = 0;
-    (void)json_tokener_parse_ex(tokener, "\"", 1);
-    for (size_t length = 0; length < SERVER_MAX_BODY; length += sizeof part)
-        (void)json_tokener_parse_ex(tokener, part, sizeof part);
-    json_tokener_reset(tokener);
-    return errno != ENOMEM;
+    return check->at < check->text.length ? check->text.data[check->at] : '\0';
 }
 
-struct wire *wire_new(void)
+static bool skip(struct check *check, char byte)
 {
-    struct wire *wire = calloc(1, sizeof *wire);
-    if (!wire)
-        return NULL;
-    wire->tokener = json_tokener_new_ex(WIRE_MAX_DEPTH);
-    if (!wire->tokener || !make_room(wire->tokener)) {
-        wire_free(wire);
-        return NULL;
-    }
-    json_tokener_set_flags(wire->tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-    return wire;
+    bool there = check->at < check->text.length && check->text.data[check->at] == byte;
+    check->at += there;
+    return there;
 }
 
-void wire_free(struct wire *wire)
+enum { NO_UNIT = -1 };
+
+/* The UTF-16 unit of the four hexadecimal digits at `at`. */
+static int32_t hex_unit(struct bytes text, size_t at)
 {
-    if (!wire)
-        return;
-    if (wire->tokener)
-        json_tokener_free(wire->tokener);
-    free(wire);
-}
-
-/* --- what json-c lets pass -------------------------------------------------------------------------------------- */
-
-/* What a walk over a text has met. */
-struct walk {
-    size_t members;
-    bool control; /* a control character in a string */
-    bool nul;     /* the last string has an escaped NUL: json-c would cut a name there */
-    bool nul_in_name;
-    bool half; /* an escaped half of a surrogate pair stands alone */
-};
-
-enum { ESCAPED_UNIT_LENGTH = 6, NO_UNIT = -1 };
-
-/* The UTF-16 unit of the \uXXXX that begins at `at`. */
-static int32_t escaped_unit(struct bytes text, size_t at)
-{
-    if (text.length - at < ESCAPED_UNIT_LENGTH || memcmp(text.data + at, "\\u", 2) != 0)
-        return NO_UNIT;
     int32_t unit = 0;
-    for (size_t i = at + 2; i < at + ESCAPED_UNIT_LENGTH; i++) {
-        static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-        const char *digit = memchr(digits, text.data[i], sizeof digits - 1);
-        if (!digit)
+    if (text.length < 4 || at > text.length - 4)
+        return NO_UNIT;
+    for (size_t i = at; i < at + 4; i++) {
+        int value = hex_value(text.data[i]);
+        if (value < 0)
             return NO_UNIT;
-        unit = unit << 4 | (int32_t)((digit - digits) & 0xF);
+        unit = unit << 4 | value;
     }
     return unit;
 }
 
-/*
- * Skips the escape whose backslash stands at `at`; returns its last byte. Half a pair means nothing (RFC 8259, 8.2),
- * and json-c 0.16 remembers one at which a text breaks off until the next text it reads: somebody else's.
- */
-static size_t skip_escape(struct bytes text, size_t at, struct walk *walk)
+static bool is_half(int32_t unit)
 {
-    int32_t unit = escaped_unit(text, at);
-    walk->nul |= unit == 0;
-    if (unit < 0xD800 || unit > 0xDFFF)
-        return at + 1;
-    int32_t low = escaped_unit(text, at + ESCAPED_UNIT_LENGTH);
-    walk->half |= unit > 0xDBFF || low < 0xDC00 || low > 0xDFFF;
-    return at + 2 * ESCAPED_UNIT_LENGTH - 1;
+    return unit >= 0xD800 && unit <= 0xDFFF;
 }
 
-/* Skips a string that begins at `at`, behind its quote; the end of the text if it does not end. */
-static size_t skip_string(struct bytes text, size_t at, struct walk *walk)
+/* Behind a backslash. Half a surrogate pair means nothing (RFC 8259, 8.2). An escaped NUL would end a name early. */
+static const char *check_escape(struct check *check, bool in_name)
 {
-    walk->nul = false;
-    for (; at < text.length && text.data[at] != '"'; at++) {
-        if (text.data[at] == '\\') {
-            at = skip_escape(text, at, walk);
-        } else if ((unsigned char)text.data[at] < 0x20) {
-            walk->control = true;
+    char byte = peek(check);
+    if (check->at == check->text.length)
+        return too_early;
+    check->at++;
+    if (byte && strchr("\"\\/bfnrt", byte))
+        return NULL;
+    int32_t unit = byte == 'u' ? hex_unit(check->text, check->at) : NO_UNIT;
+    if (unit == NO_UNIT)
+        return "an escape in a string is not valid";
+    check->at += 4;
+    if (unit == 0 && in_name)
+        return "a control character stands in a string";
+    if (!is_half(unit))
+        return NULL;
+    bool paired = unit < 0xDC00 && skip(check, '\\') && skip(check, 'u');
+    int32_t low = paired ? hex_unit(check->text, check->at) : NO_UNIT;
+    if (low < 0xDC00 || low > 0xDFFF)
+        return "an escaped half of a surrogate pair stands alone in a string";
+    check->at += 4;
+    return NULL;
+}
+
+/* From its quote on. */
+static const char *check_string(struct check *check, bool is_name)
+{
+    const char *data = check->text.data;
+    size_t length = check->text.length;
+    check->at++;
+    while (check->at < length) {
+        const char *fault = NULL;
+        char byte = data[check->at];
+        if (is_plain(byte)) {
+            check->at++;
+        } else if (byte == '"') {
+            check->at++;
+            return NULL;
+        } else if (byte == '\\') {
+            check->at++;
+            fault = check_escape(check, is_name);
+        } else if ((unsigned char)byte < 0x20) {
+            fault = "a control character stands in a string";
+        } else {
+            size_t bytes = utf8_length((const unsigned char *)data + check->at, length - check->at);
+            check->at += bytes;
+            fault = bytes ? NULL : "it is not UTF-8";
         }
+        if (fault)
+            return fault;
     }
-    return at < text.length ? at : text.length;
+    return too_early;
 }
 
-/* JSON allows neither 007 nor 1. nor .5; json-c takes some of them. `at` stands on the number's first byte. */
-static bool number_is_plain(struct bytes text, size_t at)
+static bool skip_digits(struct check *check)
 {
-    size_t digits = at + (text.data[at] == '-');
-    if (digits >= text.length || text.data[digits] < '0' || text.data[digits] > '9')
+    size_t first = check->at;
+    while (is_digit(peek(check)))
+        check->at++;
+    return check->at > first;
+}
+
+/* JSON allows neither 007 nor 1. nor .5 nor +1. */
+static bool check_number(struct check *check)
+{
+    (void)skip(check, '-');
+    if (!skip(check, '0') && !skip_digits(check))
         return false;
-    if (text.data[digits] == '0' && digits + 1 < text.length && text.data[digits + 1] >= '0' &&
-        text.data[digits + 1] <= '9')
+    if (skip(check, '.') && !skip_digits(check))
         return false;
-    for (size_t i = digits; i + 1 < text.length; i++)
-        if (text.data[i] == '.' && (text.data[i + 1] < '0' || text.data[i + 1] > '9'))
-            return false;
-        else if (!strchr("0123456789.eE+-", text.data[i]))
-            break;
+    if (!skip(check, 'e') && !skip(check, 'E'))
+        return true;
+    (void)(skip(check, '+') || skip(check, '-'));
+    return skip_digits(check);
+}
+
+static bool check_word(struct check *check)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    struct bytes rest = {check->text.data + check->at, check->text.length - check->at};
+    for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
+        if (bytes_begin_with(rest, bytes_of(words[i]))) {
+            check->at += strlen(words[i]);
+            return true;
+        }
+    return false;
+}
+
+static bool in_object(const struct check *check)
+{
+    return check->objects >> check->depth & 1;
+}
+
+static const char *check_open(struct check *check, bool object)
+{
+    if (++check->depth > WIRE_MAX_DEPTH)
+        return "it is nested too deeply";
+    check->objects = (check->objects & ~(1u << check->depth)) | (uint32_t)object << check->depth;
+    check->expect = object ? EXPECT_NAME_OR_END : EXPECT_VALUE_OR_END;
+    check->at++;
+    return NULL;
+}
+
+static const char *check_value(struct check *check)
+{
+    char byte = peek(check);
+    if (check->depth == 2 && !in_object(check) && check->elements++ == check->limit->elements)
+        return check->limit->sentence;
+    if (byte == '{' || byte == '[')
+        return check_open(check, byte == '{');
+    check->expect = EXPECT_COMMA_OR_END;
+    if (byte == '"')
+        return check_string(check, false);
+    return (byte == '-' || is_digit(byte) ? check_number(check) : check_word(check)) ? NULL : no_value;
+}
+
+static void skip_space(struct check *check)
+{
+    while (check->at < check->text.length && is_space(check->text.data[check->at]))
+        check->at++;
+}
+
+static const char *check_name(struct check *check)
+{
+    const char *fault = peek(check) == '"' ? check_string(check, true) : "a member has no name";
+    skip_space(check);
+    check->expect = EXPECT_VALUE;
+    return fault ? fault : skip(check, ':') ? NULL : "a member has no value";
+}
+
+/* Behind a value. */
+static const char *check_next(struct check *check)
+{
+    check->expect = in_object(check) ? EXPECT_NAME : EXPECT_VALUE;
+    return skip(check, ',') ? NULL : "between two values stands no comma";
+}
+
+static bool skip_end(struct check *check)
+{
+    bool may_end = check->expect != EXPECT_VALUE && check->expect != EXPECT_NAME;
+    if (!may_end || !skip(check, in_object(check) ? '}' : ']'))
+        return false;
+    check->depth--;
+    check->expect = EXPECT_COMMA_OR_END;
     return true;
 }
 
-static size_t skip_word(struct bytes text, size_t at)
+/* One step: a value, a name, a comma, or an end. */
+static const char *check_step(struct check *check)
 {
-    while (at < text.length && text.data[at] && !strchr(" \t\r\n,:]}[{\"", text.data[at]))
+    skip_space(check);
+    if (check->at >= check->text.length)
+        return too_early;
+    if (skip_end(check))
+        return NULL;
+    switch (check->expect) {
+    case EXPECT_VALUE:
+    case EXPECT_VALUE_OR_END: return check_value(check);
+    case EXPECT_NAME:
+    case EXPECT_NAME_OR_END: return check_name(check);
+    case EXPECT_COMMA_OR_END: break;
+    }
+    return check_next(check);
+}
+
+/* Moves over one object, and the space around it; *ret_object is that without the space. */
+static const char *check_all(struct check *check, struct bytes *ret_object)
+{
+    skip_space(check);
+    size_t first = check->at;
+    const char *fault = first == check->text.length ? "it is empty"
+                        : peek(check) == '{'        ? check_open(check, true)
+                                                    : "it is something else";
+    while (!fault && check->depth)
+        fault = check_step(check);
+    *ret_object = (struct bytes){check->text.data + first, check->at - first};
+    skip_space(check);
+    if (!fault && check->at < check->text.length)
+        fault = "something stands behind its end";
+    return fault;
+}
+
+enum permit_status wire_check(struct bytes text, const struct wire_limit *limit, size_t *ret_read,
+                              struct bytes *ret_object, struct buf *message)
+{
+    struct check check = {.text = text, .limit = limit};
+    const char *fault = check_all(&check, ret_object);
+    *ret_read = check.at;
+    buf_clear(message);
+    if (fault == limit->sentence) {
+        buf_append_text(message, fault);
+        return limit->status;
+    }
+    if (fault)
+        buf_printf(message, "the body is not one JSON object: %s", fault);
+    return fault ? PERMIT_MALFORMED : PERMIT_OK;
+}
+
+/* --- walking a checked text --------------------------------------------------------------------------------------- */
+
+/* The place behind the string whose quote is at `at`: a quote behind an odd number of backslashes does not end it. */
+static size_t behind_string(struct bytes text, size_t at)
+{
+    size_t slashes;
+    do {
+        const char *quote = memchr(text.data + at + 1, '"', text.length - at - 1);
+        at = (size_t)(quote - text.data);
+        for (slashes = 0; quote[-1] == '\\'; quote--)
+            slashes++;
+    } while (slashes % 2);
+    return at + 1;
+}
+
+/* The place behind the array or object that begins at `at`. */
+static size_t behind_container(struct bytes text, size_t at)
+{
+    size_t depth = 0;
+    do {
+        char byte = text.data[at];
+        if (byte == '"') {
+            at = behind_string(text, at);
+            continue;
+        }
+        depth += byte == '{' || byte == '[';
+        depth -= byte == '}' || byte == ']';
         at++;
+    } while (depth);
     return at;
 }
 
-static bool word_is_literal(struct bytes word)
+static bool ends_word(char byte)
 {
-    return bytes_equal(word, BYTES("true")) || bytes_equal(word, BYTES("false")) || bytes_equal(word, BYTES("null"));
+    return byte == ',' || byte == ']' || byte == '}' || is_space(byte);
 }
 
-/*
- * One walk over the text for what json-c does not refuse: control characters and half surrogate pairs in strings,
- * comments, odd numbers, TRUE and NaN. Counts the members: json-c keeps the last of two with one name, so its tree then
- * has fewer.
- */
-static const char *scan(struct bytes text, size_t *ret_members)
+/* What is behind the first byte: of an array or object, what is within it. */
+static struct bytes inside(struct bytes text)
 {
-    struct walk walk = {0};
-    for (size_t at = 0; at < text.length; at++) {
-        char byte = text.data[at];
-        if (strchr(" \t\r\n,[]{}", byte) && byte)
-            continue;
-        if (byte == ':') {
-            walk.members++;
-            walk.nul_in_name |= walk.nul;
-        } else if (byte == '"') {
-            at = skip_string(text, at + 1, &walk);
-        } else {
-            size_t end = skip_word(text, at);
-            if (byte == '-' || (byte >= '0' && byte <= '9')
-                    ? !number_is_plain(text, at)
-                    : !word_is_literal((struct bytes){text.data + at, end - at}))
-                return "a value is neither a string, a number, true, false, null, an array nor an object";
-            at = end - 1;
-        }
+    return (struct bytes){text.data + 1, text.length - 1};
+}
+
+/* Skips what stands between two values. */
+static void skip_between(struct bytes *rest)
+{
+    while (rest->length && (is_space(rest->data[0]) || rest->data[0] == ',' || rest->data[0] == ':'))
+        *rest = inside(*rest);
+}
+
+/* Takes the next value, or name, off what is left of an array or object; length 0: its end. */
+static struct bytes take(struct bytes *rest)
+{
+    size_t end = 0;
+    skip_between(rest);
+    char byte = rest->length ? rest->data[0] : ']';
+    if (byte == '"')
+        end = behind_string(*rest, 0);
+    else if (byte == '{' || byte == '[')
+        end = behind_container(*rest, 0);
+    else
+        while (end < rest->length && !ends_word(rest->data[end]))
+            end++;
+    struct bytes value = {rest->data, end};
+    *rest = (struct bytes){rest->data + end, rest->length - end};
+    return value;
+}
+
+struct bytes wire_next(struct wire_list *list)
+{
+    return take(&list->rest);
+}
+
+/* --- strings ------------------------------------------------------------------------------------------------------ */
+
+static size_t put_character(char *to, uint32_t character)
+{
+    if (character < 0x80) {
+        to[0] = (char)character;
+        return 1;
     }
-    *ret_members = walk.members;
-    if (walk.half)
-        return "an escaped half of a surrogate pair stands alone in a string";
-    return walk.control || walk.nul_in_name ? "a control character stands in a string" : NULL;
+    size_t more = character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+    static const unsigned char heads[] = {0, 0xC0, 0xE0, 0xF0};
+    to[0] = (char)(heads[more] | character >> (6 * more));
+    for (size_t i = 1; i <= more; i++)
+        to[i] = (char)(0x80 | (character >> (6 * (more - i)) & 0x3F));
+    return more + 1;
 }
 
-static size_t count_members(struct json_object *value)
+/* The character of the escape at `*at`, its backslash, which moves behind it. */
+static uint32_t decode_escape(struct bytes text, size_t *at)
 {
-    size_t count = 0;
-    if (json_object_is_type(value, json_type_array)) {
-        size_t length = json_object_array_length(value);
-        for (size_t i = 0; i < length; i++)
-            count += count_members(json_object_array_get_idx(value, i));
-    } else if (json_object_is_type(value, json_type_object)) {
-        json_object_object_foreach(value, name, member)
-        {
-            (void)name;
-            count += 1 + count_members(member);
-        }
+    static const char letters[] = "\"\\/bfnrt";
+    static const char meanings[] = "\"\\/\b\f\n\r\t";
+    char letter = text.data[*at + 1];
+    *at += 2;
+    if (letter != 'u')
+        return (unsigned char)meanings[strchr(letters, letter) - letters];
+    uint32_t unit = (uint32_t)hex_unit(text, *at);
+    *at += 4;
+    if (!is_half((int32_t)unit))
+        return unit;
+    uint32_t low = (uint32_t)hex_unit(text, *at + 2);
+    *at += 6;
+    return 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
+}
+
+/* Decodes a string with its quotes to where there is room for as many bytes; returns the length, which is less. */
+static size_t decode(struct bytes string, char *to)
+{
+    char *end = to;
+    struct bytes text = {string.data + 1, string.length - 2};
+    for (size_t at = 0; at < text.length;) {
+        const char *escape = memchr(text.data + at, '\\', text.length - at);
+        size_t plain = escape ? (size_t)(escape - text.data) - at : text.length - at;
+        memcpy(end, text.data + at, plain);
+        end += plain;
+        at += plain;
+        if (escape)
+            end += put_character(end, decode_escape(text, &at));
     }
-    return count;
+    return (size_t)(end - to);
 }
 
-/* Only white space from `at` on. */
-static bool ends_here(struct bytes text, size_t at)
+static bool is_string(struct bytes value)
 {
-    while (at < text.length && text.data[at] && strchr(" \t\r\n", text.data[at]))
-        at++;
-    return at == text.length;
+    return value.data[0] == '"';
 }
 
-static enum permit_status malformed(struct buf *message, const char *why)
+enum { WORD_MAX = 64 };
+
+/* A short string, decoded; data NULL: it is longer, or something else. */
+static struct bytes word_of(struct bytes value, char buffer[WORD_MAX])
 {
-    buf_printf(message, "the body is not one JSON object: %s", why);
-    return PERMIT_MALFORMED;
+    if (!is_string(value) || value.length > WORD_MAX)
+        return (struct bytes){0};
+    return (struct bytes){buffer, decode(value, buffer)};
 }
 
-enum permit_status wire_parse(struct wire *wire, struct bytes text, struct json_object **ret_object,
-                              struct buf *message)
+bool wire_is_word(struct bytes value, const char *word)
 {
-    buf_clear(message);
-    if (ends_here(text, 0))
-        return malformed(message, "it is empty");
-    size_t members = 0;
-    const char *odd = utf8_valid(text) ? scan(text, &members) : "it is not UTF-8";
-    if (odd)
-        return malformed(message, odd);
-    json_tokener_reset(wire->tokener);
-    errno = 0;
-    struct json_object *object = json_tokener_parse_ex(wire->tokener, text.data, (int)text.length);
-    enum json_tokener_error error = json_tokener_get_error(wire->tokener);
-    const char *why = NULL;
-    if (error == json_tokener_continue)
-        why = "it ends too early";
-    else if (error != json_tokener_success)
-        why = json_tokener_error_desc(error);
-    else if (!ends_here(text, json_tokener_get_parse_end(wire->tokener)))
-        why = "something stands behind its end";
-    else if (!json_object_is_type(object, json_type_object))
-        why = "it is something else";
-    else if (count_members(object) != members)
-        why = "a member stands in it twice";
-    if (errno == ENOMEM) { /* json-c 0.16 takes it for a fault of the text, or for none */
-        json_object_put(object);
-        buf_append_text(message, "no memory to read the body");
-        return PERMIT_NO_MEMORY;
-    }
-    if (why) {
-        json_object_put(object);
-        return malformed(message, why);
-    }
-    *ret_object = object;
-    return PERMIT_OK;
+    char buffer[WORD_MAX];
+    struct bytes found = word_of(value, buffer);
+    return found.data && bytes_equal(found, bytes_of(word));
 }
 
-void wire_drop(struct json_object *object)
+/* Zero-terminated behind its end, as arena_copy does. data NULL: no memory. */
+static struct bytes copy_string(struct bytes string, struct arena *arena)
 {
-    json_object_put(object);
+    char *copy = arena_alloc(arena, string.length);
+    return (struct bytes){copy, copy ? decode(string, copy) : 0};
 }
 
-/* --- members ------------------------------------------------------------------------------------------------------ */
+/* --- values ------------------------------------------------------------------------------------------------------- */
 
-static struct bytes text_of(struct json_object *value)
+static bool is_number(struct bytes value)
 {
-    return (struct bytes){json_object_get_string(value), (size_t)json_object_get_string_len(value)};
+    return value.data[0] == '-' || is_digit(value.data[0]);
 }
 
-static bool copy_text(struct json_object *value, void *place, struct arena *arena)
+/* A duration is a string with units, or a number of seconds. */
+static bool read_duration(struct bytes value, const struct wire_member *member, int64_t *ret_ms)
 {
-    struct bytes copy = arena_copy(arena, text_of(value));
-    *(struct bytes *)place = copy;
-    return copy.data != NULL;
-}
-
-/* A duration is a string with units or a number of seconds; json-c keeps how a double was written. */
-static bool read_duration(struct json_object *value, const struct wire_member *member, int64_t *ret_ms)
-{
-    struct bytes text = bytes_of(json_object_get_string(value));
+    char buffer[WORD_MAX];
     int64_t ms;
-    bool good = json_object_is_type(value, json_type_string) ? duration_parse(text_of(value), &ms)
-                : json_object_is_type(value, json_type_int) || json_object_is_type(value, json_type_double)
-                    ? duration_parse_seconds(text, &ms)
-                    : false;
+    bool good = is_string(value) ? duration_parse(word_of(value, buffer), &ms)
+                                 : is_number(value) && duration_parse_seconds(value, &ms);
     if (!good || ms < member->min || ms > member->max)
         return false;
     *ret_ms = ms;
     return true;
 }
 
-static bool read_ttl(struct json_object *value, const struct wire_member *member, struct ttl *ret_ttl)
+static bool read_ttl(struct bytes value, const struct wire_member *member, struct ttl *ret_ttl)
 {
-    if (json_object_is_type(value, json_type_string) && bytes_equal(text_of(value), BYTES("none"))) {
+    int64_t ms = 0;
+    if (wire_is_word(value, "none"))
         *ret_ttl = (struct ttl){.kind = TTL_UNLIMITED};
-        return true;
-    }
-    if (member->type == WIRE_HOLD && json_object_is_type(value, json_type_string) &&
-        bytes_equal(text_of(value), BYTES("owner"))) {
+    else if (member->type == WIRE_HOLD && wire_is_word(value, "owner"))
         *ret_ttl = (struct ttl){.kind = TTL_OWNER};
-        return true;
-    }
-    int64_t ms;
-    if (!read_duration(value, member, &ms))
+    else if (read_duration(value, member, &ms))
+        *ret_ttl = (struct ttl){.kind = TTL_DURATION, .ms = ms};
+    else
         return false;
-    *ret_ttl = (struct ttl){.kind = TTL_DURATION, .ms = ms};
     return true;
 }
 
-/* json-c clamps what does not fit, to a number that is outside of every range of ours. */
-static bool read_integer(struct json_object *value, const struct wire_member *member, int64_t *ret_number)
+/* What does not fit is out of every range of ours. */
+static bool read_integer(struct bytes value, const struct wire_member *member, int64_t *ret_number)
 {
-    if (!json_object_is_type(value, json_type_int))
+    size_t at = value.data[0] == '-';
+    int64_t number = 0;
+    if (!is_number(value))
         return false;
-    int64_t number = json_object_get_int64(value);
+    for (; at < value.length; at++)
+        if (!is_digit(value.data[at]) || __builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, value.data[at] - '0', &number))
+            return false;
+    if (value.data[0] == '-')
+        number = -number;
     if (number < member->min || number > member->max)
         return false;
     *ret_number = number;
     return true;
 }
 
-static bool read_choice(struct json_object *value, const struct wire_member *member, int64_t *ret_index)
+static bool read_choice(struct bytes value, const struct wire_member *member, int64_t *ret_index)
 {
-    if (!json_object_is_type(value, json_type_string))
-        return false;
     for (int64_t i = 0; member->choices[i]; i++) {
-        if (bytes_equal(text_of(value), bytes_of(member->choices[i]))) {
+        if (wire_is_word(value, member->choices[i])) {
             *ret_index = i;
             return true;
         }
@@ -337,66 +509,57 @@ bool wire_is_line(struct bytes text, size_t min, size_t max)
     return text.length >= min && text.length <= max && utf8_valid(text) && !has_control(text);
 }
 
-static bool read_boolean(struct json_object *value, bool *ret_flag)
+static bool read_boolean(struct bytes value, bool *ret_flag)
 {
-    if (!json_object_is_type(value, json_type_boolean))
+    if (value.data[0] != 't' && value.data[0] != 'f')
         return false;
-    *ret_flag = json_object_get_boolean(value);
+    *ret_flag = value.data[0] == 't';
     return true;
 }
 
-static bool read_text(struct json_object *value, const struct wire_member *member, void *place, struct arena *arena)
+static bool is_text_of(struct bytes text, const struct wire_member *member)
 {
-    if (!json_object_is_type(value, json_type_string))
-        return false;
-    struct bytes text = text_of(value);
-    if (memchr(text.data, '\0', text.length) || (member->type == WIRE_LINE && has_control(text)))
-        return false;
-    if (member->type == WIRE_SEMAPHORE ? !name_is_semaphore(text)
-        : member->type == WIRE_KEY     ? !name_is_key(text)
-                                       : (int64_t)text.length < member->min || (int64_t)text.length > member->max)
-        return false;
-    return copy_text(value, place, arena);
+    switch (member->type) {
+    case WIRE_SEMAPHORE: return name_is_semaphore(text);
+    case WIRE_KEY: return name_is_key(text);
+    case WIRE_NONCE: return name_is_nonce(text);
+    default: break;
+    }
+    return (int64_t)text.length >= member->min && (int64_t)text.length <= member->max &&
+           !memchr(text.data, '\0', text.length) && (member->type != WIRE_LINE || !has_control(text));
 }
 
-/* "1 to 255 bytes of UTF-8 without control characters" */
-static bool read_label(struct json_object *value, struct arena *arena, struct bytes *ret_label)
+static bool read_text(struct bytes value, const struct wire_member *member, struct arena *arena, struct bytes *ret_text)
 {
-    return name_is_label(text_of(value)) && copy_text(value, ret_label, arena);
-}
-
-/* "A number is a slot's number, a text always its label." */
-static bool read_slot(struct json_object *value, const struct wire_member *member, struct arena *arena,
-                      struct slot_name *ret_slot)
-{
-    struct slot_name slot = {0};
-    int64_t number = 0;
-    if (json_object_is_type(value, json_type_string) ? !read_label(value, arena, &slot.label)
-                                                     : !read_integer(value, member, &number))
+    struct bytes text = is_string(value) ? copy_string(value, arena) : (struct bytes){0};
+    if (!text.data || !is_text_of(text, member))
         return false;
-    slot.number = (uint32_t)number;
-    *ret_slot = slot;
+    *ret_text = text;
     return true;
 }
 
-static bool read_list(struct json_object *value, const struct wire_member *member, struct json_object **ret_list)
+static bool read_list(struct bytes value, const struct wire_member *member, struct wire_list *ret_list)
 {
-    if (!json_object_is_type(value, json_type_array))
+    if (value.data[0] != '[')
         return false;
-    int64_t length = (int64_t)json_object_array_length(value);
-    if (length < member->min || length > member->max)
+    struct bytes rest = inside(value);
+    int64_t count = 0;
+    while (count <= member->max && take(&rest).length)
+        count++;
+    if (count < member->min || count > member->max)
         return false;
-    *ret_list = value;
+    *ret_list = (struct wire_list){.rest = inside(value), .count = (size_t)count};
     return true;
 }
 
-static bool read_value(struct json_object *value, const struct wire_member *member, void *place, struct arena *arena)
+static bool read_value(struct bytes value, const struct wire_member *member, void *place, struct arena *arena)
 {
     switch (member->type) {
     case WIRE_TEXT:
     case WIRE_LINE:
     case WIRE_SEMAPHORE:
-    case WIRE_KEY: return read_text(value, member, place, arena);
+    case WIRE_KEY:
+    case WIRE_NONCE: return read_text(value, member, arena, place);
     case WIRE_INTEGER: return read_integer(value, member, place);
     case WIRE_DURATION: return read_duration(value, member, place);
     case WIRE_TTL:
@@ -404,105 +567,166 @@ static bool read_value(struct json_object *value, const struct wire_member *memb
     case WIRE_BOOLEAN: return read_boolean(value, place);
     case WIRE_CHOICE: return read_choice(value, member, place);
     case WIRE_LIST: return read_list(value, member, place);
-    case WIRE_SLOT: return read_slot(value, member, arena, place);
-    case WIRE_LABEL: return json_object_is_type(value, json_type_string) && read_label(value, arena, place);
+    case WIRE_SLOT:
+    case WIRE_LABEL: break; /* elements of lists */
     }
     return false;
 }
 
-static const struct wire_member *find_member(const struct wire_table *table, const char *name)
+/* --- tables ------------------------------------------------------------------------------------------------------- */
+
+struct bytes wire_find(struct bytes object, const char *name)
+{
+    if (object.data[0] != '{')
+        return (struct bytes){0};
+    struct bytes rest = inside(object);
+    for (;;) {
+        struct bytes found = take(&rest);
+        struct bytes value = found.length ? take(&rest) : found;
+        if (!value.length || wire_is_word(found, name))
+            return value;
+    }
+}
+
+static const struct wire_member *find_member(const struct wire_table *table, struct bytes name)
 {
     for (size_t i = 0; i < table->count; i++)
-        if (strcmp(table->members[i].name, name) == 0)
+        if (wire_is_word(name, table->members[i].name))
             return &table->members[i];
     return NULL;
 }
 
-static enum permit_status unknown_member(const struct wire_table *table, const char *where, const char *name,
+static enum permit_status unknown_member(const struct wire_table *table, const char *where, struct bytes name,
                                          struct buf *message)
 {
-    buf_printf(message, "%s%.64s is not a member that is known here; known are", where, name);
+    int shown = (int)(name.length - 2 < WORD_MAX ? name.length - 2 : WORD_MAX);
+    buf_printf(message, "%s%.*s is not a member that is known here; %s", where, shown, name.data + 1,
+               table->count ? "known are" : "there is none");
     for (size_t i = 0; i < table->count; i++)
         buf_printf(message, "%s %s", i ? "," : "", table->members[i].name);
     return PERMIT_INVALID;
 }
 
+static enum permit_status member_twice(const struct wire_member *member, const char *where, struct buf *message)
+{
+    buf_printf(message, "the body is not one JSON object: the member %s%s stands in it twice", where, member->name);
+    return PERMIT_MALFORMED;
+}
+
 /* It was not read: there was no memory for a copy, or it is not what it must be. */
-static enum permit_status refuse_member(const struct wire_member *member, const char *where, const struct arena *arena,
-                                        struct buf *message)
+static enum permit_status refuse_member(const struct wire_member *member, struct bytes value, const char *where,
+                                        const struct arena *arena, struct buf *message)
 {
     if (arena->refused)
         return PERMIT_NO_MEMORY;
     buf_printf(message, "%s%s must be %s", where, member->name, member->expected);
+    bool is_time = member->type == WIRE_DURATION || member->type == WIRE_TTL || member->type == WIRE_HOLD;
+    const char *hint = is_time ? duration_hint(value) : NULL;
+    if (hint)
+        buf_printf(message, "; %s", hint);
     return PERMIT_INVALID;
 }
 
-static enum permit_status read_members(struct json_object *object, const struct wire_table *table, const char *where,
-                                       void *form, struct arena *arena, struct buf *message)
+/* Bit n of *ret_seen: the n-th member of the table is there. */
+static enum permit_status read_members(struct bytes object, const struct wire_table *table, const char *where,
+                                       void *form, struct arena *arena, uint32_t *ret_seen, struct buf *message)
 {
-    json_object_object_foreach(object, name, value)
-    {
+    struct bytes rest = inside(object);
+    for (struct bytes name = take(&rest); name.length; name = take(&rest)) {
+        struct bytes value = take(&rest);
         const struct wire_member *member = find_member(table, name);
         if (!member)
             return unknown_member(table, where, name, message);
-        if (!value || !read_value(value, member, (char *)form + member->offset, arena))
-            return refuse_member(member, where, arena, message);
+        uint32_t bit = 1u << (member - table->members);
+        if (*ret_seen & bit)
+            return member_twice(member, where, message);
+        *ret_seen |= bit;
+        if (!read_value(value, member, (char *)form + member->offset, arena))
+            return refuse_member(member, value, where, arena, message);
         if (member->given_offset)
             *(bool *)((char *)form + member->given_offset) = true;
     }
     return PERMIT_OK;
 }
 
-enum permit_status wire_read(struct json_object *object, const struct wire_table *table, const char *where, void *form,
+enum permit_status wire_read(struct bytes object, const struct wire_table *table, const char *where, void *form,
                              struct arena *arena, struct buf *message)
 {
+    uint32_t seen = 0;
     buf_clear(message);
-    if (!json_object_is_type(object, json_type_object)) {
+    if (object.data[0] != '{') {
         buf_printf(message, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 0, where);
         return PERMIT_INVALID;
     }
-    enum permit_status status = read_members(object, table, where, form, arena, message);
+    enum permit_status status = read_members(object, table, where, form, arena, &seen, message);
     for (size_t i = 0; status == PERMIT_OK && i < table->count; i++) {
-        if (table->members[i].required && !json_object_object_get_ex(object, table->members[i].name, NULL)) {
-            buf_printf(message, "%s%s is missing; it must be %s", where, table->members[i].name,
-                       table->members[i].expected);
+        const struct wire_member *member = &table->members[i];
+        if (member->required && !(seen >> i & 1)) {
+            buf_printf(message, "%s%s is missing; it must be %s", where, member->name, member->expected);
             status = PERMIT_INVALID;
         }
     }
     return status;
 }
 
-enum permit_status wire_read_at(const struct json_object *list, size_t index, const struct wire_member *element,
-                                const char *where, void *place, struct arena *arena, struct buf *message)
+const struct wire_limit wire_no_lists = {0, PERMIT_INVALID, "no member of this body is a list"};
+
+enum permit_status wire_read_body(struct bytes text, const struct wire_limit *limit, const struct wire_table *table,
+                                  void *form, struct arena *arena, struct buf *message)
 {
-    struct json_object *value = json_object_array_get_idx(list, index);
-    if (!value && element->type == WIRE_LABEL) {
-        *(struct bytes *)place = (struct bytes){0};
-        return PERMIT_OK;
+    struct bytes object;
+    size_t read;
+    enum permit_status status = wire_check(text, limit, &read, &object, message);
+    return status == PERMIT_OK ? wire_read(object, table, "", form, arena, message) : status;
+}
+
+/* --- elements ----------------------------------------------------------------------------------------------------- */
+
+/* How many bytes the strings among the elements have. */
+static size_t strings_size(struct wire_list list)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < list.count; i++) {
+        struct bytes value = wire_next(&list);
+        size += is_string(value) ? value.length : 0;
     }
-    if (value && read_value(value, element, place, arena))
-        return PERMIT_OK;
-    if (arena->refused)
+    return size;
+}
+
+/* "A number is a slot's number, a text always its label." A label goes to *room, which moves behind it. */
+static bool read_element(struct bytes value, const struct wire_member *element, char **room, void *place)
+{
+    struct slot_name *slot = element->type == WIRE_SLOT ? place : NULL;
+    struct bytes *label = slot ? &slot->label : place;
+    int64_t number;
+    if (is_string(value)) {
+        *label = (struct bytes){*room, decode(value, *room)};
+        *room += label->length + 1;
+        return name_is_label(*label);
+    }
+    *label = (struct bytes){0};
+    if (!slot)
+        return bytes_equal(value, BYTES("null"));
+    if (!read_integer(value, element, &number))
+        return false;
+    slot->number = (uint32_t)number;
+    return true;
+}
+
+enum permit_status wire_read_elements(struct wire_list *list, const struct wire_member *element, const char *where,
+                                      void *places, struct arena *arena, struct buf *message)
+{
+    size_t step = element->type == WIRE_SLOT ? sizeof(struct slot_name) : sizeof(struct bytes);
+    size_t size = strings_size(*list);
+    char *room = size ? arena_alloc(arena, size) : NULL;
+    if (size && !room)
         return PERMIT_NO_MEMORY;
-    buf_printf(message, "%s[%zu] must be %s", where, index, element->expected);
-    return PERMIT_INVALID;
-}
-
-size_t wire_list_length(const struct json_object *list)
-{
-    return json_object_array_length(list);
-}
-
-struct json_object *wire_list_at(const struct json_object *list, size_t index)
-{
-    return json_object_array_get_idx(list, index);
-}
-
-struct bytes wire_peek_text(struct json_object *object, const char *name)
-{
-    struct json_object *value;
-    if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value) ||
-        !json_object_is_type(value, json_type_string))
-        return (struct bytes){0};
-    return text_of(value);
+    for (size_t i = 0; i < list->count; i++) {
+        if (read_element(wire_next(list), element, &room, (char *)places + i * step))
+            continue;
+        buf_clear(message);
+        buf_printf(message, "%s[%zu] must be %s", where, i, element->expected);
+        return PERMIT_INVALID;
+    }
+    return PERMIT_OK;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Request bodies, read strictly: what is not honoured is not accepted. This and wire.c are the only files that speak to
- * json-c. A handler has a table of the members of its object; wire_read fills a struct from it.
+ * Request bodies, read strictly: what is not honoured is not accepted. A body is read in two passes, both without a
+ * tree and without memory of their own. wire_check walks the text once, finds whether it is one JSON object, and stops
+ * at the first element too many. wire_read then fills a struct from the object and a table of its members; lists are
+ * walked where they stand.
  *
  * PERMIT_MALFORMED  not JSON, not an object, a member twice, not UTF-8, too deep, something behind the end
  * PERMIT_NO_MEMORY  the same text may be read later
@@ -16,9 +18,6 @@
 #include "base/buf.h"
 #include "core/request.h"
 
-struct json_object;
-struct wire;
-
 enum { WIRE_MAX_DEPTH = 16 };
 
 enum wire_type {
@@ -26,15 +25,17 @@ enum wire_type {
     WIRE_LINE,      /* the same, without control characters */
     WIRE_SEMAPHORE, /* struct bytes: a semaphore's name */
     WIRE_KEY,       /* struct bytes: an external_id or owner */
+    WIRE_NONCE,     /* struct bytes: the nonce of an acquire */
     WIRE_INTEGER,   /* int64_t, min to max */
     WIRE_DURATION,  /* int64_t in milliseconds, min to max */
     WIRE_TTL,       /* struct ttl: a duration, min to max ms, or "none" */
     WIRE_BOOLEAN,   /* bool */
     WIRE_HOLD,      /* as WIRE_TTL, or "owner" */
     WIRE_CHOICE,    /* int64_t: the index of the word in `choices` */
-    WIRE_LIST,      /* struct json_object *: an array of min to max elements; valid until wire_drop */
-    WIRE_SLOT,      /* struct slot_name: a slot's number, min to max, or its label (a copy in the arena) */
-    WIRE_LABEL,     /* struct bytes: a label (a copy in the arena), or null: data NULL */
+    WIRE_LIST,      /* struct wire_list: an array of min to max elements */
+    /* Elements of lists, for wire_read_elements. */
+    WIRE_SLOT,  /* struct slot_name: a slot's number, min to max, or its label (a copy in the arena) */
+    WIRE_LABEL, /* struct bytes: a label (a copy in the arena), or null: data NULL */
 };
 
 struct wire_member {
@@ -50,34 +51,54 @@ struct wire_member {
 };
 
 struct wire_table {
-    const struct wire_member *members;
+    const struct wire_member *members; /* at most 32 */
     size_t count;
 };
 
-/* NULL: no memory. */
-struct wire *wire_new(void) MUST_CHECK;
-void wire_free(struct wire *wire);
+/* An array in a checked text. */
+struct wire_list {
+    struct bytes rest; /* what is left of it while it is walked */
+    size_t count;      /* of its elements; 0: the member is absent */
+};
 
-/* The text as one object; the caller drops it with wire_drop. */
-enum permit_status wire_parse(struct wire *wire, struct bytes text, struct json_object **ret_object,
-                              struct buf *message) MUST_CHECK;
-void wire_drop(struct json_object *object);
+/* How many elements the lists in the body's object may have together, and what one more is told. */
+struct wire_limit {
+    size_t elements;
+    enum permit_status status;
+    const char *sentence;
+};
+
 /*
- * Fills `form` (zeroed before) from an object, or refuses an element that is none. `where` stands before the member's
- * name in sentences: "" or "permits[1].".
+ * Whether the text is one JSON object; *ret_object is that without the space around it. *ret_read: so far it was read,
+ * which is to the first fault, or to the first element beyond the limit.
  */
-enum permit_status wire_read(struct json_object *object, const struct wire_table *table, const char *where, void *form,
+enum permit_status wire_check(struct bytes text, const struct wire_limit *limit, size_t *ret_read,
+                              struct bytes *ret_object, struct buf *message) MUST_CHECK;
+
+/* No element at all: for bodies without lists. */
+extern const struct wire_limit wire_no_lists;
+/*
+ * Fills `form` (zeroed before) from a value of a checked text, or refuses one that is no object. `where` stands before
+ * the member's name in sentences: "" or "permits[1].".
+ */
+enum permit_status wire_read(struct bytes object, const struct wire_table *table, const char *where, void *form,
                              struct arena *arena, struct buf *message) MUST_CHECK;
+/* Checks a text and reads it, at once. What `form` has of lists is valid as long as the text. */
+enum permit_status wire_read_body(struct bytes text, const struct wire_limit *limit, const struct wire_table *table,
+                                  void *form, struct arena *arena, struct buf *message) MUST_CHECK;
+/* The value of a member of a checked object; length 0: there is none. */
+struct bytes wire_find(struct bytes object, const char *name);
+/* The value is a string, and reads so. */
+bool wire_is_word(struct bytes value, const char *word);
+
+/* The next element; length 0: the end. */
+struct bytes wire_next(struct wire_list *list);
 /*
- * An element of a list as a value of `element`, whose name is of no account, into *place. `where` is the list's name in
- * sentences: "permits[1].slots".
+ * Reads all elements, which are slots or labels, into places[]: struct slot_name or struct bytes. `where` is the list's
+ * name in sentences, "permits[1].slots".
  */
-enum permit_status wire_read_at(const struct json_object *list, size_t index, const struct wire_member *element,
-                                const char *where, void *place, struct arena *arena, struct buf *message) MUST_CHECK;
+enum permit_status wire_read_elements(struct wire_list *list, const struct wire_member *element, const char *where,
+                                      void *places, struct arena *arena, struct buf *message) MUST_CHECK;
 /* What a WIRE_LINE of min to max bytes may be; for a text that did not come as JSON. */
 bool wire_is_line(struct bytes text, size_t min, size_t max);
-size_t wire_list_length(const struct json_object *list);
-struct json_object *wire_list_at(const struct json_object *list, size_t index);
-/* The text of one member, without its table; data NULL if it is absent or no text. Valid until wire_drop. */
-struct bytes wire_peek_text(struct json_object *object, const char *name);
 #endif

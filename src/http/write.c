@@ -76,7 +76,7 @@ static void write_member_u64(struct buf *out, const char *name, uint64_t number)
     buf_append_u64(out, number);
 }
 
-static void write_member_bool(struct buf *out, const char *name, bool value)
+void write_member_bool(struct buf *out, const char *name, bool value)
 {
     write_name(out, name);
     buf_append_text(out, value ? "true" : "false");

@@ -46,6 +46,8 @@ void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us now);
 void write_wait(struct buf *out, const struct waiter_row *waiter, utc_us now);
 /* ,"name":["key",...] */
 void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count);
+/* ,"name":true */
+void write_member_bool(struct buf *out, const char *name, bool value);
 /* ,"name":7 */
 void write_member_i64(struct buf *out, const char *name, int64_t number);
 /* ,"holders":[...] ; now: the database's clock. */

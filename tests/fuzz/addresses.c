@@ -17,10 +17,11 @@ static bool has(const char *part, const char *secret)
     return part && strstr(part, secret);
 }
 
+static const char secret[] = "hunter2hunter2"; /* in some of the corpus */
+
 /* "The address without the password, for logs." */
 static void check_printed(struct database_address *address)
 {
-    static const char secret[] = "hunter2hunter2";
     struct buf out;
     free(address->password);
     address->password = strdup(secret);
@@ -37,6 +38,7 @@ static void feed_database(const char *text, struct buf *message)
     struct database_address address = {.port = 4711};
     if (!database_address_parse(text, &address, message)) {
         MUST(message->length && address.port == 4711 && !address.host && !address.database);
+        MUST(!strstr(buf_text(message), secret));
         return;
     }
     MUST(!message->length);

@@ -8,29 +8,43 @@
 static bool reference_units(const char *text, double *ret_ms)
 {
     static const char *const words[] = {"d", "h", "m", "s", "ms"};
-    static const double ms[] = {86400e3, 3600e3, 60e3, 1e3, 1};
+    static const int64_t ms[] = {86400000, 3600000, 60000, 1000, 1};
     double total = 0;
     size_t next = 0;
+    bool point = false;
     while (*text) {
         double number = 0;
+        int64_t decimals = 0, of = 1;
         size_t digits = strspn(text, "0123456789");
-        size_t letters = strspn(text + digits, "dhms");
-        size_t unit = next;
+        if (digits == 0 || point) /* behind decimals nothing follows */
+            return false;
         for (size_t i = 0; i < digits; i++)
             number = number * 10 + (text[i] - '0');
-        while (unit < 5 && !(strlen(words[unit]) == letters && memcmp(text + digits, words[unit], letters) == 0))
+        text += digits;
+        point = *text == '.';
+        if (point) {
+            digits = strspn(++text, "0123456789");
+            if (digits < 1 || digits > 9)
+                return false;
+            for (size_t i = 0; i < digits; i++, of *= 10)
+                decimals = decimals * 10 + (text[i] - '0');
+            text += digits;
+        }
+        size_t letters = strspn(text, "dhms");
+        size_t unit = next;
+        while (unit < 5 && !(strlen(words[unit]) == letters && memcmp(text, words[unit], letters) == 0))
             unit++;
-        if (digits == 0 || unit == 5)
+        if (unit == 5 || decimals * ms[unit] % of != 0)
             return false;
-        total += number * ms[unit];
+        total += number * (double)ms[unit] + (double)(decimals * ms[unit] / of);
         next = unit + 1;
-        text += digits + letters;
+        text += letters;
     }
     *ret_ms = total;
     return next > 0;
 }
 
-/* 30, 0.25: a whole number, and at most three decimals. */
+/* 30, 0.25: a whole number, and at most three decimals; at most a day. */
 static bool reference_seconds(const char *text, double *ret_ms)
 {
     size_t whole = strspn(text, "0123456789");
@@ -45,7 +59,7 @@ static bool reference_seconds(const char *text, double *ret_ms)
         ms = ms * 10 + (behind && i - whole >= decimals ? 0 : text[at] - '0');
     }
     *ret_ms = ms;
-    return true;
+    return ms <= 86400e3;
 }
 
 static void check(bool taken, int64_t ms, bool expected, double expected_ms)

@@ -5,6 +5,7 @@
  */
 #include "cli/json.h"
 
+#include "base/utf8.h"
 #include "fuzz.h"
 
 static const struct json_column columns[] = {
@@ -20,6 +21,7 @@ static void check_harmless(const char *text, size_t length)
         MUST(byte == '\n' || (byte >= ' ' && byte != 0x7f));
         MUST(byte != 0xc2 || next < 0x80 || next > 0x9f);
     }
+    MUST(utf8_valid((struct bytes){text, length})); /* a terminal of 8 bits would find more control characters */
 }
 
 /* All pages as one body, which is printed as a table. */
@@ -63,6 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     print_pages(body);
     print_value_by_value(body);
     (void)json_number(body, "ttl_ms");
+    json_print_text(body);
     fclose(stdout);
     stdout = kept;
     check_harmless(printed, length);

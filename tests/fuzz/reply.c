@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "base/clock.h"
+#include "base/escape.h"
 #include "client/client.h"
 #include "client/http.h"
 #include "fuzz.h"
@@ -23,10 +24,21 @@ static size_t answers_left;
 static unsigned exchanges;
 
 /* The client asks `http` for nothing but its exchanges. */
-struct http *http_new(const char *url, const char *token)
+enum permit_status http_new(const char *url, const char *token, struct http **ret_http)
 {
     (void)token;
-    return (struct http *)(void *)url;
+    *ret_http = (struct http *)(void *)url;
+    return PERMIT_OK;
+}
+
+const char *http_url(const struct http *http)
+{
+    return (const char *)http;
+}
+
+bool http_is_ours(const struct http *http)
+{
+    return http != NULL;
 }
 
 void http_free(struct http *http)
@@ -38,6 +50,13 @@ void http_reply_init(struct http_reply *reply)
 {
     *reply = (struct http_reply){.status = 0};
     buf_init(&reply->body, ANSWER_BYTES_MAX);
+}
+
+void http_reply_clear(struct http_reply *reply)
+{
+    struct buf body = reply->body;
+    buf_clear(&body);
+    *reply = (struct http_reply){.body = body};
 }
 
 void http_reply_release(struct http_reply *reply)
@@ -74,12 +93,11 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
     answers = (const uint8_t *)left.data;
     answers_left = left.length;
     struct bytes head = cut(&answer, '\n');
-    buf_clear(&reply->body);
+    http_reply_clear(reply);
     reply->status = (int)(number_in(cut(&head, ' ')) % 1000);
     reply->retry_after_ms = reply->status ? min_i64(number_in(head), 86400) * MS_PER_SECOND : 0;
-    reply->cancelled = false;
     reply->sent = true;
-    reply->sent_twice = false;
+    reply->timed_out = !reply->status;
     snprintf(reply->error, sizeof reply->error, "no answer");
     if (reply->status)
         buf_append(&reply->body, answer.data, answer.length);
@@ -106,6 +124,8 @@ static void check_outcome(struct permit_client *client, enum permit_status statu
 {
     MUST(status >= PERMIT_OK && status < PERMIT_STATUS_COUNT && permit_status_word(status));
     MUST(permit_client_message(client) && permit_client_answer(client) && permit_client_key(client));
+    const char *message = permit_client_message(client);
+    MUST(escape_plain_length(message, strlen(message)) == strlen(message));
     MUST(permit_client_retry_after_ms(client) >= 0 && permit_client_retry_after_ms(client) <= DAY_MS);
     for (unsigned failures = 0; failures < 70; failures += 7) {
         int64_t pause_ms = client_pause_ms(client, failures);

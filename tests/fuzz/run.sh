@@ -13,7 +13,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
 build='build-fuzz'
-targets=(request reply print settings addresses log names duration times slots)
+targets=(parser request body reply print settings addresses log names duration times slots)
 seconds=10
 jobs=2
 coverage=OFF

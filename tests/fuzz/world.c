@@ -11,7 +11,6 @@
 #include "fuzz.h"
 #include "http/openapi.h"
 #include "http/server.h"
-#include "http/wire.h"
 #include "reference.h"
 #include "store/doctor.h"
 
@@ -70,12 +69,11 @@ void world_open(struct service *service)
         .max_wait_ms = MAX_WAIT_MS,
         .failover_hold_ms = 5000,
         .metrics_semaphores = 1000,
+        .allowed_hosts = "permit.example, other.example:7070",
         .doctor = &doctor,
         .database = "private",
-        .wire = wire_new(),
     };
     buf_init(&service->message, 16 * 1024);
-    MUST(service->wire);
 }
 
 /* --- what an operation must be ------------------------------------------------------------------------------------ */
@@ -173,7 +171,8 @@ static void check_change(const struct semaphore_change *change)
     MUST(!change->has_grace || (change->grace_ms >= 0 && change->grace_ms <= DURATION_MAX_MS));
     MUST(!change->has_max_hold || (change->max_hold_ms >= 1 && change->max_hold_ms <= DURATION_MAX_MS));
     MUST(!change->has_note || (change->note.length <= 1000 && reference_utf8(change->note)));
-    MUST(!(change->if_match && change->if_none_match));
+    MUST(change->match_count <= MATCH_MAX &&
+         (change->match_count > 0) + change->if_exists + change->if_none_match <= 1);
     if (change->has_labels)
         check_labels(change);
 }
@@ -375,7 +374,9 @@ static void decide(struct op *op)
     if (world.decided == PERMIT_OK)
         note_said(operation);
     world.paused |= operation->kind == OP_SEMAPHORE_PAUSE && world.decided == PERMIT_OK;
+    world.deciding = true;
     op->decided(op, &decision);
+    world.deciding = false;
 }
 
 /* A look has a session unless the database is away; what it is worth, only world_rows.c knows. */
@@ -406,7 +407,9 @@ static void decide_owner(struct owner_op *op)
         .clock = &world_clock,
         .now = world_now,
     };
+    world.deciding = true;
     op->decided(op, &decision);
+    world.deciding = false;
 }
 
 /* One that ends may have given another to the engine. */
@@ -422,9 +425,12 @@ void world_decide(void)
         world.look = NULL;
         look(asked);
     }
-    if (world.owner)
-        decide_owner(world.owner);
+    struct owner_op *owner = world.owner;
     world.owner = NULL;
+    if (owner)
+        decide_owner(owner);
+    if (world.look)
+        world_decide();
 }
 
 /* --- the engine --------------------------------------------------------------------------------------------------- */
@@ -456,7 +462,7 @@ enum permit_status engine_look(struct engine *engine, struct look *asked)
 {
     (void)engine;
     MUST(asked->work && !world.look);
-    world.submits++;
+    world.submits += !world.deciding; /* not of what was not found, which is asked for afterwards */
     if (world.taken != PERMIT_OK)
         return world.taken;
     if (world.at_once)
@@ -495,7 +501,7 @@ bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]
 void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE])
 {
     (void)engine;
-    MUST(bound <= BOUND_LOOKS);
+    MUST(bound <= BOUND_NAMED);
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "full: %.*s", (int)world_text(255).length, world_text(255).data);
 }
 
@@ -524,15 +530,16 @@ static struct waiter_row make_waiter(struct bytes key, struct arena *arena)
 }
 
 bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
-                    struct waiter_row **ret_rows, size_t *ret_count)
+                    struct waiter_row **ret_rows, size_t *ret_count, bool *ret_more)
 {
-    (void)engine, (void)after;
-    MUST(reference_semaphore(semaphore) && limit >= 2 && limit <= 1001);
+    (void)engine;
+    MUST(reference_semaphore(semaphore) && limit >= 1 && limit <= 1000);
     *ret_rows = arena_array(arena, 2, sizeof **ret_rows);
     MUST(*ret_rows);
     (*ret_rows)[0] = make_waiter(world_text(255), arena);
     (*ret_rows)[1] = make_waiter(BYTES("job-42"), arena);
-    *ret_count = 2;
+    *ret_count = limit < 2 ? limit : 2;
+    *ret_more = after % 2;
     return true;
 }
 

@@ -34,6 +34,7 @@ struct world {
     struct owner_op *owner;
     bool paused;                       /* it has paused a semaphore */
     bool holders_read;                 /* it has looked at who holds */
+    bool deciding;                     /* it is telling what it has decided */
     size_t submits;                    /* of all three */
     unsigned char digest[DIGEST_SIZE]; /* of the last acquire */
     unsigned finished;                 /* calls of exchange_finish */

@@ -7,6 +7,7 @@
 #include "store/doctor.h"
 #include "store/epoch.h"
 #include "store/history.h"
+#include "store/nearest.h"
 #include "store/owners.h"
 #include "store/slot_list.h"
 #include "store/templates.h"
@@ -88,15 +89,16 @@ enum permit_status query_semaphore(struct session *session, struct bytes name, s
 
 enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
                                     struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                    struct query_time *ret_time)
+                                    struct bytes *ret_next, struct query_time *ret_time)
 {
-    MUST(session && limit >= 1 && limit <= 1001);
+    MUST(session && limit >= 1 && limit <= 1000);
     MUST((prefix.data || !prefix.length) && (after.data || !after.length));
     if (ends() != PERMIT_OK)
         return ends();
     *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
     for (size_t i = 0; i < *ret_count; i++)
         (*ret_rows)[i].semaphore = make_semaphore(BYTES("backups"));
+    *ret_next = *ret_count == limit ? BYTES("backups") : (struct bytes){0};
     tell_time(ret_time);
     return PERMIT_OK;
 }
@@ -159,15 +161,16 @@ static void make_requests(struct arena *arena, unsigned limit, struct request **
 
 enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
                                   struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  struct query_time *ret_time)
+                                  uint64_t *ret_next, struct query_time *ret_time)
 {
-    MUST(session && filter->limit >= 2 && filter->limit <= 1001 && filter->after <= INT64_MAX);
+    MUST(session && filter->limit >= 1 && filter->limit <= 1000 && filter->after <= INT64_MAX);
     MUST(!filter->owner.data || reference_key(filter->owner));
     MUST(!filter->semaphore.data || reference_semaphore(filter->semaphore));
     MUST(filter->state == 0 || filter->state == REQUEST_ACQUIRED || filter->state == REQUEST_RELEASED);
     if (ends() != PERMIT_OK)
         return ends();
     make_requests(arena, filter->limit, ret_requests, ret_names, ret_count);
+    *ret_next = *ret_count == filter->limit ? 7 : 0;
     tell_time(ret_time);
     return PERMIT_OK;
 }
@@ -343,12 +346,22 @@ enum permit_status owners_count(struct session *session, uint64_t ret_counts[OWN
     return ends();
 }
 
-enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
-                               struct bytes why, uint64_t *ret_epoch)
+enum permit_status query_nearest(struct session *session, enum nearest_kind kind, struct bytes name,
+                                 struct arena *arena, struct nearest *ret_nearest)
 {
-    (void)seen, (void)hold_ms;
-    MUST(session && cause == EPOCH_OPERATOR && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
+    (void)arena;
+    MUST(session && kind <= NEAREST_REQUEST && reference_key(name));
+    *ret_nearest = (struct nearest){.exists = world.text.length % 3 == 0, .name = world_text(255)};
+    return ends();
+}
+
+enum permit_status epoch_bump(struct session *session, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
+                              int64_t *ret_wait_ms)
+{
+    (void)hold_ms;
+    MUST(session && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
     *ret_epoch = 8;
+    *ret_wait_ms = 7;
     return ends();
 }
 

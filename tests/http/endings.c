@@ -50,7 +50,7 @@ Test(confirm, makes_a_hold_permanent)
     const char *confirmed_at = member(&talk, "confirmed_at");
     cr_assert_not(kit_json_has(talk.reply.body, "expires_in_ms"));
     cr_assert(strstr(talk.reply.body, "\"expires_at\":null"), "%s", talk.reply.body);
-    say(&talk, 200, "POST", of_request(key, "/confirm"), NULL);
+    say(&talk, 200, "POST", of_request(key, "/confirm"), " {} ");
     text_is(&talk, "confirmed_at", confirmed_at);
     say(&talk, 200, "POST", of_request(key, "/renew"), "{\"ttl\":\"1s\"}");
     cr_assert_not(kit_json_has(talk.reply.body, "expires_in_ms"), "a renewal has given it a deadline");
@@ -67,7 +67,7 @@ Test(confirm, of_what_is_not_held_is_refused)
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = hold(&talk, name, NULL);
     refused(&talk, 404, "unknown_request", "POST", of_request(fresh_name("k"), "/confirm"), NULL);
-    refused(&talk, 422, "invalid", "POST", of_request(key, "/confirm"), "{}");
+    refused(&talk, 422, "invalid", "POST", of_request(key, "/confirm"), "{\"ttl\":\"1m\"}");
     say(&talk, 200, "DELETE", of_request(key, ""), NULL);
     refused(&talk, 410, "ended", "POST", of_request(key, "/confirm"), NULL);
     text_is(&talk, "end_reason", "released");
@@ -235,7 +235,7 @@ Test(pause, stops_new_grants_and_says_why)
     text_is(&talk, "paused_reason", "disk swap");
     say(&talk, 200, "POST", of_semaphore(name, "/resume"), NULL);
     cr_assert_not(kit_json_has(talk.reply.body, "paused_reason"));
-    say(&talk, 200, "POST", of_semaphore(name, "/resume"), NULL);
+    say(&talk, 200, "POST", of_semaphore(name, "/resume"), "{}");
     (void)hold(&talk, name, NULL);
     say(&talk, 200, "GET", of_semaphore(name, "/events"), NULL);
     text_is(&talk, "events.0.what", "resumed");
@@ -254,7 +254,7 @@ Test(pause, is_refused_without_reason_or_semaphore)
     refused(&talk, 404, "unknown_semaphore", "POST", of_semaphore(fresh_name("s"), "/pause"), "{\"reason\":\"x\"}");
     refused(&talk, 404, "unknown_semaphore", "POST", of_semaphore(fresh_name("s"), "/resume"), NULL);
     refused(&talk, 405, "method_not_allowed", "GET", of_semaphore(name, "/pause"), NULL);
-    header_is(&talk, "Allow", "POST");
+    header_is(&talk, "Allow", "POST, OPTIONS");
     talk_end(&talk);
 }
 
@@ -383,4 +383,32 @@ Test(fence, bump_lifts_tokens_above_all_that_were_handed_out)
     cr_assert_eq(number_of(&talk, "events.0.next_permit_id"), tokens_from);
     talk_end(&talk);
     kit_permitd_stop(permitd);
+}
+
+/* Two permitd on one database: what the one has done the other knows. */
+Test(fence, bump_again_and_again_does_not_stop_everybody)
+{
+    static const char reason[] = "{\"reason\":\"a test\"}";
+    struct kit_permitd_options options = {.database = own_url("bumped"),
+                                          .flags = (const char *const[]){"--failover-hold", "30s", NULL}};
+    struct kit_permitd *permitd[2] = {kit_permitd_start(&options), kit_permitd_start(&options)};
+    struct talk talk = talk_to(permitd[0]->port);
+    struct talk other = talk_to(permitd[1]->port);
+    say(&talk, 200, "POST", "/v1/fence/bump", reason);
+    int64_t epoch = number_of(&talk, "epoch");
+    refused(&talk, 429, "too_many", "POST", "/v1/fence/bump", reason);
+    refused(&other, 429, "too_many", "POST", "/v1/fence/bump", reason);
+    cr_assert_eq(number_of(&other, "epoch"), epoch);
+    cr_assert_eq(number_of(&other, "tokens_from"), epoch * 1024);
+    cr_assert(number_of(&other, "retry_after_ms") > 0 && number_of(&other, "retry_after_ms") <= 60000);
+    struct kit_sql *sql = own_sql("bumped");
+    kit_sql_run(sql, "UPDATE cluster SET grants_from = grants_from - INTERVAL 1 HOUR");
+    say(&other, 200, "POST", "/v1/fence/bump", reason);
+    cr_assert_gt(number_of(&other, "epoch"), epoch);
+    refused(&talk, 429, "too_many", "POST", "/v1/fence/bump", reason);
+    kit_sql_close(sql);
+    talk_end(&talk);
+    talk_end(&other);
+    kit_permitd_stop(permitd[0]);
+    kit_permitd_stop(permitd[1]);
 }

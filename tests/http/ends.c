@@ -68,6 +68,8 @@ Test(ends, a_unit_is_free_the_moment_somebody_needs_it, .timeout = 300)
 
 /* --- another server, an older copy ----------------------------------------------------------------------------- */
 
+enum { EPOCH_MS = 120000 };
+
 /* A permitd on a MariaDB of the test's own, with a semaphore of capacity 100 and a permit of it. */
 struct place {
     struct kit_database *database;
@@ -78,8 +80,8 @@ struct place {
 
 static struct place place_open(void)
 {
-    /* The hold is long enough to be seen. */
-    static const char *const flags[] = {"--failover-hold", "5s", "--request-timeout", "2m", NULL};
+    /* The hold is long enough to be seen on any machine; end_hold ends it. */
+    static const char *const flags[] = {"--failover-hold", "1h", "--request-timeout", "2m", NULL};
     struct place place = {.database = kit_database_start(NULL)};
     place.permitd = kit_permitd_start(&(struct kit_permitd_options){.database = place.database->url, .flags = flags});
     place.talk = talk_to(place.permitd->port);
@@ -87,6 +89,27 @@ static struct place place_open(void)
     say(&place.talk, 201, "POST", "/v1/requests", acquire_body("before", "s", "1h"));
     place.token = number_of(&place.talk, "permits.0.token");
     return place;
+}
+
+/* Some other program's word on the database. */
+static void run_sql(const struct place *place, const char *statement)
+{
+    struct kit_sql *sql = kit_sql_open(place->database->socket, "permitd");
+    kit_sql_run(sql, "%s", statement);
+    kit_sql_close(sql);
+}
+
+static void end_hold(const struct place *place)
+{
+    run_sql(place, "UPDATE cluster SET grants_from = '2026-01-01'");
+}
+
+static bool epoch_has_risen(void *place)
+{
+    struct kit_sql *sql = kit_sql_try_open(((struct place *)place)->database->socket, "permitd");
+    int64_t epoch = sql ? kit_sql_number(sql, "SELECT epoch FROM cluster") : 0;
+    kit_sql_close(sql);
+    return epoch > 0;
 }
 
 static void place_close(struct place *place)
@@ -99,17 +122,41 @@ static void place_close(struct place *place)
 Test(failover, another_server_holds_grants_back_and_lifts_the_tokens, .timeout = 300)
 {
     struct place place = place_open();
-    struct kit_sql *sql = kit_sql_open(place.database->socket, NULL);
-    kit_sql_run(sql, "SET GLOBAL server_id = 77");
-    kit_sql_close(sql);
+    run_sql(&place, "SET GLOBAL server_id = 77");
     refused(&place.talk, 503, "busy", "POST", "/v1/requests", acquire_body("after", "s", "1h"));
     cr_assert(kit_json_has(place.talk.reply.body, "retry_after_ms"));
     say(&place.talk, 200, "POST", "/v1/requests/before/renew", NULL);
     say(&place.talk, 200, "POST", "/v1/requests", acquire_body("before", "s", "1h"));
     cr_assert_eq(number_of(&place.talk, "permits.0.token"), place.token, "a replay says what it said");
+    end_hold(&place);
     say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("after", "s", "1h"));
     cr_assert_gt(number_of(&place.talk, "permits.0.token"), 28000000000LL << 10);
     say(&place.talk, 200, "DELETE", "/v1/requests/before", NULL);
+    place_close(&place);
+}
+
+/* Nobody asks for anything until the hold is over: the first client is not told to come back. */
+static void is_noticed_while_idle(struct place *place)
+{
+    cr_assert(kit_wait_until(epoch_has_risen, place, EPOCH_MS));
+    end_hold(place);
+    say(&place->talk, 201, "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    cr_assert_gt(number_of(&place->talk, "permits.0.token"), 28000000000LL << 10);
+}
+
+Test(failover, another_server_is_noticed_on_an_idle_system, .timeout = 300)
+{
+    struct place place = place_open();
+    run_sql(&place, "SET GLOBAL server_id = 77");
+    is_noticed_while_idle(&place);
+    place_close(&place);
+}
+
+Test(failover, tokens_that_went_back_are_noticed_on_an_idle_system, .timeout = 300)
+{
+    struct place place = place_open();
+    run_sql(&place, "UPDATE semaphore SET next_permit_id = 1");
+    is_noticed_while_idle(&place);
     place_close(&place);
 }
 
@@ -133,6 +180,8 @@ Test(failover, tokens_of_an_older_copy_do_not_come_again, .timeout = 300)
     shell(text("rm -rf %s && mv %s.older %s", place.database->directory, place.database->directory,
                place.database->directory));
     kit_database_restart(place.database);
+    cr_assert(kit_wait_until(epoch_has_risen, &place, EPOCH_MS));
+    end_hold(&place);
     say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("found", "s", "1h"));
     cr_assert_gt(number_of(&place.talk, "permits.0.token"), highest);
     cr_assert_gt(number_of(&place.talk, "permits.0.token"), 28000000000LL << 10);

@@ -208,6 +208,72 @@ Test(owners, heartbeats_are_refused_until_everything_has_ended, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
+/* The grant's INSERT waits for a stranger who is at the same key; it gives way after 5 s and begins again. */
+static bool insert_waits(void *sql)
+{
+    return kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
+                               "id <> CONNECTION_ID() AND info LIKE '%%INSERT INTO permit_request%%'") > 0;
+}
+
+struct lapse {
+    struct kit_sql *sql;
+    const char *owner;
+};
+
+static bool is_settled(void *context)
+{
+    const struct lapse *lapse = context;
+    return kit_sql_number(lapse->sql, "SELECT COUNT(*) FROM owner WHERE name = '%s' AND settled_at IS NOT NULL",
+                          lapse->owner) > 0;
+}
+
+/*
+ * The owner says goodbye while a batch for it has read its clock and not written yet, and all that ends with the lapse
+ * has ended before the batch commits. Its grant looks older than the lapse. True: it came to that.
+ */
+static bool grant_after_the_lapse(struct talk *talk, struct lapse *lapse, const char *semaphore, const char *key)
+{
+    struct talk waiting = talk_to(talk->http.port);
+    struct kit_sql *stranger = own_sql("own0");
+    kit_sql_run(stranger, "BEGIN");
+    kit_sql_run(stranger, "INSERT INTO permit_request (id, external_id) VALUES (1000000000, '%s')", key);
+    tell(&waiting, "POST", "/v1/requests", acquire_body(key, semaphore, lapse->owner, "1h"));
+    cr_assert(kit_wait_until(insert_waits, lapse->sql, PATIENCE_MS));
+    say(talk, 200, "DELETE", owner_path(lapse->owner), NULL);
+    cr_assert(kit_wait_until(is_settled, lapse, PATIENCE_MS));
+    kit_sql_run(stranger, "ROLLBACK");
+    kit_sql_close(stranger);
+    hear(&waiting, 201, NULL);
+    talk_end(&waiting);
+    return kit_sql_number(lapse->sql,
+                          "SELECT COUNT(*) FROM permit_request r JOIN owner o ON o.name = r.owner "
+                          "WHERE r.external_id = '%s' AND r.acquired_at <= o.lapsed_at",
+                          key) == 1;
+}
+
+Test(owners, a_grant_that_comes_after_the_end_of_a_lapse_locks_nobody_out, .timeout = 600)
+{
+    enum { TRIES = 20 };
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":100}");
+    struct lapse lapse = {.sql = own_sql("own0"), .owner = fresh_name("o")};
+    const char *key = NULL;
+    bool came_to_that = false;
+    for (int i = 0; i < TRIES && !came_to_that; i++) {
+        key = fresh_name("k");
+        say_until(&talk, i ? 200 : 201, "PUT", owner_path(lapse.owner), "{\"ttl\":\"1h\"}");
+        came_to_that = grant_after_the_lapse(&talk, &lapse, name, key);
+    }
+    cr_assert(came_to_that);
+    say(&talk, 200, "PUT", owner_path(lapse.owner), "{\"ttl\":\"1h\"}");
+    text_is(&talk, "state", "alive");
+    is_held(&talk, key);
+    kit_sql_close(lapse.sql);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 /* Metrics are no JSON. */
 static bool all_lapsed(void *context)
 {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +27,14 @@ static void refuses_flags(const char *first, const char *second, const char *par
 {
     const char *flags[] = {first, second, NULL};
     refuses(&(struct kit_permitd_options){.flags = flags}, part);
+}
+
+static void write_file(const char *path, const char *content)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs(content, file);
+    fclose(file);
 }
 
 Test(start, mistakes_end_it_with_a_sentence, .timeout = 300)
@@ -50,6 +59,96 @@ Test(start, mistakes_end_it_with_a_sentence, .timeout = 300)
 Test(start, a_data_directory_serves_one_permitd, .timeout = 300)
 {
     refuses(&(struct kit_permitd_options){.data_dir = shared_directory()}, "in use by another permitd");
+}
+
+/* Twice, as when what supervises permitd starts it again: the second one must not take what the first one refused. */
+Test(start, a_strangers_table_ends_it_and_is_left_alone, .timeout = 300)
+{
+    static const char *const tables[] = {"permit", "semaphore"};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        struct kit_sql *server = kit_sql_open(text("%s/mariadb.sock", shared_directory()), NULL);
+        kit_sql_run(server, "CREATE DATABASE %s", own_database(tables[i]));
+        kit_sql_close(server);
+        struct kit_sql *sql = own_sql(tables[i]);
+        kit_sql_run(sql, "CREATE TABLE %s (id INT)", tables[i]);
+        for (int times = 0; times < 2; times++)
+            refuses(&(struct kit_permitd_options){.database = own_url(tables[i])},
+                    text("has a table `%s` that is not permitd's", tables[i]));
+        cr_assert_eq(kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.COLUMNS"
+                                         " WHERE TABLE_SCHEMA = DATABASE()"),
+                     1, "something was made or altered");
+        kit_sql_close(sql);
+    }
+}
+
+/* --- as root on the directory of another user --- */
+
+enum { NOBODY = 65534 };
+
+/* A file, or a directory, of root that the other user cannot reach. */
+static char *victim_make(bool directory)
+{
+    char *path = kit_path("victim");
+    if (directory)
+        cr_assert_eq(mkdir(path, 0700), 0);
+    else
+        write_file(path, "of root\n");
+    return path;
+}
+
+static void victim_is_untouched(const char *path, bool directory, const char *entry)
+{
+    struct stat info;
+    cr_assert_eq(stat(path, &info), 0);
+    cr_expect_eq(info.st_uid, 0, "%s led to a change of its owner", entry);
+    if (directory)
+        return;
+    char *content = kit_read_file(path);
+    cr_expect_str_eq(content, "of root\n", "%s led to a change of its content", entry);
+    free(content);
+}
+
+/* Served once, and stopped. */
+static char *directory_of_nobody(void)
+{
+    char *directory = kit_path("nobody");
+    cr_assert_eq(mkdir(directory, 0700), 0);
+    cr_assert_eq(chown(directory, NOBODY, NOBODY), 0);
+    cr_assert_eq(chmod(kit_directory(), 0711), 0); /* so that the other user can reach it */
+    kit_permitd_stop(kit_permitd_start(&(struct kit_permitd_options){.data_dir = directory}));
+    return directory;
+}
+
+Test(start, as_root_it_follows_no_symbolic_link_of_another_user, .timeout = 600)
+{
+    static const struct {
+        const char *entry;
+        bool directory;
+        bool refused; /* what it needs is not there; else it makes its own */
+    } rows[] = {
+        {"lock", false, true}, {"mariadb.log", false, true}, {"tmp", true, true}, {"mariadb.pid", false, false}};
+    if (geteuid() != 0)
+        cr_skip_test("only root can start on the directory of another user");
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* of a process that has changed its user it cannot look for leaks */
+    char *directory = directory_of_nobody();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *victim = victim_make(rows[i].directory);
+        const char *link = text("%s/%s", directory, rows[i].entry);
+        const char *kept_aside = text("%s/kept", directory);
+        bool there = rename(link, kept_aside) == 0; /* the pid file is gone */
+        cr_assert(there || !rows[i].refused);
+        cr_assert_eq(symlink(victim, link), 0);
+        cr_assert_eq(lchown(link, NOBODY, NOBODY), 0);
+        if (rows[i].refused)
+            refuses(&(struct kit_permitd_options){.data_dir = directory}, text("%s: it is a symbolic link", link));
+        else
+            kit_permitd_stop(kit_permitd_start(&(struct kit_permitd_options){.data_dir = directory}));
+        victim_is_untouched(victim, rows[i].directory, rows[i].entry);
+        cr_assert(unlink(link) == 0 || !rows[i].refused);
+        cr_assert(!there || rename(kept_aside, link) == 0);
+        free(victim);
+    }
+    free(directory);
 }
 
 /* What permitd --check says on this directory, on standard output and then on standard error; it must end so. */
@@ -96,14 +195,6 @@ Test(start, other_addresses_are_served_if_that_is_wanted, .timeout = 300)
     say(&talk, 200, "GET", "/healthz", NULL);
     talk_end(&talk);
     kit_permitd_stop(permitd);
-}
-
-static void write_file(const char *path, const char *content)
-{
-    FILE *file = fopen(path, "w");
-    cr_assert_not_null(file);
-    fputs(content, file);
-    fclose(file);
 }
 
 static bool has_refused_the_file(void *context)

@@ -71,6 +71,8 @@ Test(templates, are_put_shown_changed_and_removed)
     cr_assert_eq(number_of(&talk, "capacity"), 3);
     cr_assert_eq(number_of(&talk, "config_version"), 2);
     cr_assert_not(kit_json_has(talk.reply.body, "max_ttl_ms"));
+    say(&talk, 200, "PUT", path, "{\"max_ttl\":\"none\",\"capacity\":3}");
+    cr_assert_eq(number_of(&talk, "config_version"), 2);
     say(&talk, 200, "DELETE", path, NULL);
     text_is(&talk, "prefix", prefix);
     refused(&talk, 404, "unknown_template", "DELETE", path, NULL);

@@ -90,9 +90,46 @@ Test(semaphore, preconditions_keep_two_operators_from_overwriting_each_other)
     say_with(&talk, 200, NULL, "PUT", path, "If-Match: \"1\"\r\n", "{\"capacity\":2}");
     say_with(&talk, 412, "version_mismatch", "PUT", path, "If-Match: \"1\"\r\n", "{\"capacity\":3}");
     say_with(&talk, 200, NULL, "PUT", path, "If-Match: 2\r\n", "{\"capacity\":3}");
+    say_with(&talk, 200, NULL, "PUT", path, "If-Match: *\r\n", "{\"capacity\":4}");
+    say_with(&talk, 200, NULL, "PUT", path, "If-Match: \"1\", \"4\"\r\n", "{\"capacity\":5}");
+    say_with(&talk, 200, NULL, "PUT", path, "If-Match: \"9\",,\t5 ,W/\"1\"\r\n", "{\"capacity\":6}");
+    header_is(&talk, "ETag", "\"6\"");
+    say_with(&talk, 412, "version_mismatch", "PUT", path, "If-Match: W/\"6\"\r\n", "{\"capacity\":3}");
+    say_with(&talk, 412, "version_mismatch", "PUT", path, "If-Match: \"4\", \"5\"\r\n", "{\"capacity\":3}");
+    say_with(&talk, 412, "version_mismatch", "PUT", semaphore_path(fresh_name("s")), "If-Match: *\r\n",
+             "{\"capacity\":3}");
     say_with(&talk, 422, "invalid", "PUT", path, "If-Match: x\r\n", "{\"capacity\":3}");
+    say_with(&talk, 422, "invalid", "PUT", path, "If-Match: ,\r\n", "{\"capacity\":3}");
+    say_with(&talk, 422, "invalid", "PUT", path, "If-Match: *, \"6\"\r\n", "{\"capacity\":3}");
+    say_with(&talk, 422, "invalid", "PUT", path, "If-Match: 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17\r\n",
+             "{\"capacity\":3}");
     say_with(&talk, 422, "invalid", "PUT", path, "If-None-Match: \"2\"\r\n", "{\"capacity\":3}");
     say_with(&talk, 422, "invalid", "PUT", path, "If-None-Match: *\r\nIf-Match: 3\r\n", "{\"capacity\":3}");
+    talk_end(&talk);
+}
+
+Test(semaphore, put_that_changes_nothing_keeps_config_version)
+{
+    struct talk talk = talk_to(shared_port());
+    static const char body[] = "{\"capacity\":2,\"default_ttl\":\"1m\",\"note\":\"n\",\"labels\":[\"A1\",null]}";
+    const char *path = semaphore_path(fresh_semaphore(&talk, body));
+    say(&talk, 200, "PUT", path, body);
+    header_is(&talk, "ETag", "\"1\"");
+    int64_t version = number_of(&talk, "version");
+    say(&talk, 200, "PUT", path, "{}");
+    say(&talk, 200, "PUT", text("%s/slots?from=2", path), "{\"labels\":[null]}");
+    say(&talk, 200, "POST", text("%s/resume", path), NULL);
+    cr_assert_eq(number_of(&talk, "config_version"), 1);
+    cr_assert_gt(number_of(&talk, "version"), version, "the answers were not written, and a crash could undo them");
+    say_with(&talk, 200, NULL, "PUT", path, "If-Match: \"1\"\r\n", "{\"note\":\"m\"}");
+    cr_assert_eq(number_of(&talk, "config_version"), 2);
+    say(&talk, 200, "PUT", text("%s/slots?from=2", path), "{\"labels\":[\"A2\"]}");
+    cr_assert_eq(number_of(&talk, "config_version"), 3);
+    say(&talk, 200, "POST", text("%s/pause", path), "{\"reason\":\"a\"}");
+    say(&talk, 200, "POST", text("%s/pause", path), "{\"reason\":\"a\"}");
+    cr_assert_eq(number_of(&talk, "config_version"), 4);
+    say(&talk, 200, "POST", text("%s/pause", path), "{\"reason\":\"b\"}");
+    cr_assert_eq(number_of(&talk, "config_version"), 5);
     talk_end(&talk);
 }
 
@@ -183,6 +220,92 @@ Test(acquire, the_same_again_is_the_same_grant)
     text_is(&talk, "end_reason", "released");
     cr_assert(kit_json_has(talk.reply.body, "ended_at"));
     refused(&talk, 422, "key_reused", "POST", "/v1/requests", acquire_body(key, name, 1));
+    talk_end(&talk);
+}
+
+static const char *acquire_with_nonce(const char *key, const char *semaphore, const char *nonce)
+{
+    return text("{\"external_id\":\"%s\",\"nonce\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, nonce,
+                semaphore);
+}
+
+static bool is_yours(const struct talk *talk)
+{
+    cr_assert(kit_json_true(talk->reply.body, "replayed"), "%s", talk->reply.body);
+    cr_assert(kit_json_has(talk->reply.body, "yours"), "%s", talk->reply.body);
+    return kit_json_true(talk->reply.body, "yours");
+}
+
+Test(acquire, replay_says_whether_its_caller_made_the_grant)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_with_nonce(key, name, "mine ~"));
+    cr_assert_not(kit_json_has(talk.reply.body, "yours"), "%s", talk.reply.body);
+    cr_assert_not(strstr(talk.reply.body, "mine ~"), "%s", talk.reply.body);
+    say(&talk, 200, "POST", "/v1/requests", acquire_with_nonce(key, name, "mine ~"));
+    cr_assert(is_yours(&talk));
+    say(&talk, 200, "POST", "/v1/requests", acquire_with_nonce(key, name, "mine"));
+    cr_assert_not(is_yours(&talk));
+    say(&talk, 200, "POST", "/v1/requests", acquire_with_nonce(key, name, "mine ~"));
+    cr_assert(is_yours(&talk), "another caller has changed whose grant it is");
+    acquire(&talk, 200, key, name, 1);
+    cr_assert_not(kit_json_has(talk.reply.body, "yours"), "a caller without a nonce is told whose grant it is");
+    say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), NULL);
+    say(&talk, 200, "POST", "/v1/requests", acquire_with_nonce(key, name, "mine ~"));
+    cr_assert(is_yours(&talk), "a renewal has changed whose grant it is");
+    talk_end(&talk);
+}
+
+Test(acquire, grant_without_a_nonce_is_of_no_caller_that_has_one)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *key = fresh_name("k");
+    acquire(&talk, 201, key, name, 1);
+    say(&talk, 200, "POST", "/v1/requests", acquire_with_nonce(key, name, "mine"));
+    cr_assert_not(is_yours(&talk));
+    talk_end(&talk);
+}
+
+Test(acquire, nonce_is_shown_to_nobody)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *key = fresh_name("k");
+    const char *const paths[] = {request_path(key),
+                                 text("%s/why", request_path(key)),
+                                 text("/v1/requests?semaphore=%s", name),
+                                 text("%s/holders", semaphore_path(name)),
+                                 text("%s/slots", semaphore_path(name)),
+                                 text("%s/events", semaphore_path(name)),
+                                 semaphore_path(name)};
+    say(&talk, 201, "POST", "/v1/requests", acquire_with_nonce(key, name, "secret-of-mine"));
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        say(&talk, 200, "GET", paths[i], NULL);
+        cr_assert_not(strstr(talk.reply.body, "secret-of-mine"), "%s: %s", paths[i], talk.reply.body);
+    }
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1));
+    cr_assert_not(strstr(talk.reply.body, "secret-of-mine"), "%s", talk.reply.body);
+    say(&talk, 200, "DELETE", request_path(key), NULL);
+    cr_assert_not(strstr(talk.reply.body, "secret-of-mine"), "%s", talk.reply.body);
+    talk_end(&talk);
+}
+
+Test(acquire, batch_takes_nonces_too)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *key = fresh_name("k");
+    const char *operation = text("{\"op\":\"acquire\",%s", acquire_with_nonce(key, name, "mine") + 1);
+    const char *other = text("{\"op\":\"acquire\",%s", acquire_with_nonce(key, name, "other") + 1);
+    say(&talk, 200, "POST", "/v1/batch", text("{\"operations\":[%s,%s,%s]}", operation, other, operation));
+    cr_assert_eq(number_of(&talk, "results.0.status"), 201, "%s", talk.reply.body);
+    cr_assert_eq(number_of(&talk, "results.1.status"), 200, "%s", talk.reply.body);
+    cr_assert(kit_json_has(talk.reply.body, "results.1.body.yours"), "%s", talk.reply.body);
+    cr_assert_not(kit_json_true(talk.reply.body, "results.1.body.yours"), "%s", talk.reply.body);
+    cr_assert(kit_json_true(talk.reply.body, "results.2.body.yours"), "%s", talk.reply.body);
     talk_end(&talk);
 }
 
@@ -297,7 +420,7 @@ Test(request, is_found_by_its_key_however_it_is_encoded)
     say(&talk, 200, "GET", request_path(encoded), NULL);
     text_is(&talk, "external_id", key);
     cr_assert(kit_json_has(talk.reply.body, "overdue"));
-    refused(&talk, 404, "unknown_path", "GET", request_path(key), NULL);
+    refused(&talk, 400, "malformed", "GET", request_path(key), NULL);
     say(&talk, 200, "DELETE", request_path(encoded), NULL);
     talk_end(&talk);
 }
@@ -464,7 +587,7 @@ Test(ops, alive_ready_measured_and_described)
     say(&talk, 200, "GET", "/healthz", NULL);
     text_is(&talk, "status", "ok");
     cr_assert_eq(number_of(&talk, "retention_ms"), 7LL * 86400 * 1000);
-    say(&talk, 200, "GET", "/readyz", NULL);
+    say_until(&talk, 200, "GET", "/readyz", NULL);
     say(&talk, 200, "GET", "/openapi.json", NULL);
     cr_assert(kit_json_has(talk.reply.body, "openapi"), "no description of the API is built in");
     const char *name = fresh_semaphore(&talk, "{\"capacity\":7}");
@@ -498,6 +621,99 @@ Test(ops, many_semaphores_are_measured_in_sum)
     kit_permitd_stop(permitd);
 }
 
+/* The detail of a refusal has these words. */
+static void says(struct talk *talk, const char *words)
+{
+    char *detail = kit_json_text(talk->reply.body, "detail");
+    cr_expect(detail && strstr(detail, words), "\"%s\" is not in \"%s\"", words, detail);
+    free(detail);
+}
+
+Test(not_found, paths_and_methods_are_named_with_the_nearest)
+{
+    static const struct {
+        int status;
+        const char *type, *method, *path, *said;
+    } rows[] = {
+        {404, "unknown_path", "GET", "/v1/semaphore", "there is no path /v1/semaphore; the nearest is /v1/semaphores"},
+        {404, "unknown_path", "GET", "/v1/semaphores/", "the nearest is /v1/semaphores"},
+        {404, "unknown_path", "GET", "/v1/semaphore/backups", "the nearest is /v1/semaphores/{semaphore}"},
+        {404, "unknown_path", "GET", "/V1/semaphores", "the nearest is /v1/semaphores"},
+        {404, "unknown_path", "POST", "/v1/requests/a/confrim", "the nearest is /v1/requests/{external_id}/confirm"},
+        {404, "unknown_path", "GET", "/health", "the nearest is /healthz"},
+        {404, "unknown_path", "GET", "/a/b/c/d", "there is no path /a/b/c/d"},
+        {405, "method_not_allowed", "DELETE", "/v1/requests", "/v1/requests takes only GET, HEAD, POST, OPTIONS"},
+        {405, "method_not_allowed", "PATCH", "/v1/batch", "/v1/batch takes only POST, OPTIONS"},
+    };
+    struct talk talk = talk_to(shared_port());
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        refused(&talk, rows[i].status, rows[i].type, rows[i].method, rows[i].path, NULL);
+        says(&talk, rows[i].said);
+    }
+    cr_assert_not(strstr(talk.reply.body, "nearest"), "%s", talk.reply.body);
+    talk_end(&talk);
+}
+
+Test(not_found, names_are_named_with_the_nearest)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *typo = text("%sx", name);
+    const char *words = text("there is no semaphore \"%s\"; the nearest name is \"%s\"", typo, name);
+    refused(&talk, 404, "unknown_semaphore", "GET", semaphore_path(typo), NULL);
+    says(&talk, words);
+    refused(&talk, 404, "unknown_semaphore", "GET", text("%s/holders", semaphore_path(typo)), NULL);
+    says(&talk, words);
+    refused(&talk, 404, "unknown_semaphore", "GET", text("%s/slots", semaphore_path(typo)), NULL);
+    says(&talk, words);
+    refused(&talk, 404, "unknown_semaphore", "POST", text("%s/resume", semaphore_path(typo)), NULL);
+    says(&talk, words);
+    refused(&talk, 404, "unknown_semaphore", "DELETE", semaphore_path(typo), NULL);
+    says(&talk, words);
+    refused(&talk, 404, "unknown_semaphore", "PUT", text("%s/slots", semaphore_path(typo)), "{\"labels\":[\"A\"]}");
+    says(&talk, words);
+    refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests", acquire_body(fresh_name("k"), typo, 1));
+    says(&talk, words);
+    refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests",
+            text("{\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}]}", name, typo));
+    says(&talk, words);
+    say(&talk, 200, "POST", "/v1/batch",
+        text("{\"operations\":[{\"op\":\"acquire\",\"permits\":[{\"semaphore\":\"%s\"}]}]}", typo));
+    text_is(&talk, "results.0.body.detail", text("there is no semaphore \"%s\"", typo));
+    const char *owner = fresh_name("o");
+    say(&talk, 201, "PUT", text("/v1/owners/%s", owner), "{\"ttl\":\"1h\"}");
+    refused(&talk, 404, "unknown_owner", "GET", text("/v1/owners/%s%%21", owner), NULL);
+    says(&talk, text("there is no owner \"%s!\"; the nearest name is \"%s\"", owner, owner));
+    refused(&talk, 404, "unknown_owner", "DELETE", text("/v1/owners/%s%%21", owner), NULL);
+    says(&talk, text("the nearest name is \"%s\"", owner));
+    const char *prefix = fresh_name("t");
+    say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1}");
+    refused(&talk, 404, "unknown_template", "GET", text("/v1/templates/%s.", prefix), NULL);
+    says(&talk, text("there is no template \"%s.\"; the nearest name is \"%s\"", prefix, prefix));
+    refused(&talk, 404, "unknown_template", "DELETE", text("/v1/templates/%s.", prefix), NULL);
+    says(&talk, text("the nearest name is \"%s\"", prefix));
+    const char *key = fresh_name("k");
+    acquire(&talk, 201, key, name, 1);
+    refused(&talk, 404, "unknown_request", "GET", text("/v1/requests/%s.", key), NULL);
+    says(&talk, text("there is no request \"%s.\"; the nearest name is \"%s\"", key, key));
+    refused(&talk, 404, "unknown_request", "POST", text("/v1/requests/%s./renew", key), NULL);
+    says(&talk, text("there is no request \"%s.\"", key));
+    talk_end(&talk);
+}
+
+/* A name of a retired semaphore is none that is meant. */
+Test(not_found, retired_semaphores_are_not_the_nearest)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    say(&talk, 200, "DELETE", semaphore_path(name), NULL);
+    refused(&talk, 404, "unknown_semaphore", "GET", semaphore_path(text("%s-xyz", name)), NULL);
+    cr_assert_not(strstr(talk.reply.body, "nearest"), "%s", talk.reply.body);
+    refused(&talk, 404, "unknown_semaphore", "GET", semaphore_path(name), NULL);
+    says(&talk, text("there is no semaphore \"%s\"", name));
+    talk_end(&talk);
+}
+
 Test(ops, unknown_paths_and_methods)
 {
     struct talk talk = talk_to(shared_port());
@@ -510,14 +726,13 @@ Test(ops, unknown_paths_and_methods)
     refused(&talk, 404, "unknown_path", "GET", "/V1/semaphores", NULL);
     refused(&talk, 404, "unknown_path", "POST", "/v1/requests/a/confirms", NULL);
     refused(&talk, 405, "method_not_allowed", "GET", "/v1/requests/a/confirm", NULL);
-    header_is(&talk, "Allow", "POST");
+    header_is(&talk, "Allow", "POST, OPTIONS");
     refused(&talk, 405, "method_not_allowed", "DELETE", "/v1/requests/a/force-release", NULL);
     refused(&talk, 405, "method_not_allowed", "DELETE", "/v1/requests", NULL);
-    header_is(&talk, "Allow", "POST, GET");
+    header_is(&talk, "Allow", "GET, HEAD, POST, OPTIONS");
     refused(&talk, 405, "method_not_allowed", "PATCH", "/v1/semaphores/a", "{}");
-    header_is(&talk, "Allow", "GET, PUT, DELETE");
+    header_is(&talk, "Allow", "GET, HEAD, PUT, DELETE, OPTIONS");
     refused(&talk, 405, "method_not_allowed", "POST", "/healthz", "{}");
-    refused(&talk, 405, "method_not_allowed", "OPTIONS", "/v1/batch", NULL);
     refused(&talk, 405, "method_not_allowed", "BREW", "/v1/batch", NULL);
     talk_end(&talk);
 }

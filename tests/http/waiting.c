@@ -343,6 +343,41 @@ Test(waiting, ends_with_a_release_of_its_key, .timeout = 300)
 
 /* --- the same key twice --- */
 
+/* With a nonce; the digest is that of acquire_body without it. */
+static const char *acquire_of(const char *nonce, const char *key, const char *name, const char *wait)
+{
+    return text("{\"nonce\":\"%s\",%s", nonce, acquire_body(key, name, 1, wait) + 1);
+}
+
+Test(waiting, under_one_key_grants_to_the_first_that_still_waits, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k"), *key = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    struct talk gone = talk_to(shared_port());
+    refused(&gone, 423, "no_capacity", "POST", "/v1/requests", acquire_of("gone", key, name, "300ms"));
+    struct talk first = talk_to(shared_port()), second = talk_to(shared_port());
+    tell(&first, "POST", "/v1/requests", acquire_of("first", key, name, "10m"));
+    wait_for_waiting(&talk, name, 1);
+    tell(&second, "POST", "/v1/requests", acquire_of("second", key, name, "500ms"));
+    hear(&second, 423, "no_capacity"); /* it has been beside the first */
+    tell(&second, "POST", "/v1/requests", acquire_of("second", key, name, "10m"));
+    release(&talk, held);
+    hear(&first, 201, NULL);
+    hear(&second, 200, NULL);
+    cr_assert(kit_json_has(second.reply.body, "yours"), "%s", second.reply.body);
+    cr_assert_not(kit_json_true(second.reply.body, "yours"), "%s", second.reply.body);
+    say(&gone, 200, "POST", "/v1/requests", acquire_of("gone", key, name, NULL));
+    cr_assert_not(kit_json_true(gone.reply.body, "yours"), "%s", gone.reply.body);
+    say(&first, 200, "POST", "/v1/requests", acquire_of("first", key, name, NULL));
+    cr_assert(kit_json_true(first.reply.body, "yours"), "%s", first.reply.body);
+    talk_end(&gone);
+    talk_end(&first);
+    talk_end(&second);
+    talk_end(&talk);
+}
+
 Test(waiting, twice_under_one_key_is_one_place_and_one_answer, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
@@ -450,7 +485,7 @@ Test(waiting, does_not_end_because_the_client_hurries, .timeout = 300)
     const char *path = semaphore_path(name);
     acquire(&talk, held, name, 1);
     struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
-    const char *next = text("GET %s HTTP/1.1\r\n\r\nnonsense\r\n\r\n", path);
+    const char *next = text("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n", path);
     cr_assert_eq(send(one.http.fd, next, strlen(next), MSG_NOSIGNAL), (ssize_t)strlen(next));
     for (int i = 0; i < 20; i++) /* the loop has had time to see it */
         say(&talk, 200, "GET", path, NULL);
@@ -477,10 +512,11 @@ Test(waiting, does_not_lose_a_large_request_that_comes_meanwhile, .timeout = 300
     const char *held = fresh_name("k"), *key = fresh_name("k");
     acquire(&talk, held, name, 1);
     struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
-    int length = snprintf(next, sizeof next,
-                          "POST /v1/requests HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                          "{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]",
-                          BODY, key, name);
+    int length = snprintf(
+        next, sizeof next,
+        "POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        "{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]",
+        BODY, key, name);
     const char *body = strchr(next, '{');
     memset(next + length, ' ', sizeof next - (size_t)length);
     size_t all = (size_t)(body - next) + BODY;

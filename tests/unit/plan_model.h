@@ -30,6 +30,7 @@ enum {
     MODEL_STEPS = 600, /* of a script; a generated one has 50 at most, which are decided up to 5 times each */
     MODEL_SLOT_ROWS = 1101,
     MODEL_OWNERS = 4, /* the first is no name */
+    MODEL_NONCES = 4, /* the first is none */
     MODEL_REASONS = 3,
     MODEL_EVENTS = 6, /* of one operation: the settings that a PUT may change */
     MODEL_EVENT_TEXT = 24,
@@ -43,6 +44,7 @@ enum {
 struct bytes semaphore_name(unsigned semaphore);
 struct bytes key_name(unsigned key);       /* "k0" to "k9", "ka" to "kv" */
 struct bytes owner_name(unsigned owner);   /* 0: none */
+struct bytes nonce_text(unsigned nonce);   /* 0: none */
 struct bytes reason_text(unsigned reason); /* why an operator does something; 0: not said */
 struct bytes label_text(unsigned label);   /* "L1" to "L9"; 0: none */
 unsigned label_index(struct bytes label);
@@ -87,6 +89,7 @@ struct step {
     unsigned key;       /* what is not administrative */
     unsigned semaphore; /* administrative */
     unsigned owner;
+    unsigned nonce; /* acquire */
     struct ttl ttl;
     struct model_want wants[MODEL_WANTS]; /* ascending by name, as wants_sort leaves them */
     unsigned want_count;
@@ -143,6 +146,7 @@ struct model_request {
     uint32_t renewals, replays;
     utc_us acquired_at, ended_at;
     unsigned owner;
+    unsigned nonce; /* of the acquire that was granted */
     uint64_t order; /* of grants */
     struct model_permit permits[MODEL_WANTS];
     unsigned permit_count;

@@ -180,8 +180,8 @@ static void random_conditions(struct mixture *mixture, struct semaphore_change *
 {
     change->has_kind = percent(mixture, 8);
     change->if_none_match = percent(mixture, 5);
-    change->if_match = percent(mixture, 10);
-    change->config_version = 1 + below(mixture, 4);
+    change->match_count = percent(mixture, 10);
+    change->config_versions[0] = 1 + below(mixture, 4);
     if (percent(mixture, 2))
         change->capacity = SLOTS_MAX_CAPACITY + 1;
 }
@@ -225,8 +225,8 @@ static void random_put(struct mixture *mixture, struct step *step)
 static void random_page(struct mixture *mixture, struct step *step)
 {
     *step = (struct step){.kind = OP_SEMAPHORE_LABELS, .semaphore = below(mixture, mixture->semaphores)};
-    step->change.if_match = percent(mixture, 5);
-    step->change.config_version = 1 + below(mixture, 4);
+    step->change.match_count = percent(mixture, 5);
+    step->change.config_versions[0] = 1 + below(mixture, 4);
     random_labels(mixture, step, 4);
 }
 
@@ -382,5 +382,7 @@ void script_generate(uint64_t seed, struct script *ret_script)
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.moment_percent))
             random_moment(&mixture, &moment);
         ret_script->steps[i].moment = moment;
+        if (ret_script->steps[i].kind == OP_ACQUIRE)
+            ret_script->steps[i].nonce = i % MODEL_NONCES;
     }
 }

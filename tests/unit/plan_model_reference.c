@@ -558,6 +558,7 @@ static void grant(struct model *model, const struct step *step, const struct mom
         .acquired_at = model_time(moment),
         .ended_at = NEVER,
         .owner = step->owner,
+        .nonce = step->nonce,
         .order = model->grants++,
     };
     request.due_at = due_at(request.acquired_at, request.ttl_ms, request.grace_ms, limits->max_hold_ms);
@@ -925,7 +926,8 @@ static enum permit_status labels_possible(const struct model *model, unsigned in
     return status;
 }
 
-static void set_labels(struct model *model, unsigned index, const struct step *step, struct verdict *verdict)
+/* True if a label changes. */
+static bool set_labels(struct model *model, unsigned index, const struct step *step, struct verdict *verdict)
 {
     bool changed = false;
     char range[MODEL_EVENT_TEXT];
@@ -940,6 +942,15 @@ static void set_labels(struct model *model, unsigned index, const struct step *s
     snprintf(range, sizeof range, "%u-%u", from, from - 1 + step->label_count);
     if (changed)
         add_event(model, verdict, index, "labels", "", range, (struct bytes){0});
+    return changed;
+}
+
+/* Of one in service: a PUT has changed nothing of it. */
+static bool is_as_before(const struct model_semaphore *a, const struct model_semaphore *b)
+{
+    return a->capacity == b->capacity && a->queue == b->queue && a->default_ttl_ms == b->default_ttl_ms &&
+           a->max_ttl_ms == b->max_ttl_ms && a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms &&
+           (a->note.data != NULL) == (b->note.data != NULL) && bytes_equal(a->note, b->note);
 }
 
 /* Open: the conditions are looked at before the content. */
@@ -948,7 +959,7 @@ static void put(struct model *model, const struct step *step, struct verdict *ve
     struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
     const struct semaphore_change *change = &step->change;
     bool in_service = semaphore->exists && !semaphore->retired;
-    bool wrong = change->if_match && (!in_service || semaphore->config_version != change->config_version);
+    bool wrong = change->match_count && (!in_service || semaphore->config_version != change->config_versions[0]);
     if (wrong || (change->if_none_match && in_service)) {
         verdict->status = PERMIT_VERSION_MISMATCH;
         return;
@@ -964,12 +975,12 @@ static void put(struct model *model, const struct step *step, struct verdict *ve
     if (verdict->status != PERMIT_OK)
         return;
     struct model_semaphore before = *semaphore;
-    changed.config_version++;
     *semaphore = changed;
     verdict->created = !in_service;
     record_put(model, &before, step->semaphore, verdict);
-    if (change->has_labels)
-        set_labels(model, step->semaphore, step, verdict);
+    bool labelled = change->has_labels && set_labels(model, step->semaphore, step, verdict);
+    if (!in_service || labelled || !is_as_before(&before, &changed))
+        semaphore->config_version++;
     answer_semaphore(model, step->semaphore, verdict);
 }
 
@@ -987,18 +998,18 @@ static void label(struct model *model, const struct step *step, struct verdict *
     struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
     if (!in_service(model, step, verdict))
         return;
-    if (step->change.if_match && semaphore->config_version != step->change.config_version)
+    if (step->change.match_count && semaphore->config_version != step->change.config_versions[0])
         verdict->status = PERMIT_VERSION_MISMATCH;
     else
         verdict->status = labels_possible(model, step->semaphore, semaphore, step);
     if (verdict->status != PERMIT_OK)
         return;
-    set_labels(model, step->semaphore, step, verdict);
-    semaphore->config_version++;
+    if (set_labels(model, step->semaphore, step, verdict))
+        semaphore->config_version++;
     answer_semaphore(model, step->semaphore, verdict);
 }
 
-/* "Pause or resume twice: 200"; recorded only if it changes something. Open: the config_version rises all the same. */
+/* "Pause or resume twice: 200"; recorded, and told by config_version, only if it changes something. */
 static void pause_or_resume(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
@@ -1007,10 +1018,11 @@ static void pause_or_resume(struct model *model, const struct step *step, struct
     if (!in_service(model, step, verdict))
         return;
     bool paused = semaphore->paused_reason.data;
-    if (pause ? !paused || !bytes_equal(semaphore->paused_reason, why) : paused)
+    if (pause ? !paused || !bytes_equal(semaphore->paused_reason, why) : paused) {
         add_event(model, verdict, step->semaphore, pause ? "paused" : "resumed", "", "", why);
+        semaphore->config_version++;
+    }
     semaphore->paused_reason = pause ? why : (struct bytes){0};
-    semaphore->config_version++;
     answer_semaphore(model, step->semaphore, verdict);
 }
 

@@ -27,6 +27,12 @@ struct bytes owner_name(unsigned owner)
     return bytes_of(names[owner]);
 }
 
+struct bytes nonce_text(unsigned nonce)
+{
+    static const char *const nonces[MODEL_NONCES] = {"", "n1", "n2", "n3"};
+    return bytes_of(nonces[nonce]);
+}
+
 struct bytes reason_text(unsigned reason)
 {
     static const struct bytes reasons[MODEL_REASONS] = {{NULL, 0}, {"repair", 6}, {"night", 5}};
@@ -59,6 +65,14 @@ static int owner_index(struct bytes owner)
 {
     for (unsigned i = 0; i < MODEL_OWNERS; i++)
         if (bytes_equal(owner_name(i), owner))
+            return (int)i;
+    return -1;
+}
+
+static int nonce_index(struct bytes nonce)
+{
+    for (unsigned i = 0; i < MODEL_NONCES; i++)
+        if (bytes_equal(nonce_text(i), nonce))
             return (int)i;
     return -1;
 }
@@ -523,8 +537,10 @@ static void keep_strings(struct request *row)
     static const struct bytes nobody = {"?", 1};
     int key = key_index(row->external_id);
     int owner = owner_index(row->owner);
+    int nonce = nonce_index(row->nonce);
     row->external_id = key < 0 ? nobody : key_name((unsigned)key);
     row->owner = owner < 0 ? nobody : owner_name((unsigned)owner);
+    row->nonce = nonce < 0 ? nobody : nonce_text((unsigned)nonce);
     row->principal = bytes_equal(row->principal, BYTES("someone")) ? BYTES("someone") : nobody;
 }
 
@@ -787,6 +803,7 @@ void rows_request(const struct rows *rows, const struct request *request, struct
         .acquired_at = request->acquired_at,
         .ended_at = request->ended_at,
         .owner = (unsigned)owner_index(request->owner),
+        .nonce = (unsigned)nonce_index(request->nonce),
         .permit_count = (unsigned)min_i64((int64_t)request->permit_count, MODEL_WANTS),
     };
     for (unsigned i = 0; i < ret_request->permit_count; i++)

@@ -141,6 +141,7 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     }
     operation->external_id = key_name(step->key);
     operation->owner = owner_name(step->owner);
+    operation->nonce = nonce_text(step->nonce);
     operation->of_confirmed = step->of_confirmed;
     operation->expire_as = step->expire_as;
     operation->ttl = step->ttl;
@@ -353,6 +354,7 @@ static bool requests_equal(const struct model_request *expected, const struct mo
     DIFFERS(acquired_at, "%ld");
     DIFFERS(ended_at, "%ld");
     DIFFERS(owner, "%u");
+    DIFFERS(nonce, "%u");
     DIFFERS(permit_count, "%u");
     for (unsigned i = 0; i < expected->permit_count; i++)
         if (!permits_equal(&expected->permits[i], permit_of(got, expected->permits[i].semaphore), problem))

@@ -172,6 +172,10 @@ static bool read_word(struct bytes word, struct step *step)
         step->owner = (unsigned)strtoul(value.data, NULL, 10);
         return step->owner < MODEL_OWNERS;
     }
+    if (word_has(word, "nonce", &value)) {
+        step->nonce = (unsigned)strtoul(value.data, NULL, 10);
+        return step->kind == OP_ACQUIRE && step->nonce < MODEL_NONCES;
+    }
     if (word_has(word, "why", &value)) {
         step->reason = (unsigned)strtoul(value.data, NULL, 10);
         return step->reason < MODEL_REASONS;
@@ -228,8 +232,8 @@ static bool read_member(struct bytes word, struct semaphore_change *change)
     } else if (bytes_equal(word, BYTES("if_none_match"))) {
         change->if_none_match = true;
     } else if (word_has(word, "if_match", &value)) {
-        change->if_match = true;
-        change->config_version = strtoull(value.data, NULL, 10);
+        change->match_count = 1;
+        change->config_versions[0] = strtoull(value.data, NULL, 10);
     } else if (word_has(word, "note", &value)) {
         change->has_note = true;
         change->note = value;
@@ -326,8 +330,8 @@ static void print_change(const struct semaphore_change *change, struct buf *out)
         buf_printf(out, " note=%.*s", (int)change->note.length, change->note.data);
     if (change->if_none_match)
         buf_append_text(out, " if_none_match");
-    if (change->if_match)
-        buf_printf(out, " if_match=%llu", (unsigned long long)change->config_version);
+    if (change->match_count)
+        buf_printf(out, " if_match=%llu", (unsigned long long)change->config_versions[0]);
 }
 
 static void print_names(const struct model_want *want, struct buf *out)
@@ -367,6 +371,8 @@ static void print_request_step(const struct step *step, struct buf *out)
         print_ms("ttl", step->ttl.kind == TTL_DURATION ? step->ttl.ms : -1, out);
     if (step->owner)
         buf_printf(out, " owner=%u", step->owner);
+    if (step->nonce)
+        buf_printf(out, " nonce=%u", step->nonce);
     buf_append_text(out, step->of_confirmed ? " confirmed" : "");
     buf_append_text(out, step->expire_as == END_OWNER_DEAD ? " owner_dead" : "");
     buf_append_text(out, step->walks_due ? " walks" : "");
@@ -458,6 +464,8 @@ static void print_request(const struct model_request *request, struct buf *out)
         buf_printf(out, " renewals=%u", request->renewals);
     if (request->replays)
         buf_printf(out, " replays=%u", request->replays);
+    if (request->nonce)
+        buf_printf(out, " nonce=%u", request->nonce);
 }
 
 void events_print(const struct verdict *verdict, struct buf *out)

@@ -55,6 +55,14 @@ Test(plan_wait, waiter_stays_until_grants_begin_again)
            {"acquire k2 a", "no_capacity a:1+1>1", 10, 0});
 }
 
+Test(plan_wait, waiter_is_granted_under_its_own_nonce)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
+           {"acquire k2 a patience=9 nonce=2; acquire k3 a nonce=1",
+            "ok created ACQUIRED a=2[1] ttl=600s due=600s nonce=2; no_capacity a:1+1>1 -", 0, 0},
+           {"release k1", "ok released a=1[1] due=604800s", 0, 0});
+}
+
 /* --- how a wait ends without a grant ---------------------------------------------------------------------------- */
 
 Test(plan_wait, wait_that_is_over_ends_without_room)

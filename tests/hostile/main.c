@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Clients that want permitd's memory: its resident memory stays under max_memory whatever they do, small requests are
+ * served meanwhile, and what was freed goes back to the system.
+ *
+ *     hostile [bodies | readers]
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "testkit.h"
+
+enum { MIB = 1024 * 1024, MAX_MEMORY_MIB = 256, KEPT_MIB = 32, PATIENCE_MS = 120000 };
+
+struct side {
+    struct kit_permitd *permitd;
+    struct kit_http http;
+    unsigned keys;
+    int passed, failed;
+};
+
+/* ---- what permitd takes ---- */
+
+/* A line "NAME: N kB" of /proc/PID/status, in MiB. */
+static double memory_mib(const struct side *side, const char *name)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)side->permitd->pid);
+    char *text = kit_read_file(path);
+    const char *line = text ? strstr(text, name) : NULL;
+    KIT_CHECK(line);
+    double kib = atof(line + strlen(name) + 1);
+    free(text);
+    return kib / 1024;
+}
+
+static void check(struct side *side, bool good, const char *what)
+{
+    printf("%s %s: %.0f MiB resident, %.0f at most\n", good ? "passed" : "FAILED", what, memory_mib(side, "VmRSS"),
+           memory_mib(side, "VmHWM"));
+    fflush(stdout);
+    side->passed += good;
+    side->failed += !good;
+}
+
+static void start(struct side *side)
+{
+    static const char *const flags[] = {
+        "--max-connections-per-address", "4000", "--idle-timeout", "10m", "--request-timeout", "2m", NULL};
+    side->permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});
+    side->http = kit_http(side->permitd->port);
+}
+
+static void end(struct side *side)
+{
+    kit_http_close(&side->http);
+    kit_permitd_stop(side->permitd);
+}
+
+static int call(struct side *side, const char *method, const char *path, const char *body)
+{
+    struct reply reply;
+    (void)kit_http_call(&side->http, method, path, NULL, body, &reply);
+    int status = reply.status;
+    reply_release(&reply);
+    return status;
+}
+
+static double metric(struct side *side, const char *name)
+{
+    struct reply reply;
+    char start[64];
+    snprintf(start, sizeof start, "\n%s ", name);
+    (void)kit_http_get(&side->http, "/metrics", &reply);
+    const char *line = strstr(reply.body, start);
+    double value = line ? atof(line + strlen(start)) : -1;
+    reply_release(&reply);
+    return value;
+}
+
+/* One that does as everybody should. */
+static bool is_served(struct side *side)
+{
+    char path[64], body[128];
+    snprintf(path, sizeof path, "/v1/requests/k%u", ++side->keys);
+    snprintf(body, sizeof body, "{\"external_id\":\"k%u\",\"permits\":[{\"semaphore\":\"s\"}]}", side->keys);
+    return call(side, "POST", "/v1/requests", body) == 201 && call(side, "DELETE", path, NULL) == 200;
+}
+
+struct kept {
+    struct side *side;
+    double before_mib;
+};
+
+static bool has_given_back(void *context)
+{
+    const struct kept *kept = context;
+    return memory_mib(kept->side, "VmRSS") < kept->before_mib + KEPT_MIB;
+}
+
+/* ---- connections ---- */
+
+static int connect_to(const struct side *side, int receive_buffer)
+{
+    int fd = kit_connect(side->permitd->port);
+    KIT_CHECK(fd >= 0);
+    if (receive_buffer)
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    return fd;
+}
+
+/* ---- bodies that do not end ---- */
+
+enum { BODIES = 1000 };
+
+struct body {
+    int fd;
+    size_t left;
+    bool refused;
+};
+
+/* Sends what the socket takes; false: nothing more can be sent, as all is sent or the server has closed. */
+static bool send_more(struct body *body)
+{
+    static char zeros[65536];
+    while (body->left) {
+        size_t part = body->left < sizeof zeros ? body->left : sizeof zeros;
+        ssize_t sent = send(body->fd, zeros, part, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0)
+            return errno == EAGAIN;
+        body->left -= (size_t)sent;
+    }
+    return false;
+}
+
+/* Whether an answer has come; it must be 503. */
+static bool take_answer(struct body *body)
+{
+    char bytes[1024];
+    ssize_t got = recv(body->fd, bytes, sizeof bytes - 1, MSG_DONTWAIT);
+    if (got <= 0)
+        return false;
+    bytes[got] = '\0';
+    if (strncmp(bytes, "HTTP/1.1 503 ", 13) != 0 || !strstr(bytes, "\nRetry-After: ") || !strstr(bytes, "max_memory"))
+        kit_fail("an unfinished body is answered: %s", bytes);
+    return true;
+}
+
+static void begin_body(struct side *side, struct body *body)
+{
+    static const char head[] = "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                               "Content-Length: 1048576\r\n\r\n";
+    *body = (struct body){.fd = connect_to(side, 0), .left = MIB - 1};
+    KIT_CHECK(send(body->fd, head, sizeof head - 1, MSG_NOSIGNAL) == (ssize_t)sizeof head - 1);
+}
+
+/* Until each has sent all but the last byte of its body, or is refused. */
+static void send_bodies(struct side *side, struct body *bodies)
+{
+    int64_t until = kit_now_us() + PATIENCE_MS * 1000LL;
+    for (bool more = true; more; kit_sleep_ms(1)) {
+        if (kit_now_us() > until)
+            kit_fail("unfinished bodies are neither read nor refused");
+        more = false;
+        for (size_t i = 0; i < BODIES; i++) {
+            bodies[i].refused = bodies[i].refused || take_answer(&bodies[i]);
+            if (!bodies[i].refused)
+                more |= send_more(&bodies[i]);
+        }
+        if (!is_served(side))
+            kit_fail("a small request is not served while large ones are refused");
+    }
+}
+
+struct flood {
+    struct side *side;
+    struct body *bodies;
+    size_t refused;
+};
+
+/* None is left in the sockets: each is refused, or permitd has it. */
+static bool are_decided(void *context)
+{
+    struct flood *flood = context;
+    flood->refused = 0;
+    for (size_t i = 0; i < BODIES; i++) {
+        flood->bodies[i].refused = flood->bodies[i].refused || take_answer(&flood->bodies[i]);
+        flood->refused += flood->bodies[i].refused;
+    }
+    return metric(flood->side, "permitd_http_buffered_bytes") >= (double)(BODIES - flood->refused) * (MIB - 1);
+}
+
+static void check_bodies(struct side *side)
+{
+    static struct body bodies[BODIES];
+    struct flood flood = {side, bodies, 0};
+    start(side);
+    KIT_CHECK(call(side, "PUT", "/v1/semaphores/s", "{\"capacity\":1}") == 201 && is_served(side));
+    struct kept kept = {side, memory_mib(side, "VmRSS")};
+    for (size_t i = 0; i < BODIES; i++)
+        begin_body(side, &bodies[i]);
+    send_bodies(side, bodies);
+    if (!kit_wait_until(are_decided, &flood, PATIENCE_MS))
+        kit_fail("unfinished bodies are neither read nor refused");
+    printf("hostile: %zu of %d unfinished bodies of a megabyte were refused\n", flood.refused, BODIES);
+    check(side, memory_mib(side, "VmHWM") < MAX_MEMORY_MIB, "unfinished bodies stay under max_memory");
+    for (size_t i = 0; i < BODIES; i++)
+        close(bodies[i].fd);
+    check(side, kit_wait_until(has_given_back, &kept, PATIENCE_MS), "what they took is given back");
+    check(side, is_served(side), "others are served");
+    end(side);
+}
+
+/* ---- answers that nobody reads ---- */
+
+enum { READERS = 200, LISTS = 6, SEMAPHORES = 1000, NOTE = 1000 };
+
+/* So many, with notes so long that a list of them has over a megabyte. */
+static void make_semaphores(struct side *side)
+{
+    char path[64], body[NOTE + 64], note[NOTE + 1];
+    memset(note, 'n', NOTE);
+    note[NOTE] = '\0';
+    snprintf(body, sizeof body, "{\"kind\":\"counted\",\"capacity\":1,\"note\":\"%s\"}", note);
+    for (int i = 0; i < SEMAPHORES; i++) {
+        snprintf(path, sizeof path, "/v1/semaphores/large-%d", i);
+        KIT_CHECK(call(side, "PUT", path, body) == 201);
+    }
+}
+
+/* Some answers fit into the sockets; of each connection the first that does not is permitd's to keep. */
+static int ask_for_lists(struct side *side)
+{
+    static const char request[] = "GET /v1/semaphores?prefix=large-&limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    int fd = connect_to(side, 4096);
+    for (int i = 0; i < LISTS; i++)
+        KIT_CHECK(send(fd, request, sizeof request - 1, MSG_NOSIGNAL) == (ssize_t)sizeof request - 1);
+    return fd;
+}
+
+static bool has_refused(void *side)
+{
+    return metric(side, "permitd_http_memory_refused_total") > 0;
+}
+
+static void check_readers(struct side *side)
+{
+    static int fds[READERS];
+    start(side);
+    KIT_CHECK(call(side, "PUT", "/v1/semaphores/s", "{\"capacity\":1}") == 201 && is_served(side));
+    make_semaphores(side);
+    struct kept kept = {side, memory_mib(side, "VmRSS")};
+    for (size_t i = 0; i < READERS; i++)
+        fds[i] = ask_for_lists(side);
+    if (!kit_wait_until(has_refused, side, PATIENCE_MS))
+        kit_fail("permitd keeps all answers that nobody reads: %.0f MiB", memory_mib(side, "VmRSS"));
+    for (int i = 0; i < 100; i++) /* and more of them come */
+        KIT_CHECK(is_served(side));
+    check(side, memory_mib(side, "VmHWM") < MAX_MEMORY_MIB, "answers that nobody reads stay under max_memory");
+    for (size_t i = 0; i < READERS; i++)
+        close(fds[i]);
+    check(side, kit_wait_until(has_given_back, &kept, PATIENCE_MS), "what they took is given back");
+    check(side, is_served(side), "others are served");
+    end(side);
+}
+
+int main(int argc, char **argv)
+{
+    struct side side = {.permitd = NULL};
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (argc < 2 || !strcmp(argv[1], "bodies"))
+        check_bodies(&side);
+    if (argc < 2 || !strcmp(argv[1], "readers"))
+        check_readers(&side);
+    printf("hostile: %d passed, %d failed\n", side.passed, side.failed);
+    return side.failed != 0;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* P23: no request, however many units it moves, and no crowd of due holders closes a semaphore. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "support.h"
+
+enum { LARGEST = 65536, MOST = 1000, FULL = LARGEST / MOST }; /* slots; of one request; requests of the most that fit */
+
+static const char most[] = "{\"op\":\"acquire\",\"external_id\":\"k%d\",\"owner\":\"o\",\"ttl\":\"owner\","
+                           "\"permits\":[{\"semaphore\":\"s\",\"count\":1000}]}";
+
+/* Asks for so many in one POST /v1/batch; all of them are decided. */
+static void acquire_together(struct talk *talk, int count)
+{
+    static char body[128 * 1024];
+    size_t length = (size_t)snprintf(body, sizeof body, "{\"operations\":[");
+    for (int i = 0; i < count; i++) {
+        length += (size_t)snprintf(body + length, sizeof body - length, "%s", i ? "," : "");
+        length += (size_t)snprintf(body + length, sizeof body - length, most, i);
+    }
+    snprintf(body + length, sizeof body - length, "]}");
+    say(talk, 200, "POST", "/v1/batch", body);
+}
+
+static struct talk scene_set(struct kit_permitd **ret_permitd)
+{
+    *ret_permitd = own_permitd(NULL);
+    struct talk talk = talk_to((*ret_permitd)->port);
+    say(&talk, 201, "PUT", "/v1/semaphores/s", text("{\"capacity\":%d}", LARGEST));
+    say(&talk, 201, "PUT", "/v1/owners/o", "{\"ttl\":\"1h\"}");
+    return talk;
+}
+
+Test(large, batch_of_all_slots_is_decided, .timeout = 600)
+{
+    struct kit_permitd *permitd;
+    struct talk talk = scene_set(&permitd);
+    acquire_together(&talk, FULL + 1);
+    for (int i = 0; i < FULL; i++)
+        cr_assert_eq(number_of(&talk, text("results.%d.status", i)), 201, "%d: %s", i, talk.reply.body);
+    cr_assert_eq(number_of(&talk, text("results.%d.status", FULL)), 423);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+static bool any_held(struct talk *talk)
+{
+    say(talk, 200, "GET", "/v1/requests?owner=o&state=ACQUIRED&limit=1", NULL);
+    return kit_json_length(talk->reply.body, "requests") > 0;
+}
+
+static void ask(struct talk *talk)
+{
+    tell(talk, "POST", "/v1/requests", "{\"ttl\":\"50ms\",\"permits\":[{\"semaphore\":\"s\",\"count\":600}]}");
+    reply_release(&talk->reply);
+    cr_assert(kit_http_receive(&talk->http, "POST", &talk->reply), "%s", talk->reply.error);
+    cr_assert(talk->reply.status == 201 || talk->reply.status == 423, "%s", talk->reply.body);
+}
+
+/* Two clients ask all the time for more than is left, so that batches that end requests have acquires, too. */
+Test(large, dead_owner_of_all_slots_gives_them_back_while_others_ask, .timeout = 600)
+{
+    struct kit_permitd *permitd;
+    struct talk talk = scene_set(&permitd), others[] = {talk_to(permitd->port), talk_to(permitd->port)};
+    acquire_together(&talk, FULL);
+    say(&talk, 200, "DELETE", "/v1/owners/o", NULL);
+    int64_t until = kit_now_us() + 120 * 1000000LL;
+    while (any_held(&talk) && kit_now_us() < until)
+        for (int i = 0; i < 2; i++)
+            ask(&others[i]);
+    cr_assert_not(any_held(&talk), "%s", talk.reply.body);
+    for (int i = 0; i < 2; i++)
+        talk_end(&others[i]);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
