@@ -15,5 +15,6 @@ case "${1-}" in
 esac
 
 needs permitd flash_sale
+export PERMITD_MAX_CONNECTIONS_PER_ADDRESS=16384 # all buyers come from this machine
 permitd_start
 "$build/examples/flash_sale" "$PERMITD_URL" "$buyers" "$wait"

@@ -18,7 +18,8 @@
  * largest token that has passed there, and one for the floor. Who has entered holds locks on the marks of his slots
  * until he leaves or dies: nobody newer can pass before he has written, and other slots do not wait. So keep what is
  * between short; a process that is stopped in there stops its successor too. A mark that rises is on disk before the
- * call returns; a token that passes again costs two locks and a read.
+ * call returns, also where an earlier call had written it and could not flush it, or was killed; a token that passes
+ * again costs two locks and a read.
  *
  * Counted semaphores have no slots. Either give each resource that is written a fence file of its own and use slot 1
  * (right only where one holder at a time writes it), or use the floor.
@@ -35,6 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef __cplusplus
@@ -57,6 +59,18 @@ struct permit_fence_refusal {
 /* Tokens are below 2^53. */
 #define PERMIT_FENCE_TOKEN_MAX ((UINT64_C(1) << 53) - 1)
 #define PERMIT_FENCE_SLOT_MAX  UINT32_C(999999999)
+
+/*
+ * The largest token that any semaphore can have given out by now, and a day more for clocks that are wrong: a token of
+ * epoch e is e * 1024 or a little more, and epochs are milliseconds since 2026. A larger one is refused: it would shut
+ * out all writers for good. (One that passes by mistake shuts them out until a `permitctl fence bump` a day later.)
+ */
+static inline uint64_t permit_fence_token_limit(void)
+{
+    const int64_t origin = INT64_C(1767225600), day = 86400;
+    int64_t now = (int64_t)time(NULL);
+    return (uint64_t)((now > origin ? now - origin : 0) + day) * 1024000;
+}
 
 /* ---- The rule alone, for a store of your own ---- */
 
@@ -85,9 +99,11 @@ struct permit_fence_file {
 
 /*
  * The file: 8 bytes that say what it is, then the floor, then slot 1, slot 2 ...: little-endian, 8 bytes each; what
- * lies behind its end is 0. 8 aligned bytes are written whole or not at all.
+ * lies behind its end is 0. 8 aligned bytes are written whole or not at all. A mark that is not known to be on disk has
+ * its top bit set: after a flush that failed, the next one may succeed without writing anything.
  */
-#define PERMIT_FENCE_MAGIC "permfnc1"
+#define PERMIT_FENCE_MAGIC   "permfnc1"
+#define PERMIT_FENCE_UNSAVED (UINT64_C(1) << 63)
 
 static inline off_t permit_fence_place(uint32_t slot)
 {
@@ -115,7 +131,8 @@ static inline int permit_fence_lock(int fd, short type, uint32_t slot)
     return status;
 }
 
-static inline int permit_fence_read(int fd, uint32_t slot, uint64_t *ret_mark)
+/* *ret_saved: it is on disk. */
+static inline int permit_fence_read(int fd, uint32_t slot, uint64_t *ret_mark, bool *ret_saved)
 {
     unsigned char bytes[8] = {0};
     uint64_t mark = 0;
@@ -123,7 +140,8 @@ static inline int permit_fence_read(int fd, uint32_t slot, uint64_t *ret_mark)
         return -1;
     for (int i = 7; i >= 0; i--)
         mark = mark << 8 | bytes[i];
-    *ret_mark = mark;
+    *ret_mark = mark & ~PERMIT_FENCE_UNSAVED;
+    *ret_saved = mark == *ret_mark;
     return 0;
 }
 
@@ -138,6 +156,19 @@ static inline int permit_fence_write(int fd, uint32_t slot, uint64_t mark)
     if (written >= 0)
         errno = ENOSPC;
     return -1;
+}
+
+/* Writes a mark at each of these places and has it on disk. If it returns -1 they stay unsaved. */
+static inline int permit_fence_save(int fd, const uint32_t *slots, size_t count, uint64_t mark)
+{
+    for (size_t i = 0; i < count; i++)
+        if (permit_fence_write(fd, slots[i], mark | PERMIT_FENCE_UNSAVED))
+            return -1;
+    if (fdatasync(fd))
+        return -1;
+    for (size_t i = 0; i < count; i++) /* if this fails, or never comes to disk, the next call saves it once more */
+        (void)permit_fence_write(fd, slots[i], mark);
+    return 0;
 }
 
 /* Accepts one that is not open. */
@@ -186,7 +217,7 @@ static inline enum permit_fence_result permit_fence_refuse(struct permit_fence_f
     return result;
 }
 
-/* Locks one mark after the other, and looks at it. *ret_behind: some of them is lower. */
+/* Locks one mark after the other, and looks at it. *ret_behind: some of them is lower, or not on disk. */
 static inline enum permit_fence_result permit_fence_look(struct permit_fence_file *file, const uint32_t *slots,
                                                          size_t count, uint64_t token, bool *ret_behind,
                                                          struct permit_fence_refusal *ret_refusal)
@@ -194,14 +225,15 @@ static inline enum permit_fence_result permit_fence_look(struct permit_fence_fil
     *ret_behind = false;
     for (size_t i = 0; i < count; i++) {
         uint64_t mark;
-        if (permit_fence_lock(file->fd, F_WRLCK, slots[i]) || permit_fence_read(file->fd, slots[i], &mark))
+        bool saved;
+        if (permit_fence_lock(file->fd, F_WRLCK, slots[i]) || permit_fence_read(file->fd, slots[i], &mark, &saved))
             return PERMIT_FENCE_ERROR;
         if (mark > token) {
             ret_refusal->slot = slots[i];
             ret_refusal->newer = mark;
             return PERMIT_FENCE_STALE;
         }
-        *ret_behind = *ret_behind || mark < token;
+        *ret_behind = *ret_behind || mark < token || !saved;
     }
     return PERMIT_FENCE_PASSED;
 }
@@ -216,7 +248,7 @@ static inline enum permit_fence_result permit_fence_enter(struct permit_fence_fi
 {
     bool behind;
     memset(ret_refusal, 0, sizeof(*ret_refusal));
-    if (!count || !token || token > PERMIT_FENCE_TOKEN_MAX)
+    if (!count || !token || token > permit_fence_token_limit())
         return PERMIT_FENCE_INVALID;
     for (size_t i = 0; i < count; i++)
         if (slots[i] < 1 || slots[i] > PERMIT_FENCE_SLOT_MAX || (i && slots[i] <= slots[i - 1]))
@@ -224,12 +256,9 @@ static inline enum permit_fence_result permit_fence_enter(struct permit_fence_fi
     enum permit_fence_result result = permit_fence_look(file, slots, count, token, &behind, ret_refusal);
     if (result)
         return permit_fence_refuse(file, result);
-    if (!behind)
-        return PERMIT_FENCE_PASSED;
-    for (size_t i = 0; i < count; i++)
-        if (permit_fence_write(file->fd, slots[i], token))
-            return permit_fence_refuse(file, PERMIT_FENCE_ERROR);
-    return fdatasync(file->fd) ? permit_fence_refuse(file, PERMIT_FENCE_ERROR) : PERMIT_FENCE_PASSED;
+    if (behind && permit_fence_save(file->fd, slots, count, token))
+        return permit_fence_refuse(file, PERMIT_FENCE_ERROR);
+    return PERMIT_FENCE_PASSED;
 }
 
 /*
@@ -240,10 +269,11 @@ static inline enum permit_fence_result permit_fence_enter_floor(struct permit_fe
                                                                 struct permit_fence_refusal *ret_refusal)
 {
     uint64_t floor;
+    bool saved; /* only permit_fence_raise_floor must know */
     memset(ret_refusal, 0, sizeof(*ret_refusal));
-    if (!token || token > PERMIT_FENCE_TOKEN_MAX)
+    if (!token || token > permit_fence_token_limit())
         return PERMIT_FENCE_INVALID;
-    if (permit_fence_lock(file->fd, F_RDLCK, 0) || permit_fence_read(file->fd, 0, &floor))
+    if (permit_fence_lock(file->fd, F_RDLCK, 0) || permit_fence_read(file->fd, 0, &floor, &saved))
         return permit_fence_refuse(file, PERMIT_FENCE_ERROR);
     if (!floor)
         return permit_fence_refuse(file, PERMIT_FENCE_INVALID);
@@ -256,11 +286,14 @@ static inline enum permit_fence_result permit_fence_enter_floor(struct permit_fe
 /* What a holder tells first: the floor that its grant names. Not while the caller is in. A floor never falls. */
 static inline enum permit_fence_result permit_fence_raise_floor(struct permit_fence_file *file, uint64_t floor)
 {
+    const uint32_t place = 0;
     uint64_t highest;
-    if (!floor || floor > PERMIT_FENCE_TOKEN_MAX)
+    bool saved;
+    if (!floor || floor > permit_fence_token_limit())
         return PERMIT_FENCE_INVALID;
-    if (permit_fence_lock(file->fd, F_WRLCK, 0) || permit_fence_read(file->fd, 0, &highest) ||
-        (highest < floor && (permit_fence_write(file->fd, 0, floor) || fdatasync(file->fd))))
+    if (permit_fence_lock(file->fd, F_WRLCK, place) || permit_fence_read(file->fd, place, &highest, &saved))
+        return permit_fence_refuse(file, PERMIT_FENCE_ERROR);
+    if ((highest < floor || !saved) && permit_fence_save(file->fd, &place, 1, highest < floor ? floor : highest))
         return permit_fence_refuse(file, PERMIT_FENCE_ERROR);
     return permit_fence_refuse(file, PERMIT_FENCE_PASSED);
 }

@@ -21,11 +21,14 @@
  * last, are named ret_..., and stay untouched on failure. For a person, permit_client_message has a sentence.
  *
  * Retries.  Calls block. What can be tried again safely is tried again, after Retry-After or a growing pause, with
- * jitter, until options.retry_ms have passed without a usable answer. An acquire is safe to repeat because its key is
- * the client's: if an answer was lost, the next try is answered with the same grant. When a call gives up without
- * knowing what happened, it returns PERMIT_NO_SERVER or PERMIT_OUTCOME_UNKNOWN: then either call again with the same
- * key, or release the key (that is safe also if it was never granted, and also if the acquire is still on its way;
- * permit_client_in_doubt tells whether there is a need).
+ * jitter, until options.retry_ms have passed without a usable answer. A try that has no answer in its time is followed
+ * at once by the next one, on a new connection, and a call is given up for silence after three tries at the earliest.
+ * An acquire is safe to repeat because its key is the client's: if an answer was lost, the next try is answered with
+ * the same grant. Each acquire carries a random nonce, which the server keeps with the grant: so a grant of this call
+ * (`yours`) is told from that of another client under the same key. When a call gives up without knowing what happened,
+ * it returns PERMIT_NO_SERVER or PERMIT_OUTCOME_UNKNOWN: then either call again with the same key (an acquire: and with
+ * a nonce of your own in both calls), or release the key (that is safe also if it was never granted, and also if the
+ * acquire is still on its way; permit_client_in_doubt tells whether there is a need).
  *
  * Waiting.  An acquire with wait_ms waits in the server, in order of arrival, and is answered the moment it is granted.
  * A long wait is cut into pieces (wait_piece_ms), each one call, so that proxies do not take it for dead; the place in
@@ -34,14 +37,19 @@
  * waited may have been granted what has expired meanwhile: under a random key he stands in the queue again, at its end;
  * under a key of his own the answer is PERMIT_ENDED.
  *
- * Time.  Durations are in milliseconds. Moments are microseconds of CLOCK_MONOTONIC (names end in _until_us). A permit
- * is proved to be held until `held_until_us`, which counts from BEFORE the call that was answered had been sent; the
- * server never ends it earlier because of its time, whatever the network did in between. (A failover of the database
- * may take up to 5 s off: fence the store.)
+ * Time.  Durations are in milliseconds. Moments are microseconds of CLOCK_BOOTTIME, which counts the time for which the
+ * machine was suspended, too (names end in _until_us). A permit is proved to be held until `held_until_us`, which
+ * counts from BEFORE the call that was answered had been sent; the server never ends it earlier because of its time,
+ * whatever the network did in between. (A failover of the database may take up to 5 s off: fence the store.) After a
+ * suspension the calls and the thread of this library notice within a second what has passed.
  *
  * Threads.  A client is used by one thread at a time; several clients may be used at the same time. A renewer has a
  * thread and a connection of its own. The library changes no signal handler and blocks all signals in its thread; over
  * https block or ignore SIGPIPE yourself.
+ *
+ * Processes.  A client belongs to the process that made it. In a child of fork its calls return PERMIT_INVALID: the
+ * child makes its own. A renewer goes on in the parent alone. The child may free both, which does nothing to the
+ * parent's.
  *
  * Strings passed in are copied when they are needed after the call. Proxies of the environment are not used.
  */
@@ -77,17 +85,18 @@ struct permit_client;
 
 /* Zero members mean the default. */
 struct permit_client_options {
-    const char *url;    /* "http://host:port", https too; NULL: PERMIT_DEFAULT_URL */
-    const char *token;  /* credential, sent as a bearer token; NULL: none */
-    int64_t timeout_ms; /* of one try, from connecting to the end of the answer; default 15000 */
+    const char *url;    /* "http://host:port", https too, without ? or #; NULL: PERMIT_DEFAULT_URL */
+    const char *token;  /* credential of printable ASCII without space, sent as a bearer token; NULL: none */
+    int64_t timeout_ms; /* of one try, from connecting to the end of the answer; default 15000, at most INT_MAX. Of a
+                           call that may be tried again the first try gets a third of it, and the second two thirds. */
     int64_t retry_ms;   /* how long a call goes on trying without a usable answer; default 5000, -1: one try only */
     int cancel_fd;      /* 0: none. Calls end soon after this descriptor becomes readable; nothing is read from it. Then
                            the status is PERMIT_OUTCOME_UNKNOWN, or that of an earlier try. Not for renewers. */
 };
 
 /*
- * options may be NULL. Connects to nothing yet. PERMIT_INVALID: the url cannot be used; PERMIT_NO_MEMORY. The caller
- * frees it with permit_client_free.
+ * options may be NULL. Connects to nothing yet. PERMIT_INVALID: the url or timeout_ms cannot be used;
+ * PERMIT_UNAUTHENTICATED: the token cannot be one; PERMIT_NO_MEMORY. The caller frees it with permit_client_free.
  */
 enum permit_status permit_client_new(const struct permit_client_options *options,
                                      struct permit_client **ret_client) PERMIT_MUST_CHECK;
@@ -96,9 +105,15 @@ void permit_client_set_cancel_fd(struct permit_client *client, int cancel_fd);
 /* Accepts NULL. Releases nothing on the server. */
 void permit_client_free(struct permit_client *client);
 
+/* The url without user and password: for messages. Valid as long as the client. Never NULL. */
+const char *permit_client_url(const struct permit_client *client);
+
 /* About the last call; all are valid until the next call with this client. */
 
-/* What went wrong, in one line: the server's problem detail where it sent one. "" after success. Never NULL. */
+/*
+ * What went wrong, in one line: the server's problem detail where it sent one, without control characters. "" after
+ * success. Never NULL.
+ */
 const char *permit_client_message(const struct permit_client *client);
 /* The JSON text of the last answer, a problem (RFC 9457) after a refusal; "" if there was none. Never NULL. */
 const char *permit_client_answer(const struct permit_client *client);
@@ -148,12 +163,12 @@ struct permit_held {
 
 /* A request as the server described it. All of it is freed by permit_request_free. */
 struct permit_request {
-    char *external_id;     /* its key */
-    char *owner;           /* NULL: none was named */
-    bool held;             /* ACQUIRED, not RELEASED */
-    bool replayed;         /* acquire: the server had granted it before this try */
-    bool answer_lost;      /* acquire: an earlier try of this very call may have been the one that was granted. A replay
-                              without      it means that somebody else holds under this key. */
+    char *external_id; /* its key */
+    char *owner;       /* NULL: none was named */
+    bool held;         /* ACQUIRED, not RELEASED */
+    bool replayed;     /* acquire: the server had granted it before this try */
+    bool yours;        /* acquire: a try with the nonce of this call was the one that was granted. Else another client
+                          holds under this key: do not use, renew or release it. */
     bool already_released; /* release: it had ended before */
     char *end_reason;      /* "released", "expired", ...; NULL while held */
     struct permit_held *permits;
@@ -167,8 +182,10 @@ struct permit_request {
 };
 
 struct permit_acquire_options {
-    const char *external_id;           /* the key: 1 to 255 printable ASCII bytes without space; NULL: a random UUID */
-    const char *owner;                 /* who asks, for people; same form; NULL: none */
+    const char *external_id; /* the key: 1 to 255 printable ASCII bytes without space; NULL: a random UUID */
+    const char *nonce;       /* 1 to 64 printable ASCII bytes, the same in every call for one grant; NULL: a random one
+                                for this call */
+    const char *owner;       /* who asks, for people; same form; NULL: none */
     const struct permit_want *permits; /* all of them are granted, or none */
     size_t permit_count;               /* 1 to 64 */
     int64_t ttl_ms;  /* held so long unless renewed; 0: the semaphores' default; PERMIT_TTL_NONE: until it is released;
@@ -179,8 +196,9 @@ struct permit_acquire_options {
                         eventfd); nothing is read from it. Then the status is that of the last answer
                         (PERMIT_NO_CAPACITY: nothing is held), or PERMIT_OUTCOME_UNKNOWN if a try was under way: release
                         the key. */
-    int64_t wait_piece_ms; /* the longest wait asked for in one call; 0: 60000. Less than what a proxy on the way
-                              allows. A server that takes only shorter ones (its max_wait) is asked for those. */
+    int64_t wait_piece_ms; /* the longest wait asked for in one call; 0: 60000, at most INT_MAX. Less than what a proxy
+                              on the way allows. A server that takes only shorter ones (its max_wait) is asked for
+                              those. */
     /*
      * NULL, or called on the caller's thread about a second after the wait began, and after each piece: the server's
      * sentence about what is in the way, valid during the call, as is the problem in permit_client_answer.
@@ -191,10 +209,11 @@ struct permit_acquire_options {
 };
 
 /*
- * A grant whose answer took more than half of the ttl is renewed before it is handed out.
- * PERMIT_NO_CAPACITY or PERMIT_PAUSED: not within the wait; nothing is held. The message names what is in the way: of
- * certain slots the first that is held and until when; permit_client_answer has all of them (`taken`).
- * PERMIT_NEVER_SATISFIABLE: also a slot that there is not. The caller frees the request with permit_request_free.
+ * A grant whose answer took more than half of the ttl is renewed before it is handed out. permit_client_answer is that
+ * of the renewal then, or that of the grant if the renewal failed and the grant is proved still. PERMIT_NO_CAPACITY or
+ * PERMIT_PAUSED: not within the wait; nothing is held. The message names what is in the way: of certain slots the first
+ * that is held and until when; permit_client_answer has all of them (`taken`). PERMIT_NEVER_SATISFIABLE: also a slot
+ * that there is not. The caller frees the request with permit_request_free.
  */
 enum permit_status permit_acquire(struct permit_client *client, const struct permit_acquire_options *options,
                                   struct permit_request **ret_request) PERMIT_MUST_CHECK;
@@ -248,13 +267,17 @@ struct permit_renewer_options {
 };
 
 /*
- * Renews `request`, which was just acquired, until it is stopped or lost. Copies what it needs of client, request and
- * options. PERMIT_NO_MEMORY also when no thread or no descriptor can be had: errno tells.
+ * Renews `request`, which was just acquired, until it is stopped or lost. Each try takes at most a third of the time
+ * that is left, and the one after silence is on a new connection. Copies what it needs of client, request and options.
+ * PERMIT_NO_MEMORY also when no thread or no descriptor can be had: errno tells.
  */
 enum permit_status permit_renewer_start(const struct permit_client *client, const struct permit_request *request,
                                         const struct permit_renewer_options *options,
                                         struct permit_renewer **ret_renewer) PERMIT_MUST_CHECK;
-/* The moment until which it is proved to be held, as of the last successful renewal; 0: lost. Any thread. */
+/*
+ * The moment until which it is proved to be held, as of the last successful renewal; 0: lost. Never later than the
+ * server's own end of it. Any thread.
+ */
 int64_t permit_renewer_held_until_us(const struct permit_renewer *renewer);
 /* True if it is proved to be held at this moment: ask it before a write that matters. Any thread. */
 bool permit_renewer_holds(const struct permit_renewer *renewer);

@@ -41,6 +41,7 @@ enum permit_retry {
     X(PERMIT_VERSION_MISMATCH, "version_mismatch", 412, NEVER, "It was changed in the meantime")                       \
     X(PERMIT_TOO_LARGE, "too_large", 413, NEVER, "The body is too large")                                              \
     X(PERMIT_NOT_JSON, "not_json", 415, NEVER, "The body must be application/json")                                    \
+    X(PERMIT_MISDIRECTED, "misdirected", 421, NEVER, "Host not served here")                                           \
     X(PERMIT_KEY_REUSED, "key_reused", 422, NEVER, "The key stands for another request")                               \
     X(PERMIT_NEVER_SATISFIABLE, "never_satisfiable", 422, NEVER, "This can never be granted")                          \
     X(PERMIT_INVALID, "invalid", 422, NEVER, "The content is not valid")                                               \

@@ -23,7 +23,7 @@ bool ask_give_back(const struct cli *cli, const char *key, int signal_fd)
     struct permit_client_options options = cli->server;
     struct permit_client *client;
     options.timeout_ms = GIVE_BACK_MS;
-    options.retry_ms = -1;
+    options.retry_ms = 1; /* only silence is tried again */
     options.cancel_fd = signal_fd;
     if (permit_client_new(&options, &client))
         return false;

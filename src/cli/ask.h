@@ -18,7 +18,8 @@ struct ask {
  */
 bool ask_acquire(struct cli *cli, const struct ask *ask, struct permit_request **ret_request, int *ret_code) MUST_CHECK;
 /*
- * One try, of two seconds at most, to release what is of no use any more; a signal cuts it short (signal_fd; 0: none).
+ * Tries to release what is of no use any more: three times if nobody answers, four seconds in all. A signal cuts it
+ * short (signal_fd; 0: none).
  * False: it may be held until its ttl is over.
  */
 bool ask_give_back(const struct cli *cli, const char *key, int signal_fd);

@@ -19,6 +19,8 @@ enum cli_exit {
     CLI_NO_START = 71,    /* something of this machine is missing: memory, a process, a file that cannot be written */
     CLI_NO_CAPACITY = 75, /* not in time: no room, paused, or too many; -E changes it */
     CLI_LOST = 76,        /* the permit is not held any more */
+    CLI_UNAUTHENTICATED = 77, /* no valid credential: 401 */
+    CLI_FORBIDDEN = 78,       /* 403 */
 };
 
 enum { CLI_MAX_WANTS = 64 };
@@ -141,6 +143,8 @@ bool options_parse(int argc, char **argv, struct cli *cli) MUST_CHECK;
 /* Of one verb; else of those that begin with the word `group`; NULL, too: everything. */
 void options_print_help(const struct verb *verb, const char *group, FILE *out);
 
+/* The exit status for a call that ended so. */
+int cli_exit_of(const struct cli *cli, enum permit_status status);
 /* Says what went wrong with the last call, on stderr (and with --json the problem on stdout); the exit status. */
 int cli_fail(struct cli *cli, enum permit_status status);
 /* A complaint of our own; returns `code`. */

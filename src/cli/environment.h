@@ -6,9 +6,19 @@
 #include "base/base.h"
 #include "permit/permit.h"
 
+enum { ENVIRONMENT_PATH_MAX = 4096 };
+
+struct environment {
+    char grant_file[ENVIRONMENT_PATH_MAX]; /* "": there is none */
+};
+
 /*
  * Sets the variables for this grant in our own environment, which the command inherits, and removes those of a permit
- * under which we run ourselves. False: no memory.
+ * under which we run ourselves. They have 64 KiB together: a list that does not fit is left out, and a grant that does
+ * not goes to a file. False: errno says why not; environment_release all the same.
  */
-bool environment_set(const struct permit_request *request, const char *grant_json) MUST_CHECK;
+bool environment_set(struct environment *environment, const struct permit_request *request,
+                     const char *grant_json) MUST_CHECK;
+/* Removes the file. */
+void environment_release(struct environment *environment);
 #endif

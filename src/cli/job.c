@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/descendants.h"
+
 static bool is_pipe(int fd)
 {
     struct stat about;
@@ -31,8 +33,7 @@ static bool wants_foreground(const struct job *job)
 /* What the child needs to become the command. */
 struct start {
     char **argv;
-    const sigset_t *mask;
-    int death_signal;
+    const struct job_signals *signals;
     bool foreground;
     pid_t parent;
     int tell; /* takes the errno if the command cannot be executed */
@@ -44,11 +45,13 @@ _Noreturn static void become(const struct job *job, const struct start *start)
     (void)setpgid(0, 0);
     if (start->foreground)
         (void)tcsetpgrp(job->terminal, getpid());
-    if (start->death_signal)
-        (void)prctl(PR_SET_PDEATHSIG, start->death_signal);
+    if (start->signals->death_signal)
+        (void)prctl(PR_SET_PDEATHSIG, start->signals->death_signal);
     if (getppid() != start->parent)
         _exit(127);
-    (void)sigprocmask(SIG_SETMASK, start->mask, NULL);
+    if (start->signals->child_ignored)
+        (void)signal(SIGCHLD, SIG_IGN);
+    (void)sigprocmask(SIG_SETMASK, &start->signals->mask, NULL);
     (void)execvp(start->argv[0], start->argv);
     int error = errno;
     (void)!write(start->tell, &error, sizeof(error));
@@ -66,18 +69,15 @@ static int told_error(int fd)
     return length == (ssize_t)sizeof(error) ? error : 0;
 }
 
-int job_start(struct job *job, char **argv, const sigset_t *mask, int death_signal)
+int job_start(struct job *job, char **argv, const struct job_signals *signals)
 {
     int tell[2];
     if (pipe2(tell, O_CLOEXEC) != 0)
         return errno;
+    descendants_keep();
     job->terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-    struct start start = {.argv = argv,
-                          .mask = mask,
-                          .death_signal = death_signal,
-                          .foreground = wants_foreground(job),
-                          .parent = getpid(),
-                          .tell = tell[1]};
+    struct start start = {
+        .argv = argv, .signals = signals, .foreground = wants_foreground(job), .parent = getpid(), .tell = tell[1]};
     job->pid = fork();
     int error = job->pid < 0 ? errno : 0;
     if (job->pid == 0)
@@ -101,19 +101,40 @@ int job_start(struct job *job, char **argv, const sigset_t *mask, int death_sign
 enum job_state job_look(struct job *job, int *ret_stop_signal)
 {
     int status;
-    if (waitpid(job->pid, &status, WNOHANG | WUNTRACED) != job->pid)
+    pid_t pid;
+    do
+        pid = waitpid(-1, &status, WNOHANG | WUNTRACED);
+    while (pid > 0 && pid != job->pid);
+    if (pid != job->pid)
         return JOB_RUNS;
     if (WIFSTOPPED(status)) {
         *ret_stop_signal = WSTOPSIG(status);
         return JOB_STOPPED;
     }
     job->wait_status = status;
+    job->ended = true;
     return JOB_ENDED;
 }
 
 void job_signal(const struct job *job, int signal)
 {
     (void)kill(-job->pid, signal);
+}
+
+/*
+ * Stops us as the signal does by itself; `group`: and the rest of our group. False: it did not, since the signal is
+ * ignored, or since there is no shell that could continue us (an orphaned process group, by setsid or ssh -t, say).
+ */
+static bool stop(int signal, bool group)
+{
+    sigset_t set, before, pending;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    (void)kill(group ? 0 : getpid(), signal);
+    (void)sigprocmask(SIG_UNBLOCK, &set, &before);
+    /* Here we are stopped. */
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
 }
 
 bool job_stopped(struct job *job, int signal)
@@ -128,11 +149,12 @@ bool job_stopped(struct job *job, int signal)
     bool its = tcgetpgrp(job->terminal) == job->pid;
     if (its)
         (void)tcsetpgrp(job->terminal, getpgrp());
-    (void)kill(getpid(), SIGSTOP);
+    /* From a terminal that was the command's, nobody else of our pipeline has got the signal. */
+    bool continued = stop(signal, its);
     /* Here the shell has continued us, with the terminal (fg) or without (bg). */
     if (its && have_foreground(job))
         (void)tcsetpgrp(job->terminal, job->pid);
-    return true;
+    return continued || signal == SIGTSTP;
 }
 
 void job_continue(const struct job *job)
@@ -140,9 +162,12 @@ void job_continue(const struct job *job)
     job_signal(job, SIGCONT);
 }
 
-bool job_group_exists(const struct job *job)
+bool job_signal_all(const struct job *job, int signal, pid_t *ret_refused)
 {
-    return kill(-job->pid, 0) == 0;
+    if (job->ended) /* its number may be that of another group */
+        return descendants_signal(signal, 0, ret_refused);
+    job_signal(job, signal);
+    return descendants_signal(signal, job->pid, ret_refused);
 }
 
 void job_release(struct job *job)

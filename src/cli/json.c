@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/duration.h"
+#include "base/escape.h"
 #include "cli/cli.h"
-#include "cli/harmless.h"
 #include "cli/moment.h"
 
 enum {
@@ -15,6 +15,9 @@ enum {
     NAMES_SHOWN = 8,
     TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE
 };
+
+/* What numbers of JSON carry everywhere. */
+#define NUMBER_MAX (1LL << 53)
 
 /* ---- Printing ---- */
 
@@ -126,7 +129,7 @@ static void cell(struct json_object *object, const char *member, struct buf *out
         append_permits(out, value);
     else
         append_value(out, value);
-    harmless_make(out->data, out->length);
+    escape_control_chars(out->data, out->length);
 }
 
 void json_print_lines_of(struct json_object *object, const struct json_column *columns, size_t count)
@@ -221,6 +224,31 @@ void json_print_table(const char *body, const char *member, const struct json_co
     json_object_put(object);
 }
 
+/* Prints what must not be shown as it is; returns how many bytes of `at` that was. */
+static size_t print_escaped(const unsigned char *at)
+{
+    bool upper_control = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
+    bool of_ascii = at[0] < 0x80;
+    if (at[0] == '\n' || at[0] == '\t' || at[0] == '\r') /* white space between values */
+        (void)putchar(at[0] == '\n' ? '\n' : ' ');
+    else
+        (void)printf("\\u%04x", of_ascii ? at[0] : upper_control ? at[1] : 0xfffd);
+    return upper_control ? 2 : 1;
+}
+
+void json_print_text(const char *text)
+{
+    size_t left = strlen(text);
+    while (left) {
+        size_t plain = escape_plain_length(text, left);
+        (void)fwrite(text, 1, plain, stdout);
+        size_t escaped = plain < left ? print_escaped((const unsigned char *)text + plain) : 0;
+        text += plain + escaped;
+        left -= plain + escaped;
+    }
+    (void)putchar('\n');
+}
+
 /* ---- Reading ---- */
 
 struct json_object *json_read(const char *body)
@@ -248,7 +276,8 @@ const char *json_text_of(struct json_object *object, const char *member)
 
 int64_t json_number_of(struct json_object *object, const char *member)
 {
-    return json_object_get_int64(member_of(object, member, json_type_int));
+    int64_t number = json_object_get_int64(member_of(object, member, json_type_int));
+    return max_i64(-NUMBER_MAX, min_i64(number, NUMBER_MAX));
 }
 
 bool json_true_of(struct json_object *object, const char *member)
@@ -292,7 +321,7 @@ void json_print_problem(enum permit_status status, const char *detail)
     json_add_number(writer, "status", permit_status_http(status));
     json_add_text(writer, "detail", *detail ? detail : NULL);
     if (json_text(writer))
-        (void)printf("%s\n", json_text(writer));
+        json_print_text(json_text(writer));
     json_writer_free(writer);
 }
 

@@ -32,7 +32,7 @@ struct json_object *json_read(const char *body);
 void json_free(struct json_object *whole);
 /* NULL: it is not there, or no text. */
 const char *json_text_of(struct json_object *object, const char *member);
-/* 0: it is not there, or no number. */
+/* 0: it is not there, or no number. Beyond 2^53 in either direction: that, so that a few can be added up. */
 int64_t json_number_of(struct json_object *object, const char *member);
 bool json_true_of(struct json_object *object, const char *member);
 /* How many values the array has; 0: it is not there. */
@@ -45,6 +45,11 @@ void json_print_lines_of(struct json_object *object, const struct json_column *c
 void json_print_table_of(struct json_object *object, const char *member, const struct json_column *columns,
                          size_t count, int indent);
 
+/*
+ * Prints a line of JSON of somebody else's. Control characters, and what is not UTF-8, are escaped as in a string: it
+ * means the same and does nothing to a terminal.
+ */
+void json_print_text(const char *text);
 /* A problem of our own, when no server said one. */
 void json_print_problem(enum permit_status status, const char *detail);
 

@@ -61,7 +61,7 @@ int list_print(struct cli *cli, const char *path, const struct list_view *view)
     struct json_pages *pages = NULL;
     enum permit_status status = list_fetch(cli, path, view->member, &pages);
     if (!status && cli->options.json)
-        (void)printf("%s\n", json_pages_text(pages));
+        json_print_text(json_pages_text(pages));
     else if (!status)
         json_print_table(json_pages_text(pages), view->member, view->columns, view->column_count);
     json_pages_free(pages);

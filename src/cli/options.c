@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The command line: a table of options, read and explained by short loops. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "base/buf.h"
@@ -123,8 +124,9 @@ static const char exit_codes[] =
     "  75  not in time (-E changes it): no capacity, a paused semaphore, too many who wait or ask, too\n"
     "      many semaphores for a template to make one more; or somebody else runs under that --id\n"
     "  76  the permit is not held any more\n"
+    "  77  no valid credential, for the server or for a proxy on the way; 78: not allowed\n"
     " 126  run: the command cannot be executed; 127: it is not found\n"
-    "\nTimes are 500ms, 30s, 10m, 1h30m, 7d, or a number of seconds.\n";
+    "\nTimes are 500ms, 1.5s, 10m, 1h30m, 7d, or a number of seconds, at most 86400.\n";
 
 /* ---- Values ---- */
 
@@ -155,8 +157,10 @@ static bool read_duration(const struct option *option, const char *value, int64_
         return true;
     }
     int64_t ms;
-    if (!duration_parse_any(bytes_of(value), &ms) || ms < option->least)
-        return refuse(option, value, "a time such as 30s, 10m or 1h30m");
+    if (!duration_parse_any(bytes_of(value), &ms) || ms < option->least) {
+        const char *hint = duration_hint(bytes_of(value));
+        return refuse(option, value, hint ? hint : "a time such as 30s, 10m or 1h30m");
+    }
     *ret_ms = ms;
     return true;
 }
@@ -299,9 +303,10 @@ static bool apply(const struct option *option, char *value, struct cli *cli, int
     return store(option, value, cli);
 }
 
+/* Not with its value, which may be secret. */
 static bool unknown(const char *text)
 {
-    (void)cli_complain(CLI_USAGE, "there is no option %s (permitctl --help)", text);
+    (void)cli_complain(CLI_USAGE, "there is no option %.*s (permitctl --help)", (int)strcspn(text, "="), text);
     return false;
 }
 
@@ -321,7 +326,7 @@ static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
     for (char *letter = word + 1; *letter; letter++) {
         const struct option *option = find(cli, NULL, 0, *letter);
         if (!option)
-            return unknown(word);
+            return unknown((const char[]){'-', *letter, '\0'});
         if (!is_flag(option))
             return apply(option, letter[1] ? letter + 1 : NULL, cli, argc, argv, at);
         if (!apply(option, NULL, cli, argc, argv, at))
@@ -414,6 +419,10 @@ static bool check_words(const struct cli *cli)
         return false;
     if (cli->options.exit_code > 255) {
         (void)cli_complain(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
+        return false;
+    }
+    if (cli->options.wait_piece_ms > INT_MAX) {
+        (void)cli_complain(CLI_USAGE, "--wait-piece: at most 24 days");
         return false;
     }
     if (cli->options.no_wait && cli->options.wait_ms != CLI_UNSET) {

@@ -12,19 +12,13 @@
 void request_print(const char *body)
 {
     static const struct json_column lines[] = {
-        {"key", "external_id"},
-        {"state", "state"},
-        {"ended as", "end_reason"},
-        {"owner", "owner"},
-        {"replayed", "replayed"},
-        {"ttl", "ttl_ms"},
-        {"acquired", "acquired_at"},
-        {"expires", "expires_at"},
-        {"overdue", "overdue"},
-        {"suspect", "suspect"},
-        {"confirmed", "confirmed_at"},
-        {"ended", "ended_at"},
-        {"ended before", "already_released"},
+        {"key", "external_id"},     {"state", "state"},
+        {"ended as", "end_reason"}, {"owner", "owner"},
+        {"replayed", "replayed"},   {"yours", "yours"},
+        {"ttl", "ttl_ms"},          {"acquired", "acquired_at"},
+        {"expires", "expires_at"},  {"overdue", "overdue"},
+        {"suspect", "suspect"},     {"confirmed", "confirmed_at"},
+        {"ended", "ended_at"},      {"ended before", "already_released"},
     };
     static const struct json_column permits[] = {
         {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}, {"LABELS", "labels"}};

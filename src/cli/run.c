@@ -23,7 +23,10 @@
 enum {
     RUN_TTL_MS = 30000,
     KILL_AFTER_MS = 5000,
-    GROUP_POLL_US = 20000,
+    END_AFTER_KILL_MS = 5000, /* a process that waits for a disk may take its time */
+    LEFT_POLL_US = 50000,
+    RELEASE_MS = 60000, /* of what nothing else ends soon */
+    LINE_MAX_BYTES = 64 * 1024,
     EXIT_NOT_FOUND = 127,
     EXIT_NOT_EXECUTABLE = 126
 };
@@ -31,14 +34,15 @@ enum {
 /* Handed on to the command; while we wait for a permit they end the wait. */
 static const int passed_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM};
 /* Only while the command runs. */
-static const int job_signals[] = {SIGCHLD, SIGTSTP, SIGWINCH};
+static const int job_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGWINCH};
 
 struct run {
     struct cli *cli;
     struct permit_request *request;
     struct permit_renewer *renewer;
     struct job job;
-    sigset_t mask_before;
+    struct job_signals signals_before;
+    struct environment environment;
     int signal_fd;
     int lost_fd; /* an eventfd, written by the renewer's thread */
     bool lost;
@@ -56,18 +60,12 @@ static void block_own_dangers(struct run *run)
     sigemptyset(&set);
     sigaddset(&set, SIGTTOU);
     sigaddset(&set, SIGPIPE);
-    (void)sigprocmask(SIG_BLOCK, &set, &run->mask_before);
+    (void)sigprocmask(SIG_BLOCK, &set, &run->signals_before.mask);
     /* waitpid finds nothing while SIGCHLD is ignored, which may have been inherited. */
-    (void)signal(SIGCHLD, SIG_DFL);
+    run->signals_before.child_ignored = signal(SIGCHLD, SIG_DFL) == SIG_IGN;
 }
 
 /* ---- Acquire ---- */
-
-/* A replay although no answer was lost: the permit is that of another permitctl, which will release it. */
-static bool is_of_another(const struct permit_request *request)
-{
-    return request->replayed && !request->answer_lost;
-}
 
 /* False: no permit; *ret_code is the exit status. */
 static bool acquire(struct run *run, int *ret_code)
@@ -76,7 +74,7 @@ static bool acquire(struct run *run, int *ret_code)
     run->waiting_since = clock_wall();
     bool granted = ask_acquire(run->cli, &ask, &run->request, ret_code);
     run->granted_at = clock_wall();
-    if (granted && is_of_another(run->request)) {
+    if (granted && !run->request->yours) { /* another permitctl has it, and will release it */
         *ret_code = cli_complain((int)run->cli->options.exit_code, "somebody else already runs under the key %s",
                                  run->request->external_id);
         return false;
@@ -100,13 +98,21 @@ static bool goes_on_when_lost(const struct run *run)
     return strcmp(run->cli->options.on_lost, "continue") == 0;
 }
 
-/* TERM (with CONT, for one that is stopped) and 5 s later KILL, or KILL at once. */
+static bool kills_at_once(const struct run *run)
+{
+    return strcmp(run->cli->options.on_lost, "kill") == 0;
+}
+
+/*
+ * TERM (with CONT, for what is stopped) and 5 s later KILL, or KILL at once: to all that the command has started, in
+ * whatever process group it is.
+ */
 static void end_command(struct run *run)
 {
-    bool at_once = strcmp(run->cli->options.on_lost, "kill") == 0;
-    job_signal(&run->job, at_once ? SIGKILL : SIGTERM);
-    job_continue(&run->job);
-    run->kill_at = at_once ? NEVER : clock_mono() + (mono_us)KILL_AFTER_MS * US_PER_MS;
+    pid_t refused;
+    (void)!job_signal_all(&run->job, kills_at_once(run) ? SIGKILL : SIGTERM, &refused);
+    (void)!job_signal_all(&run->job, SIGCONT, &refused);
+    run->kill_at = kills_at_once(run) ? NEVER : clock_mono() + (mono_us)KILL_AFTER_MS * US_PER_MS;
 }
 
 static void look_for_loss(struct run *run)
@@ -120,13 +126,10 @@ static void look_for_loss(struct run *run)
 }
 
 /*
- * Whoever was stopped together with the command may have lost the permit meanwhile: then the command does not get to do
- * anything before it is told to end.
+ * A permit may have been lost while we were stopped. Then the command must not do anything before it is told to end.
  */
-static void handle_stop(struct run *run, int signal)
+static void continue_command(struct run *run)
 {
-    if (!job_stopped(&run->job, signal))
-        return;
     if (permit_renewer_holds(run->renewer) || goes_on_when_lost(run))
         job_continue(&run->job);
     else if (!run->lost)
@@ -138,15 +141,36 @@ static void look_at_job(struct run *run)
     int signal = 0;
     enum job_state state;
     while ((state = job_look(&run->job, &signal)) == JOB_STOPPED)
-        handle_stop(run, signal);
+        if (job_stopped(&run->job, signal))
+            continue_command(run);
     run->ended = state == JOB_ENDED;
+}
+
+/* One that asks the command to end is of no use to it while it is stopped. */
+static bool asks_to_end(int signal)
+{
+    for (size_t i = 0; i < SIGNALS_ENDING_COUNT; i++)
+        if (signals_ending[i] == signal)
+            return true;
+    return false;
+}
+
+static void hand_on(struct run *run, int signal)
+{
+    if (signal == SIGCONT) {
+        continue_command(run);
+        return;
+    }
+    job_signal(&run->job, signal);
+    if (asks_to_end(signal))
+        job_continue(&run->job);
 }
 
 static void handle_signals(struct run *run)
 {
     for (int signal = signals_next(run->signal_fd); signal; signal = signals_next(run->signal_fd))
         if (signal != SIGCHLD)
-            job_signal(&run->job, signal);
+            hand_on(run, signal);
     look_at_job(run);
 }
 
@@ -165,20 +189,38 @@ static void wait_for_command(struct run *run)
         handle_signals(run);
         look_for_loss(run);
         if (!run->ended && clock_mono() >= run->kill_at) {
-            job_signal(&run->job, SIGKILL);
+            pid_t refused;
+            (void)!job_signal_all(&run->job, SIGKILL, &refused);
             run->kill_at = NEVER;
         }
     }
     run->ended_at = clock_wall();
 }
 
-/* The permit is lost and the command has ended: nothing that it started may go on either. */
-static void end_group(const struct run *run)
+/* True: all that the command has started has ended by then. */
+static bool all_ended_by(const struct run *run, int signal, mono_us end, pid_t *ret_refused)
 {
-    mono_us end = run->kill_at == NEVER ? 0 : run->kill_at;
-    while (job_group_exists(&run->job) && clock_mono() < end)
-        (void)usleep(GROUP_POLL_US);
-    job_signal(&run->job, SIGKILL);
+    while (job_signal_all(&run->job, signal, ret_refused)) {
+        if (clock_mono() >= end)
+            return false;
+        (void)usleep(LEFT_POLL_US);
+    }
+    return true;
+}
+
+/* The permit is lost and the command has ended: nothing that it started may go on either. */
+static void end_all(const struct run *run)
+{
+    pid_t refused = 0;
+    if (run->kill_at != NEVER && all_ended_by(run, 0, run->kill_at, &refused))
+        return;
+    if (all_ended_by(run, SIGKILL, clock_mono() + (mono_us)END_AFTER_KILL_MS * US_PER_MS, &refused))
+        return;
+    if (refused)
+        (void)cli_complain(0, "process %d of the command cannot be ended, and runs on without a permit: %s",
+                           (int)refused, strerror(EPERM));
+    else
+        (void)cli_complain(0, "some process of the command has not ended, and runs on without a permit");
 }
 
 /* ---- Afterwards ---- */
@@ -189,29 +231,54 @@ static bool ended_by_server(const struct permit_request *request)
     return request->already_released && request->end_reason && strcmp(request->end_reason, "released") != 0;
 }
 
-/* Whoever does not want to wait for a server that does not answer sends a signal: then one more try, a short one. */
+/* Nothing ends it soon: not its ttl, and its owner's heartbeat may go on. */
+static bool stays(const struct permit_request *request)
+{
+    return request->ttl_ms == PERMIT_TTL_NONE || request->ttl_ms == PERMIT_TTL_OWNER;
+}
+
+/*
+ * Whoever does not want to wait for a server that does not answer sends a signal: then a last, short try. What stays is
+ * tried for longer.
+ */
 static enum permit_status give_back(const struct run *run, struct permit_request **ret_after)
 {
     struct permit_client *client = run->cli->client;
+    const char *key = run->request->external_id;
+    mono_us end = clock_mono() + (stays(run->request) ? (mono_us)RELEASE_MS * US_PER_MS : 0);
     sigset_t set;
     sigemptyset(&set);
     permit_client_set_cancel_fd(client, signals_take(run->signal_fd, signals_ending, SIGNALS_ENDING_COUNT, &set));
-    enum permit_status status = permit_release(client, run->request->external_id, ret_after);
-    bool hurried = status && signals_next(run->signal_fd);
-    return hurried && ask_give_back(run->cli, run->request->external_id, 0) ? PERMIT_OK : status;
+    for (;;) {
+        enum permit_status status = permit_release(client, key, ret_after);
+        if (!status)
+            return PERMIT_OK;
+        if (signals_next(run->signal_fd))
+            return ask_give_back(run->cli, key, 0) ? PERMIT_OK : status;
+        if (permit_status_retry(status) == PERMIT_RETRY_NEVER || clock_mono() >= end)
+            return status;
+    }
 }
 
-static void release(struct run *run)
+/* The exit status if the command's was 0: another one if it may be held still, and nothing ends it soon. */
+static int release(struct run *run)
 {
     struct permit_request *after = NULL;
-    if (give_back(run, &after)) {
-        (void)cli_complain(0, "the permit could not be given back, and ends with its ttl: %s",
-                           permit_client_message(run->cli->client));
-    } else if (after && ended_by_server(after)) {
+    enum permit_status status = give_back(run, &after);
+    const char *why = permit_client_message(run->cli->client);
+    int code = CLI_OK;
+    if (status && stays(run->request))
+        code = cli_complain(cli_exit_of(run->cli, status),
+                            "the permit could not be given back, and is held until permitctl release %s: %s",
+                            run->request->external_id, why);
+    else if (status)
+        (void)cli_complain(0, "the permit could not be given back, and ends with its ttl: %s", why);
+    if (after && ended_by_server(after)) {
         (void)cli_complain(0, "the permit was lost before the command ended: %s", after->end_reason);
         run->lost = true;
     }
     permit_request_free(after);
+    return code;
 }
 
 static void add_time(struct json_writer *writer, const char *name, utc_us time)
@@ -245,17 +312,19 @@ static void report(const struct run *run, int code)
 static void tell_grant(const struct run *run)
 {
     const struct permit_request *request = run->request;
-    (void)fprintf(stderr, "permitctl: %s granted after %" PRId64 " ms:", request->external_id,
-                  (run->granted_at - run->waiting_since) / US_PER_MS);
+    struct buf line;
+    buf_init(&line, LINE_MAX_BYTES);
     for (size_t i = 0; i < request->permit_count; i++)
-        (void)fprintf(stderr, " %s token %" PRIu64, request->permits[i].semaphore, request->permits[i].token);
-    (void)fputc('\n', stderr);
+        buf_printf(&line, " %s token %" PRIu64, request->permits[i].semaphore, request->permits[i].token);
+    (void)cli_complain(0, "%s granted after %" PRId64 " ms:%s", request->external_id,
+                       (run->granted_at - run->waiting_since) / US_PER_MS, buf_text(&line));
+    buf_release(&line);
 }
 
 static void tell_end(const struct run *run, int code)
 {
-    (void)fprintf(stderr, "permitctl: %s ran %" PRId64 " ms, exit status %d\n", run->request->external_id,
-                  (run->ended_at - run->granted_at) / US_PER_MS, code);
+    (void)cli_complain(0, "%s ran %" PRId64 " ms, exit status %d", run->request->external_id,
+                       (run->ended_at - run->granted_at) / US_PER_MS, code);
 }
 
 /* ---- The whole ---- */
@@ -275,18 +344,34 @@ static int code_of_error(int error)
 /* Held: runs the command to its end. The exit status, before it is known whether the permit was lost. */
 static int run_command(struct run *run)
 {
-    int death = goes_on_when_lost(run) ? 0 : strcmp(run->cli->options.on_lost, "kill") == 0 ? SIGKILL : SIGTERM;
+    run->signals_before.death_signal = goes_on_when_lost(run) ? 0 : kills_at_once(run) ? SIGKILL : SIGTERM;
     descriptors_hide(&run->cli->inherited);
-    int error = job_start(&run->job, run->cli->words, &run->mask_before, death);
+    int error = job_start(&run->job, run->cli->words, &run->signals_before);
     if (error) {
+        run->ended = true;
         run->ended_at = clock_wall();
         return cli_complain(code_of_error(error), "%s: %s", run->cli->words[0], strerror(error));
     }
     wait_for_command(run);
     if (run->lost && !goes_on_when_lost(run))
-        end_group(run);
+        end_all(run);
     job_release(&run->job);
     return job_exit_status(&run->job);
+}
+
+/* The exit status after the command has ended with `code`. */
+static int give_back_or_tell(struct run *run, int code)
+{
+    int release_code = CLI_OK;
+    look_for_loss(run);
+    /* What is lost has most likely ended, and whoever waits for us is not kept waiting for it. */
+    if (run->lost)
+        (void)ask_give_back(run->cli, run->request->external_id, 0);
+    else
+        release_code = release(run);
+    if (run->lost && !goes_on_when_lost(run))
+        return CLI_LOST;
+    return code == CLI_OK ? release_code : code;
 }
 
 /* Held: prepares, runs, and gives back. The exit status. */
@@ -297,21 +382,15 @@ static int hold(struct run *run)
     int code = CLI_NO_START;
     if (given->verbose)
         tell_grant(run);
-    if (!environment_set(run->request, permit_client_answer(run->cli->client)))
-        (void)cli_complain(code, "no memory for the environment of the command");
+    if (!environment_set(&run->environment, run->request, permit_client_answer(run->cli->client)))
+        (void)cli_complain(code, "the environment of the command cannot be made: %s", strerror(errno));
     else if (permit_renewer_start(run->cli->client, run->request, &options, &run->renewer))
         (void)cli_complain(code, "the permit cannot be renewed: %s", strerror(errno));
     else
         code = run_command(run);
+    environment_release(&run->environment);
     permit_renewer_stop(run->renewer);
-    look_for_loss(run);
-    /* What is lost has most likely ended, and whoever waits for us is not kept waiting for it. */
-    if (run->lost)
-        (void)ask_give_back(run->cli, run->request->external_id, 0);
-    else
-        release(run);
-    if (run->lost && !goes_on_when_lost(run))
-        code = CLI_LOST;
+    code = give_back_or_tell(run, code);
     if (given->verbose)
         tell_end(run, code);
     if (given->report)

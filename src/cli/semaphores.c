@@ -12,6 +12,7 @@
 #include "cli/lists.h"
 #include "cli/settings.h"
 
+#define FORCED_MAX (1LL << 53)
 enum { REASON_MAX = 1000, TIMES_IN_VAIN = 5, PAUSE_MS = 500, MOST_PAUSE_MS = 5000 };
 
 static void print_semaphore(const char *body)
@@ -132,7 +133,7 @@ static int tell_retired(const struct cli *cli, const char *answer, int64_t force
     json_add_number(writer, "forced", forced);
     const char *body = json_text(writer);
     if (body && cli->options.json)
-        (void)printf("%s\n", body);
+        json_print_text(body);
     else if (body)
         json_print_lines(body, lines, ARRAY_LENGTH(lines));
     json_writer_free(writer);
@@ -161,7 +162,7 @@ static enum permit_status call_until_retired(struct cli *cli, const char *path, 
         enum permit_status status = permit_call(cli->client, "DELETE", path, NULL);
         *ret_answer = permit_client_answer(cli->client);
         int64_t forced = json_number(*ret_answer, "forced");
-        *ret_forced += forced;
+        *ret_forced = min_i64(*ret_forced + forced, FORCED_MAX);
         in_vain = forced > 0 ? 0 : in_vain + 1;
         if (begun && status == PERMIT_UNKNOWN_SEMAPHORE) {
             *ret_answer = "{}";

@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/signals.h"
 
+#include <stdbool.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 const int signals_ending[SIGNALS_ENDING_COUNT] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+static bool is_ignored(int signal)
+{
+    struct sigaction action;
+    return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 int signals_take(int fd, const int *signals, size_t count, sigset_t *set)
 {
     for (size_t i = 0; i < count; i++)
-        (void)sigaddset(set, signals[i]);
+        if (!is_ignored(signals[i]))
+            (void)sigaddset(set, signals[i]);
     (void)sigprocmask(SIG_BLOCK, set, NULL);
     return signalfd(fd, set, SFD_CLOEXEC | SFD_NONBLOCK);
 }

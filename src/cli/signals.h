@@ -12,7 +12,7 @@ extern const int signals_ending[SIGNALS_ENDING_COUNT];
 
 /*
  * Adds these signals to the set and blocks them; from now on they come through the descriptor that is returned: `fd`,
- * or a new one if that is -1. -1: none can be had.
+ * or a new one if that is -1. A signal that is ignored (nohup) stays so, and is left out. -1: no descriptor can be had.
  */
 int signals_take(int fd, const int *signals, size_t count, sigset_t *set);
 /* The next one that has come; 0: none. */

@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "cli/harmless.h"
+#include "base/duration.h"
+#include "base/escape.h"
 #include "cli/lists.h"
 #include "cli/moment.h"
 #include "cli/screen.h"
@@ -128,6 +129,7 @@ static enum permit_status look_at_holder(struct top *top, struct row *row)
 {
     char path[CLI_PATH_MAX];
     utc_us expires_at;
+    int64_t left_ms;
     if (!path_write("/v1/semaphores/", row->name, "/holders?limit=1", path))
         return PERMIT_OK;
     enum permit_status status = permit_call(top->cli->client, "GET", path, NULL);
@@ -137,8 +139,9 @@ static enum permit_status look_at_holder(struct top *top, struct row *row)
     struct json_object *holder = json_item_of(answer, "holders", 0);
     if (!time_of(holder, "acquired_at", &row->held_since))
         row->held_since = NEVER;
-    if (time_of(holder, "expires_at", &expires_at) && json_number_of(holder, "expires_in_ms") > 0)
-        top->clock_ahead = expires_at - json_number_of(holder, "expires_in_ms") * US_PER_MS - clock_wall();
+    left_ms = min_i64(json_number_of(holder, "expires_in_ms"), DURATION_MAX_MS);
+    if (time_of(holder, "expires_at", &expires_at) && left_ms > 0)
+        top->clock_ahead = expires_at - left_ms * US_PER_MS - clock_wall();
     json_free(answer);
     return PERMIT_OK;
 }
@@ -227,7 +230,7 @@ static void measure(const struct top *top, size_t rows, int columns, int widths[
 static void end_line(struct buf *out, size_t start, int columns)
 {
     size_t at = start;
-    harmless_make(out->data + start, out->length - start);
+    escape_control_chars(out->data + start, out->length - start);
     for (int used = 0; at < out->length; at++) {
         unsigned char byte = (unsigned char)out->data[at];
         used += (byte & 0xC0) != 0x80;
@@ -284,7 +287,7 @@ static void print_json(const struct top *top)
         json_add_item(writer, "semaphores", item);
         json_writer_free(item);
     }
-    (void)printf("%s\n", json_text(writer) ? json_text(writer) : "");
+    json_print_text(json_text(writer) ? json_text(writer) : "");
     json_writer_free(writer);
 }
 
@@ -325,7 +328,7 @@ static void write_summary(const struct top *top, int columns, struct buf *out)
                full);
     if (top->table.count > top->shown)
         buf_printf(out, ", the first %zu shown", top->shown);
-    buf_printf(out, "  %s", top->cli->server.url ? top->cli->server.url : PERMIT_DEFAULT_URL);
+    buf_printf(out, "  %s", top->cli->client ? permit_client_url(top->cli->client) : "");
     end_line(out, start, columns);
     start = out->length;
     buf_append_text(out, top->failure);

@@ -3,9 +3,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "base/escape.h"
 #include "cli/cli.h"
 #include "cli/descriptors.h"
-#include "cli/harmless.h"
 #include "cli/json.h"
 
 enum { COMPLAINT_MAX = 8192 };
@@ -19,15 +19,22 @@ static const char run_more[] =
     "  PERMIT_TOKEN           the fencing token: send it along with every write, and let the store refuse older ones\n"
     "  PERMIT_SLOTS           the numbers of its slots, separated by commas\n"
     "  PERMIT_LABELS          their labels, separated by commas; not set if none has one\n"
-    "  PERMIT_GRANT           the whole grant, as JSON\n"
+    "  PERMIT_GRANT           the whole grant, as JSON; if that is too long for a variable there is instead\n"
+    "  PERMIT_GRANT_FILE      the name of a file that has it, until the command ends\n"
     "  PERMIT_TOKEN_<NAME>, PERMIT_SLOTS_<NAME>, PERMIT_LABELS_<NAME>\n"
     "                         instead of these when there are several semaphores: the name in upper case, everything\n"
     "                         but A-Z and 0-9 as _ (names that would be equal so: PERMIT_GRANT)\n"
     "\n"
-    "Signals are passed on to the command's process group. On a terminal the command is in the foreground.\n"
+    "Signals are passed on to the command's process group, but for those that were ignored when permitctl began\n"
+    "(nohup). On a terminal the command is in the foreground.\n"
     "The permit is lost when the server says that it has ended, and also when renewals have failed for so long that\n"
     "permitctl, by its own clock, cannot prove any more that it is held. Then --on-lost says what becomes of the\n"
-    "command; with term and kill the exit status is 76.\n"
+    "command; with term and kill the exit status is 76, and all that the command has started is ended, too, in "
+    "whatever\n"
+    "process group it is. Out of reach is what it has started elsewhere (by ssh, a service manager or a container's\n"
+    "daemon) or as another user; and if permitctl itself is killed, all but the command.\n"
+    "If the permit cannot be given back it ends with its ttl; without one the exit status is 69 if the command's was "
+    "0.\n"
     "With --id, a request that is already held under that key belongs to somebody else: exit status 75. A key is used\n"
     "once: one whose request has ended is refused with 65, for as long as it is remembered (7 days).\n"
     "Without -n and --wait it waits for as long as it takes";
@@ -161,12 +168,12 @@ int cli_complain(int code, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
     va_end(arguments);
-    harmless_make(sentence, strlen(sentence));
+    escape_control_chars(sentence, strlen(sentence));
     (void)fprintf(stderr, "permitctl: %s\n", sentence);
     return code;
 }
 
-static int exit_of_status(const struct cli *cli, enum permit_status status)
+int cli_exit_of(const struct cli *cli, enum permit_status status)
 {
     switch (status) {
     case PERMIT_OK: return CLI_OK;
@@ -177,6 +184,8 @@ static int exit_of_status(const struct cli *cli, enum permit_status status)
     case PERMIT_UNKNOWN_REQUEST:
         return cli->verb->bit & (VERB_RENEW | VERB_CONFIRM | VERB_BEAT) ? CLI_LOST : CLI_REFUSED;
     case PERMIT_NO_MEMORY: return CLI_NO_START;
+    case PERMIT_UNAUTHENTICATED: return CLI_UNAUTHENTICATED;
+    case PERMIT_FORBIDDEN: return CLI_FORBIDDEN;
     default: return permit_status_http(status) >= 500 ? CLI_NO_SERVER : CLI_REFUSED;
     }
 }
@@ -186,10 +195,10 @@ int cli_fail(struct cli *cli, enum permit_status status)
     const char *message = permit_client_message(cli->client);
     const char *answer = permit_client_answer(cli->client);
     if (cli->options.json && *answer)
-        (void)printf("%s\n", answer);
+        json_print_text(answer);
     else if (cli->options.json)
         json_print_problem(status, message);
-    return cli_complain(exit_of_status(cli, status), "%s: %s", permit_status_word(status),
+    return cli_complain(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
                         *message ? message : permit_status_title(status));
 }
 
@@ -206,7 +215,7 @@ int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const c
     if (status)
         return cli_fail(cli, status);
     if (cli->options.json)
-        (void)printf("%s\n", permit_client_answer(cli->client));
+        json_print_text(permit_client_answer(cli->client));
     else
         print(permit_client_answer(cli->client));
     return CLI_OK;
@@ -228,8 +237,12 @@ static int with_client(struct cli *cli)
     cli->server = (struct permit_client_options){
         .url = url && *url ? url : NULL, .token = token, .retry_ms = retry_ms(cli->verb)};
     enum permit_status status = permit_client_new(&cli->server, &cli->client);
-    if (status == PERMIT_INVALID)
-        return cli_complain(CLI_USAGE, "%s: expected http://HOST:PORT", url);
+    if (status == PERMIT_INVALID) /* nothing of it is repeated: there may be a password in it */
+        return cli_complain(CLI_USAGE, "the URL of the server (%s) must be http://HOST:PORT, without ? or #",
+                            cli->options.url ? "--url" : "PERMITD_URL");
+    if (status == PERMIT_UNAUTHENTICATED)
+        return cli_complain(CLI_USAGE, "the token (%s) must be printable ASCII without space",
+                            cli->options.token ? "--token" : "PERMITD_TOKEN");
     if (status)
         return cli_complain(CLI_NO_START, "%s", permit_status_title(status));
     int code = cli->verb->run(cli);

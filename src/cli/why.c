@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* The verb why: what a request waits for, and who is in the way. */
+#include "base/escape.h"
 #include "cli/lists.h"
 #include "cli/requests.h"
 
-/* "place 6, behind job-1, job-2 and 3 more" */
-static void print_ahead(struct json_object *entry)
+enum { LINE_MAX_BYTES = 64 * 1024 };
+
+/* "backups        place 6, behind job-1, job-2 and 3 more" */
+static void print_place(struct json_object *entry)
 {
     int64_t ahead = json_number_of(entry, "ahead_count");
     size_t named = json_length_of(entry, "ahead");
-    (void)printf("place %lld", (long long)json_number_of(entry, "place"));
+    const char *name = json_text_of(entry, "semaphore");
+    struct buf line;
+    buf_init(&line, LINE_MAX_BYTES);
+    buf_printf(&line, "%-14s place %lld", name ? name : "?", (long long)json_number_of(entry, "place"));
     for (size_t i = 0; i < named; i++)
-        (void)printf("%s %s", i ? "," : ", behind", json_item_text(entry, "ahead", i));
+        buf_printf(&line, "%s %s", i ? "," : ", behind", json_item_text(entry, "ahead", i));
     if (ahead > (int64_t)named)
-        (void)printf(" and %lld more", (long long)ahead - (long long)named);
-    (void)putchar('\n');
+        buf_printf(&line, " and %lld more", (long long)ahead - (long long)named);
+    escape_control_chars(line.data, line.length);
+    (void)printf("\n%s\n", buf_text(&line));
+    buf_release(&line);
 }
 
 /* Of certain slots the numbers do not tell whether there is room. */
@@ -35,8 +43,7 @@ static void print_entry(struct json_object *entry)
                                                  {"IN", "expires_in_ms"}};
     static const struct json_column lines[] = {
         {"  slots", "slots"}, {"  any of", "any_of"}, {"  adjacent", "adjacent"}, {"  paused:", "paused_reason"}};
-    (void)printf("\n%-14s ", json_text_of(entry, "semaphore"));
-    print_ahead(entry);
+    print_place(entry);
     if (json_true_of(entry, "retired"))
         (void)printf("%-14s is retired\n", "");
     else

@@ -4,6 +4,7 @@
  * is cut into pieces, each a call that is answered in time, so that no proxy takes it for dead; the place in the queue
  * outlives the moment between two pieces, because the same key comes back.
  */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "client/client.h"
@@ -11,7 +12,7 @@
 
 enum {
     PIECE_MS = 60000,
-    FIRST_PIECE_MS = 1000, /* for a caller who wants to be told why he waits */
+    SHORT_PIECE_MS = 1000, /* for a caller who wants to be told why he waits, and after a failure */
     LEAST_PAUSE_MS = 100,  /* a shorter wait of the server's is none */
     OUTAGE_MS = 60000,     /* how long a wait outlives a server that went away */
 };
@@ -20,8 +21,9 @@ enum {
 struct wait {
     struct permit_client *client;
     const struct permit_acquire_options *options;
-    mono_us until; /* 0: do not wait */
-    int cancel_fd; /* -1: none */
+    boot_us until;              /* 0: do not wait */
+    int cancel_fd;              /* -1: none */
+    char nonce[UUID_TEXT_SIZE]; /* of this call, unless the caller has one */
     struct course course;
     bool answered; /* the server was there: when it goes away now, it is waited for too */
     bool told;     /* why we wait */
@@ -41,12 +43,9 @@ static bool take_key(struct permit_client *client, const char *external_id)
     return true;
 }
 
-static mono_us wait_end(int64_t wait_ms)
+static boot_us wait_end(int64_t wait_ms)
 {
-    mono_us now = clock_mono();
-    if (wait_ms <= 0)
-        return 0;
-    return wait_ms >= (NEVER - now) / US_PER_MS ? NEVER : now + wait_ms * US_PER_MS;
+    return wait_ms <= 0 ? 0 : moment_after(clock_boot(), wait_ms);
 }
 
 /* ---- One piece ---- */
@@ -55,18 +54,13 @@ static mono_us wait_end(int64_t wait_ms)
 static int64_t next_piece_ms(const struct wait *wait)
 {
     int64_t piece_ms = wait->options->wait_piece_ms > 0 ? wait->options->wait_piece_ms : PIECE_MS;
-    if (wait->options->waiting && !wait->told)
-        piece_ms = min_i64(piece_ms, FIRST_PIECE_MS);
+    if (wait->course.failures || (wait->options->waiting && !wait->told))
+        piece_ms = min_i64(piece_ms, SHORT_PIECE_MS);
     piece_ms = min_i64(piece_ms, wait->client->max_wait_ms);
     if (wait->until == NEVER)
         return piece_ms;
-    mono_us left = max_i64(0, wait->until - clock_mono());
+    boot_us left = max_i64(0, wait->until - clock_boot());
     return min_i64(piece_ms, (left + US_PER_MS - 1) / US_PER_MS);
-}
-
-static int64_t timeout_ms(const struct wait *wait)
-{
-    return wait->client->options.timeout_ms + wait->course.asked_wait_ms;
 }
 
 static enum permit_status ask(struct wait *wait)
@@ -75,13 +69,15 @@ static enum permit_status ask(struct wait *wait)
     buf_init(&body, BODY_MAX_BYTES);
     enum permit_status status = PERMIT_NO_MEMORY;
     wait->course.asked_wait_ms = next_piece_ms(wait);
-    if (wire_write_acquire(wait->options, wait->client->key, wait->course.asked_wait_ms, &body)) {
+    const char *nonce = wait->options->nonce ? wait->options->nonce : wait->nonce;
+    if (wire_write_acquire(wait->options, wait->client->key, nonce, wait->course.asked_wait_ms, &body)) {
+        int64_t answer_ms = client_try_ms(wait->client, &wait->course);
         struct http_call call = {.method = "POST",
                                  .path = "/v1/requests",
                                  .body = body.data,
-                                 .timeout_ms = timeout_ms(wait),
+                                 .timeout_ms = wait->course.asked_wait_ms + answer_ms,
                                  .cancel_fd = wait->cancel_fd};
-        status = client_try_on(wait->client, &call, &wait->course);
+        status = client_try(wait->client, &call, &wait->course);
     } else {
         (void)client_fail(wait->client, status, "no memory for the request");
     }
@@ -112,8 +108,7 @@ static bool waits_for_room(const struct wait *wait, enum permit_status status)
 static bool was_cut(const struct wait *wait)
 {
     const struct http_reply *reply = &wait->client->reply;
-    return wait->course.asked_wait_ms > 0 && reply->sent && !reply->status &&
-           clock_mono() < wait->course.sent + timeout_ms(wait) * US_PER_MS;
+    return wait->course.asked_wait_ms > 0 && reply->sent && !reply->status && !reply->timed_out;
 }
 
 /* Tells the caller why he waits. */
@@ -125,7 +120,7 @@ static void tell(struct wait *wait, enum permit_status status)
 }
 
 /* The server has waited, if not to the end: that was the pause. */
-static bool has_waited(const struct wait *wait, mono_us now)
+static bool has_waited(const struct wait *wait, boot_us now)
 {
     int64_t asked_ms = wait->course.asked_wait_ms;
     return asked_ms > 0 && now - wait->course.sent >= max_i64(asked_ms / 2, LEAST_PAUSE_MS) * US_PER_MS;
@@ -138,7 +133,7 @@ static bool has_waited(const struct wait *wait, mono_us now)
  */
 static bool pause_for_room(const struct wait *wait, enum permit_status status)
 {
-    mono_us now = clock_mono();
+    boot_us now = clock_boot();
     if (status != PERMIT_TOO_MANY && has_waited(wait, now))
         return true;
     int64_t pause_ms = client_pause_ms(wait->client, 1);
@@ -154,14 +149,14 @@ static bool pause_before_next(struct wait *wait, enum permit_status status)
     if (waits_for_room(wait, status)) {
         wait->course.failures = 0;
         wait->answered = true;
-        if (clock_mono() >= wait->until)
+        if (clock_boot() >= wait->until)
             return false;
         tell(wait, status);
         return pause_for_room(wait, status);
     }
     if (status == PERMIT_SHUTTING_DOWN || was_cut(wait))
         wait->answered = true;
-    if (wait->answered && wait->until > clock_mono())
+    if (wait->answered && wait->until > clock_boot())
         patience_ms = max_i64(patience_ms, OUTAGE_MS);
     return client_pause(wait->client, &wait->course, patience_ms, wait->cancel_fd);
 }
@@ -186,34 +181,47 @@ static enum permit_status wait_for_grant(struct wait *wait)
 
 /* ---- The grant ---- */
 
-static bool is_of_another(const struct permit_request *request)
-{
-    return request->replayed && !request->answer_lost;
-}
-
 /* At least half of its ttl is left. */
 static bool is_fresh(const struct permit_request *request)
 {
-    return request->held_until_us - clock_mono() >= request->ttl_ms * US_PER_MS / 2;
+    return request->held_until_us - clock_boot() >= request->ttl_ms * US_PER_MS / 2;
 }
 
-/*
- * An answer that took long proves little, although the server, whose time began later, holds the permit for us still:
- * one renewal settles it. What is somebody else's is not ours to renew.
- */
-static enum permit_status prove(struct permit_client *client, struct permit_request *request)
+/* One renewal. *ret_ended: by the answer it is not held any more. */
+static enum permit_status renew(struct permit_client *client, struct permit_request *request, bool *ret_ended)
 {
     struct permit_request *renewed = NULL;
-    if (is_of_another(request) || is_fresh(request))
-        return PERMIT_OK;
     enum permit_status status = permit_renew(client, request->external_id, 0, &renewed);
-    if (!status && !renewed->held)
+    *ret_ended = status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST || (renewed && !renewed->held);
+    if (!status && *ret_ended)
         status = client_fail(client, PERMIT_INTERNAL, "the server has renewed what is not held");
     else if (!status)
         request->held_until_us = renewed->held_until_us;
     permit_request_free(renewed);
-    bool ended = status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST;
-    return !ended && clock_mono() < request->held_until_us ? PERMIT_OK : status;
+    return status;
+}
+
+/*
+ * An answer that took long proves little, although the server, whose time began later, holds the permit for us still:
+ * one renewal settles it. If that fails, and the grant still proves something, the last answer is the grant's again.
+ * What is somebody else's is not ours to renew.
+ */
+static enum permit_status prove(struct permit_client *client, struct permit_request *request)
+{
+    if (!request->yours || is_fresh(request))
+        return PERMIT_OK;
+    struct http_reply grant = client->reply;
+    bool ended;
+    http_reply_init(&client->reply);
+    enum permit_status status = renew(client, request, &ended);
+    if (status && !ended && clock_boot() < request->held_until_us) {
+        struct http_reply refusal = client->reply;
+        client->reply = grant;
+        grant = refusal;
+        status = client_fail(client, PERMIT_OK, "");
+    }
+    http_reply_release(&grant);
+    return status;
 }
 
 static enum permit_status take_grant(const struct wait *wait, struct permit_request **ret_request)
@@ -239,10 +247,11 @@ static enum permit_status try_key(struct wait *wait, struct permit_request **ret
     if (!take_key(wait->client, wait->options->external_id))
         return client_fail(wait->client, PERMIT_NO_MEMORY, "no memory for the key");
     enum permit_status status = wait_for_grant(wait);
-    bool may_be_granted = !status || wait->course.answer_lost;
-    if (!status)
+    if (!status) {
+        wait->course.answer_lost = true; /* if it cannot be read it is granted all the same */
         status = take_grant(wait, ret_request);
-    wait->client->in_doubt = may_be_granted && client_may_change(status);
+    }
+    wait->client->in_doubt = client_leaves_doubt(&wait->course, status);
     return status;
 }
 
@@ -252,7 +261,7 @@ static enum permit_status try_key(struct wait *wait, struct permit_request **ret
  */
 static bool was_missed(const struct wait *wait, enum permit_status status)
 {
-    return status == PERMIT_ENDED && !wait->options->external_id && clock_mono() < wait->until &&
+    return status == PERMIT_ENDED && !wait->options->external_id && clock_boot() < wait->until &&
            wire_is_expired(permit_client_answer(wait->client));
 }
 
@@ -264,6 +273,10 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
                         .until = wait_end(options->wait_ms),
                         .cancel_fd = options->cancel_fd > 0 ? options->cancel_fd : client->options.cancel_fd};
     enum permit_status status;
+    if (options->wait_piece_ms > INT_MAX)
+        return client_fail(client, PERMIT_INVALID, "wait_piece_ms is longer than any");
+    if (!options->nonce)
+        uuid_make(wait.nonce);
     do
         status = try_key(&wait, ret_request);
     while (was_missed(&wait, status));

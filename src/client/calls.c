@@ -51,7 +51,6 @@ enum permit_status client_take_request(struct permit_client *client, const struc
     struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
     if (!request)
         return client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
-    request->answer_lost = course->answer_lost;
     *ret_request = request;
     return PERMIT_OK;
 }
@@ -154,8 +153,20 @@ static bool was_deleted(const char *method, const struct course *course, enum pe
     return is_gone && course->answer_lost && strcmp(method, "DELETE") == 0;
 }
 
+/* It goes into the request line as it is. */
+static bool is_method(const char *method)
+{
+    static const char *const methods[] = {"GET", "PUT", "POST", "DELETE"};
+    for (size_t i = 0; i < ARRAY_LENGTH(methods); i++)
+        if (strcmp(method, methods[i]) == 0)
+            return true;
+    return false;
+}
+
 enum permit_status permit_call(struct permit_client *client, const char *method, const char *path, const char *body)
 {
+    if (!is_method(method))
+        return client_fail(client, PERMIT_INVALID, "the method must be GET, PUT, POST or DELETE");
     struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = client->options.cancel_fd};
     struct course course = {.sent = 0};
     enum permit_status status = client_persist(client, &call, &course);

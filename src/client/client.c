@@ -2,6 +2,7 @@
 /* A client: its settings, one try of a call, and trying again. What calls mean is in calls.c. */
 #include "client/client.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ enum {
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 5000,
     PAUSE_DOUBLINGS = 6,
+    LONGEST_NAP_MS = 1000, /* poll does not count the time for which the machine is suspended */
 };
 
 const char *permit_version(void)
@@ -47,6 +49,15 @@ static bool set_options(struct permit_client *client, const struct permit_client
     return options->url && (options->token || !wants_token);
 }
 
+static enum permit_status set_up(struct permit_client *client, const struct permit_client_options *given)
+{
+    if (given && given->timeout_ms > INT_MAX)
+        return PERMIT_INVALID;
+    if (!set_options(client, given))
+        return PERMIT_NO_MEMORY;
+    return http_new(client->options.url, client->options.token, &client->http);
+}
+
 enum permit_status permit_client_new(const struct permit_client_options *options, struct permit_client **ret_client)
 {
     struct permit_client *client = calloc(1, sizeof(*client));
@@ -55,11 +66,7 @@ enum permit_status permit_client_new(const struct permit_client_options *options
     buf_init(&client->message, MESSAGE_MAX_BYTES);
     http_reply_init(&client->reply);
     client->max_wait_ms = INT64_MAX;
-    enum permit_status status = PERMIT_NO_MEMORY;
-    if (set_options(client, options)) {
-        client->http = http_new(client->options.url, client->options.token);
-        status = client->http ? PERMIT_OK : PERMIT_INVALID;
-    }
+    enum permit_status status = set_up(client, options);
     if (status)
         permit_client_free(client);
     else
@@ -78,6 +85,11 @@ void permit_client_free(struct permit_client *client)
     free((char *)client->options.token);
     free(client->key);
     free(client);
+}
+
+const char *permit_client_url(const struct permit_client *client)
+{
+    return http_url(client->http);
 }
 
 const char *permit_client_message(const struct permit_client *client)
@@ -114,12 +126,27 @@ enum permit_status client_fail(struct permit_client *client, enum permit_status 
 
 /* ---- One try ---- */
 
-/* Something answered, but not permitd: a proxy whose server is away, most likely. */
-static enum permit_status fail_foreign(struct permit_client *client)
+/*
+ * Something answered, but not permitd: a proxy. Below 500 it has not handed the call on. Above, its server is away,
+ * most likely, and may have had it.
+ */
+static enum permit_status judge_foreign(struct permit_client *client)
 {
-    buf_printf(&client->message, "%s: an answer that is not permitd's, HTTP status %d", client->options.url,
-               client->reply.status);
-    return PERMIT_NO_SERVER;
+    const char *url = http_url(client->http);
+    int status = client->reply.status;
+    switch (status) {
+    case 401:
+    case 407:
+        buf_printf(&client->message, "%s: HTTP status %d of a proxy, not of permitd: it wants a credential", url,
+                   status);
+        return PERMIT_UNAUTHENTICATED;
+    case 403:
+        buf_printf(&client->message, "%s: HTTP status 403 of a proxy, not of permitd: it does not allow this", url);
+        return PERMIT_FORBIDDEN;
+    default:
+        buf_printf(&client->message, "%s: an answer that is not permitd's, HTTP status %d", url, status);
+        return PERMIT_NO_SERVER;
+    }
 }
 
 static enum permit_status judge(struct permit_client *client)
@@ -129,24 +156,48 @@ static enum permit_status judge(struct permit_client *client)
     if (reply->cancelled)
         return client_fail(client, PERMIT_OUTCOME_UNKNOWN, "cancelled before there was an answer");
     if (reply->status == 0) {
-        buf_printf(&client->message, "%s: %s", client->options.url, reply->error);
+        buf_printf(&client->message, "%s: %s", http_url(client->http), reply->error);
         return PERMIT_NO_SERVER;
     }
     if (reply->status >= 200 && reply->status < 300)
         return PERMIT_OK;
     if (wire_read_problem(buf_text(&reply->body), reply->status, &status, &reply->retry_after_ms, &client->message))
         return status;
-    return fail_foreign(client);
+    return judge_foreign(client);
 }
 
-enum permit_status client_try(struct permit_client *client, struct http_call *call, mono_us *ret_sent)
+/* The last try may have been carried out, and its answer does not say so. */
+static bool has_lost_answer(const struct http_reply *reply, enum permit_status status)
 {
-    if (call->timeout_ms == 0)
-        call->timeout_ms = client->options.timeout_ms;
+    bool refused = reply->status >= 300 && reply->status < 500; /* also by a proxy */
+    return reply->sent_twice || (reply->sent && !refused && permit_status_retry(status) == PERMIT_RETRY_SAME);
+}
+
+int64_t client_try_ms(const struct permit_client *client, const struct course *course)
+{
+    int64_t whole_ms = client->options.timeout_ms;
+    if (client->options.retry_ms < 0)
+        return whole_ms;
+    return max_i64(1, whole_ms * min_i64(course->silences + 1, TRIES_LEAST) / TRIES_LEAST);
+}
+
+enum permit_status client_try(struct permit_client *client, struct http_call *call, struct course *course)
+{
     buf_clear(&client->message);
-    *ret_sent = clock_mono();
+    if (!http_is_ours(client->http)) {
+        http_reply_clear(&client->reply);
+        return client_fail(client, PERMIT_INVALID, "this client was made before a fork: a child makes one of its own");
+    }
+    int64_t given_ms = call->timeout_ms;
+    if (!given_ms)
+        call->timeout_ms = client_try_ms(client, course);
+    course->sent = clock_boot();
     http_exchange(client->http, call, &client->reply);
-    return judge(client);
+    call->timeout_ms = given_ms;
+    enum permit_status status = judge(client);
+    course->silences = client->reply.timed_out ? course->silences + 1 : 0;
+    course->answer_lost |= has_lost_answer(&client->reply, status);
+    return status;
 }
 
 /* ---- Trying again ---- */
@@ -168,35 +219,30 @@ int64_t client_pause_ms(const struct permit_client *client, unsigned failures)
 
 bool client_sleep(int64_t ms, int cancel_fd)
 {
-    mono_us end = clock_mono() + ms * US_PER_MS;
+    boot_us end = moment_after(clock_boot(), ms);
     struct pollfd cancel = {.fd = cancel_fd, .events = POLLIN};
-    for (mono_us now = clock_mono(); now < end; now = clock_mono()) {
-        int64_t left_ms = (end - now + US_PER_MS - 1) / US_PER_MS;
-        if (poll(&cancel, 1, (int)min_i64(left_ms, 3600 * MS_PER_SECOND)) > 0)
+    int64_t left_ms = max_i64(0, ms);
+    do {
+        if (poll(&cancel, 1, (int)min_i64(left_ms, LONGEST_NAP_MS)) > 0)
             return false;
-    }
+        left_ms = max_i64(0, (end - clock_boot() + US_PER_MS - 1) / US_PER_MS);
+    } while (left_ms > 0);
     return true;
-}
-
-enum permit_status client_try_on(struct permit_client *client, struct http_call *call, struct course *course)
-{
-    enum permit_status status = client_try(client, call, &course->sent);
-    bool unknown = permit_status_retry(status) == PERMIT_RETRY_SAME && client->reply.sent;
-    if (unknown || client->reply.sent_twice)
-        course->answer_lost = true;
-    return status;
 }
 
 bool client_pause(const struct permit_client *client, struct course *course, int64_t patience_ms, int cancel_fd)
 {
-    mono_us now = clock_mono();
+    boot_us now = clock_boot();
     /* As long as the server was asked to wait, no answer is no failure. */
     if (course->failures++ == 0)
-        course->failing_since = min_i64(now, course->sent + course->asked_wait_ms * US_PER_MS);
-    mono_us end = course->failing_since + patience_ms * US_PER_MS;
+        course->failing_since = min_i64(now, moment_after(course->sent, course->asked_wait_ms));
+    boot_us end = moment_after(course->failing_since, patience_ms);
+    if (course->silences)
+        return patience_ms >= 0 && (course->silences < TRIES_LEAST || now < end) && client_sleep(0, cancel_fd);
     int64_t pause_ms = client_pause_ms(client, course->failures);
     /* A server in trouble is not asked earlier than it said. */
-    return now < end && now + pause_ms * US_PER_MS <= end + US_PER_MS && client_sleep(pause_ms, cancel_fd);
+    return now < end && moment_after(now, pause_ms) <= moment_after(end, MS_PER_SECOND) &&
+           client_sleep(pause_ms, cancel_fd);
 }
 
 /* No capacity is an answer: whoever wants to wait for it says so (acquire.c). */
@@ -205,13 +251,20 @@ bool client_may_change(enum permit_status status)
     return permit_status_retry(status) != PERMIT_RETRY_NEVER && status != PERMIT_NO_CAPACITY && status != PERMIT_PAUSED;
 }
 
+bool client_leaves_doubt(const struct course *course, enum permit_status status)
+{
+    /* These two are said of the caller, also by a proxy, and not of the call that was carried out before. */
+    bool of_caller = status == PERMIT_UNAUTHENTICATED || status == PERMIT_FORBIDDEN;
+    return course->answer_lost && (client_may_change(status) || of_caller);
+}
+
 enum permit_status client_persist(struct permit_client *client, struct http_call *call, struct course *course)
 {
     enum permit_status status;
     do
-        status = client_try_on(client, call, course);
+        status = client_try(client, call, course);
     while (!client->reply.cancelled && client_may_change(status) &&
            client_pause(client, course, client->options.retry_ms, call->cancel_fd));
-    client->in_doubt = course->answer_lost && client_may_change(status);
+    client->in_doubt = client_leaves_doubt(course, status);
     return status;
 }

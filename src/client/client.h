@@ -9,7 +9,11 @@
 #include "client/http.h"
 #include "permit/permit.h"
 
-enum { PATH_MAX_BYTES = 4096, BODY_MAX_BYTES = 1024 * 1024 };
+enum {
+    PATH_MAX_BYTES = 4096,
+    BODY_MAX_BYTES = 1024 * 1024,
+    TRIES_LEAST = 3, /* before silence counts */
+};
 
 struct permit_client {
     struct permit_client_options options; /* with the defaults filled in; its strings are ours */
@@ -23,26 +27,33 @@ struct permit_client {
 
 /* The course of one call: what became of its tries so far. */
 struct course {
-    mono_us sent;          /* the moment before the last one was sent */
+    boot_us sent;          /* the moment before the last one was sent */
     int64_t asked_wait_ms; /* how long the server was asked to wait in it */
     bool answer_lost;      /* an earlier one, or a first copy of the last, may have been carried out */
     unsigned failures;     /* in a row */
-    mono_us failing_since; /* the first of them */
+    unsigned silences;     /* in a row: tries that had no answer in their time */
+    boot_us failing_since; /* the first of the failures */
 };
 
-/* One try, with its message. */
-enum permit_status client_try(struct permit_client *client, struct http_call *call, mono_us *ret_sent) MUST_CHECK;
-/* The same, noted in the course. */
-enum permit_status client_try_on(struct permit_client *client, struct http_call *call,
-                                 struct course *course) MUST_CHECK;
+/*
+ * How long the next try may take. A connection that has gone silent says nothing about the server, and the next try is
+ * on a new one: so the first try gets a third of timeout_ms and the second two thirds. A call that is tried only once
+ * gets all of it.
+ */
+int64_t client_try_ms(const struct permit_client *client, const struct course *course);
+/* One try, with its message, noted in the course. call->timeout_ms 0: as client_try_ms says. */
+enum permit_status client_try(struct permit_client *client, struct http_call *call, struct course *course) MUST_CHECK;
 /*
  * After a try that failed, and may be repeated: sleeps before the next one. False: there is to be none, since tries
- * have failed for patience_ms, or cancel_fd is readable.
+ * have failed for patience_ms (-1: one try only), or cancel_fd is readable. After silence the next one comes at once,
+ * until there have been three.
  */
 bool client_pause(const struct permit_client *client, struct course *course, int64_t patience_ms,
                   int cancel_fd) MUST_CHECK;
 /* False: the answer settles it, and trying again at once would not change it. */
 bool client_may_change(enum permit_status status) MUST_CHECK;
+/* True if the call, which ended so, may have been carried out all the same. */
+bool client_leaves_doubt(const struct course *course, enum permit_status status) MUST_CHECK;
 /* Tries until there is an answer that trying again would not change, or options.retry_ms have passed without. */
 enum permit_status client_persist(struct permit_client *client, struct http_call *call,
                                   struct course *course) MUST_CHECK;

@@ -6,8 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-enum { ANSWER_MAX_BYTES = 64 * 1024 * 1024, CONNECT_TIMEOUT_MS = 5000, POLL_MS = 1000, KEEPALIVE_SECONDS = 20 };
+#include "base/clock.h"
+
+enum {
+    ANSWER_MAX_BYTES = 64 * 1024 * 1024,
+    CONNECT_TIMEOUT_MS = 5000,
+    POLL_MS = 1000,
+    KEEPALIVE_SECONDS = 20,
+    TOKEN_MAX_BYTES = 15 * 1024
+};
 
 struct http {
     CURL *easy;
@@ -15,8 +24,11 @@ struct http {
     struct curl_slist *headers_bare;
     struct curl_slist *headers_body;
     char *url;
+    char *shown_url; /* without user and password */
     struct buf target;
-    unsigned sends; /* of the exchange that runs */
+    pid_t process;   /* that made it */
+    bool unanswered; /* the last exchange: its connection may have gone silent */
+    unsigned sends;  /* of the exchange that runs */
 };
 
 static void curl_set_up(void)
@@ -47,16 +59,53 @@ static size_t take_body(char *data, size_t size, size_t count, void *context)
     return reply->body.broken ? 0 : size * count;
 }
 
-static bool url_is_usable(const char *url)
+/* http or https, and nothing behind which a path could not stand. */
+static bool url_is_usable(CURLU *parts, const char *url)
 {
-    CURLU *parts = curl_url();
     char *scheme = NULL;
-    bool usable = parts && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
+    bool usable = !strpbrk(url, "?#") && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
                   curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
                   (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0);
     curl_free(scheme);
-    curl_url_cleanup(parts);
     return usable;
+}
+
+static void cut_slashes(char *url)
+{
+    for (size_t length = strlen(url); length > 0 && url[length - 1] == '/'; length--)
+        url[length - 1] = '\0';
+}
+
+/* NULL: no memory. */
+static char *without_password(CURLU *parts)
+{
+    char *url = NULL;
+    if (curl_url_set(parts, CURLUPART_USER, NULL, 0) != CURLUE_OK ||
+        curl_url_set(parts, CURLUPART_PASSWORD, NULL, 0) != CURLUE_OK ||
+        curl_url_get(parts, CURLUPART_URL, &url, 0) != CURLUE_OK)
+        return NULL;
+    char *shown = strdup(url);
+    curl_free(url);
+    if (shown)
+        cut_slashes(shown);
+    return shown;
+}
+
+static enum permit_status take_url(struct http *http, const char *url)
+{
+    CURLU *parts = curl_url();
+    if (!parts)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = url_is_usable(parts, url) ? PERMIT_OK : PERMIT_INVALID;
+    if (!status) {
+        http->url = strdup(url);
+        http->shown_url = without_password(parts);
+        status = http->url && http->shown_url ? PERMIT_OK : PERMIT_NO_MEMORY;
+    }
+    curl_url_cleanup(parts);
+    if (!status)
+        cut_slashes(http->url);
+    return status;
 }
 
 /* Appends a line to both lists of headers; false: no memory. */
@@ -72,19 +121,27 @@ static bool add_header(struct http *http, const char *bare, const char *with_bod
     return longer != NULL;
 }
 
-static bool add_headers(struct http *http, const char *token)
+/* Printable ASCII without space, as all forms of credentials are (RFC 6750, RFC 7235). */
+static bool token_is_usable(const char *token)
 {
+    const char *at = token;
+    while (*at > ' ' && *at < 0x7f)
+        at++;
+    return !*at && at - token <= TOKEN_MAX_BYTES;
+}
+
+static enum permit_status add_headers(struct http *http, const char *token)
+{
+    char line[sizeof("Authorization: Bearer ") + TOKEN_MAX_BYTES];
     /* An empty value tells libcurl to leave out a header that it would send by itself. */
     if (!add_header(http, "Content-Type:", "Content-Type: application/json") || !add_header(http, NULL, "Expect:"))
-        return false;
+        return PERMIT_NO_MEMORY;
     if (!token || !*token)
-        return true;
-    struct buf line;
-    buf_init(&line, 16 * 1024);
-    buf_printf(&line, "Authorization: Bearer %s", token);
-    bool added = !line.broken && add_header(http, line.data, line.data);
-    buf_release(&line);
-    return added;
+        return PERMIT_OK;
+    if (!token_is_usable(token))
+        return PERMIT_UNAUTHENTICATED;
+    (void)snprintf(line, sizeof(line), "Authorization: Bearer %s", token);
+    return add_header(http, line, line) ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
 static void set_lasting_options(struct http *http)
@@ -110,40 +167,56 @@ static void set_lasting_options(struct http *http)
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
 }
 
-struct http *http_new(const char *url, const char *token)
+enum permit_status http_new(const char *url, const char *token, struct http **ret_http)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, curl_set_up);
-    struct http *http = url_is_usable(url) ? calloc(1, sizeof(*http)) : NULL;
+    struct http *http = calloc(1, sizeof(*http));
     if (!http)
-        return NULL;
+        return PERMIT_NO_MEMORY;
     buf_init(&http->target, 16 * 1024);
-    http->url = strdup(url);
-    http->easy = curl_easy_init();
-    http->multi = curl_multi_init();
-    if (!http->url || !http->easy || !http->multi || !add_headers(http, token)) {
-        http_free(http);
-        return NULL;
+    http->process = getpid();
+    enum permit_status status = take_url(http, url);
+    if (!status)
+        status = add_headers(http, token);
+    if (!status) {
+        http->easy = curl_easy_init();
+        http->multi = curl_multi_init();
+        status = http->easy && http->multi ? PERMIT_OK : PERMIT_NO_MEMORY;
     }
-    for (size_t length = strlen(url); length > 0 && url[length - 1] == '/'; length--)
-        http->url[length - 1] = '\0';
+    if (status) {
+        http_free(http);
+        return status;
+    }
     set_lasting_options(http);
-    return http;
+    *ret_http = http;
+    return PERMIT_OK;
 }
 
 void http_free(struct http *http)
 {
     if (!http)
         return;
-    if (http->easy)
+    if (http_is_ours(http)) { /* else it would say goodbye on a connection of the parent's */
         curl_easy_cleanup(http->easy);
-    if (http->multi)
         curl_multi_cleanup(http->multi);
+    }
     curl_slist_free_all(http->headers_bare);
     curl_slist_free_all(http->headers_body);
     buf_release(&http->target);
     free(http->url);
+    free(http->shown_url);
     free(http);
+}
+
+const char *http_url(const struct http *http)
+{
+    return http->shown_url;
+}
+
+bool http_is_ours(const struct http *http)
+{
+    return http->process == getpid();
 }
 
 static void set_call(struct http *http, const struct http_call *call, struct http_reply *reply)
@@ -163,24 +236,35 @@ static void set_call(struct http *http, const struct http_call *call, struct htt
     }
     curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, get ? NULL : call->method);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->body ? http->headers_body : http->headers_bare);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)http->unanswered);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, reply);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, reply->error);
 }
 
-/* Runs the exchange to its end. False: cancel_fd became readable first. */
-static bool drive(struct http *http, int cancel_fd)
+/* How an exchange came to its end. */
+enum end { END_DONE, END_TIMED_OUT, END_CANCELLED };
+
+/*
+ * Runs the exchange to its end, or until its time is over or cancel_fd is readable. libcurl's own time-out stands still
+ * while the machine is suspended, and takes no more than INT_MAX.
+ */
+static enum end drive(struct http *http, const struct http_call *call)
 {
-    struct curl_waitfd cancel = {.fd = cancel_fd, .events = CURL_WAIT_POLLIN};
+    struct curl_waitfd cancel = {.fd = call->cancel_fd, .events = CURL_WAIT_POLLIN};
+    boot_us end = moment_after(clock_boot(), call->timeout_ms);
     int running = 1;
     while (curl_multi_perform(http->multi, &running) == CURLM_OK && running) {
+        int64_t left_ms = (end - clock_boot() + US_PER_MS - 1) / US_PER_MS;
+        if (left_ms <= 0)
+            return END_TIMED_OUT;
         cancel.revents = 0;
-        if (curl_multi_poll(http->multi, &cancel, cancel_fd >= 0, POLL_MS, NULL) != CURLM_OK)
+        if (curl_multi_poll(http->multi, &cancel, call->cancel_fd >= 0, (int)min_i64(left_ms, POLL_MS), NULL) !=
+            CURLM_OK)
             break;
         if (cancel.revents)
-            return false;
+            return END_CANCELLED;
     }
-    return true;
+    return END_DONE;
 }
 
 static CURLcode exchange_result(struct http *http)
@@ -200,20 +284,23 @@ static void take_answer(struct http *http, struct http_reply *reply)
     reply->retry_after_ms = min_i64(seconds, 86400) * MS_PER_SECOND;
 }
 
+void http_reply_clear(struct http_reply *reply)
+{
+    struct buf body = reply->body;
+    buf_clear(&body);
+    *reply = (struct http_reply){.body = body};
+}
+
 void http_exchange(struct http *http, const struct http_call *call, struct http_reply *reply)
 {
-    buf_clear(&reply->body);
-    reply->status = 0;
-    reply->retry_after_ms = 0;
-    reply->error[0] = '\0';
+    CURLcode result = CURLE_URL_MALFORMAT;
+    http_reply_clear(reply);
     http->sends = 0;
     set_call(http, call, reply);
-    CURLcode result = CURLE_FAILED_INIT;
-    reply->cancelled = false;
-    if (http->target.broken) {
-        result = CURLE_URL_MALFORMAT;
-    } else if (curl_multi_add_handle(http->multi, http->easy) == CURLM_OK) {
-        reply->cancelled = !drive(http, call->cancel_fd);
+    if (!http->target.broken && curl_multi_add_handle(http->multi, http->easy) == CURLM_OK) {
+        enum end end = drive(http, call);
+        reply->timed_out = end == END_TIMED_OUT;
+        reply->cancelled = end == END_CANCELLED;
         result = exchange_result(http);
         (void)curl_multi_remove_handle(http->multi, http->easy);
     }
@@ -221,10 +308,13 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
     reply->sent_twice = http->sends > 1;
     if (reply->cancelled)
         (void)snprintf(reply->error, sizeof(reply->error), "cancelled");
+    else if (reply->timed_out)
+        (void)snprintf(reply->error, sizeof(reply->error), "no answer within %lld ms", (long long)call->timeout_ms);
     else if (result == CURLE_OK)
         take_answer(http, reply);
     else if (!reply->error[0])
         (void)snprintf(reply->error, sizeof(reply->error), "%s", curl_easy_strerror(result));
+    http->unanswered = reply->status == 0;
 }
 
 void http_reply_init(struct http_reply *reply)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A thread that renews one request in time, and knows until when it is proved to be held. Time counts from before the
- * last successful call was sent: the server's clock started later, so ours runs out first.
+ * last successful call was sent: the server's clock started later, so ours runs out first. It counts while the machine
+ * is suspended (clock_boot), as the server's does.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -24,6 +25,7 @@ struct permit_renewer {
     char path[PATH_MAX_BYTES];
     _Atomic int64_t held_until; /* 0: lost */
     int stop_fd;                /* an eventfd: readable once the caller wants us to end */
+    pid_t process;              /* that has the thread: a child of fork has not */
     pthread_t thread;
 };
 
@@ -34,7 +36,7 @@ int64_t permit_renewer_held_until_us(const struct permit_renewer *renewer)
 
 bool permit_renewer_holds(const struct permit_renewer *renewer)
 {
-    return clock_mono() < permit_renewer_held_until_us(renewer);
+    return clock_boot() < permit_renewer_held_until_us(renewer);
 }
 
 static void lose(struct permit_renewer *renewer, enum permit_status status, const char *message)
@@ -54,21 +56,27 @@ static void lose_proof(struct permit_renewer *renewer, enum permit_status status
                   : "its ttl was over before it could be renewed: it is too short, or this process was stopped");
 }
 
-/* One renewal; on success held_until moves on. *ret_sent: when it began. */
-static enum permit_status renew_once(struct permit_renewer *renewer, mono_us *ret_sent)
+/* What one try, with the pause after it, may take of the time that is left: so that three fit at least. */
+static int64_t share_ms(const struct permit_renewer *renewer)
 {
-    mono_us held_until = permit_renewer_held_until_us(renewer);
-    int64_t left_ms = held_until == NEVER ? NEVER : (held_until - clock_mono()) / US_PER_MS + 1;
+    boot_us held_until = permit_renewer_held_until_us(renewer);
+    return held_until == NEVER ? NEVER : max_i64(1, (held_until - clock_boot()) / US_PER_MS / TRIES_LEAST);
+}
+
+/* One renewal; on success held_until moves on. */
+static enum permit_status renew_once(struct permit_renewer *renewer, struct course *course, int64_t share)
+{
+    struct permit_client *client = renewer->client;
     struct http_call call = {.method = "POST",
                              .path = renewer->path,
-                             .timeout_ms = max_i64(1, min_i64(left_ms, renewer->client->options.timeout_ms)),
+                             .timeout_ms = min_i64(share, client_try_ms(client, course)),
                              .cancel_fd = renewer->stop_fd};
-    enum permit_status status = client_try(renewer->client, &call, ret_sent);
+    enum permit_status status = client_try(client, &call, course);
     if (status)
         return status;
-    struct permit_request *request = wire_read_request(permit_client_answer(renewer->client), *ret_sent);
+    struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
     if (!request)
-        return client_fail(renewer->client, PERMIT_INTERNAL, "the server's answer cannot be read");
+        return client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
     if (request->held)
         atomic_store(&renewer->held_until, request->held_until_us);
     status = request->held ? PERMIT_OK : PERMIT_ENDED;
@@ -76,33 +84,38 @@ static enum permit_status renew_once(struct permit_renewer *renewer, mono_us *re
     return status;
 }
 
-static int64_t next_pause_ms(const struct permit_renewer *renewer, unsigned failures)
+/* Counts from before the last try was sent: a try that took its time was the pause. */
+static boot_us next_try(const struct permit_renewer *renewer, struct course *course, enum permit_status status,
+                        int64_t share)
 {
-    return min_i64(client_pause_ms(renewer->client, failures), renewer->options.every_ms);
+    int64_t pause_ms = renewer->options.every_ms;
+    course->failures = status ? course->failures + 1 : 0;
+    if (status)
+        pause_ms = min_i64(pause_ms, min_i64(share, client_pause_ms(renewer->client, course->failures)));
+    return moment_after(course->sent, pause_ms);
 }
 
 /* Sleeps until `next`, or until the proof runs out. False: we are to stop. */
-static bool sleep_until(const struct permit_renewer *renewer, mono_us next)
+static bool sleep_until(const struct permit_renewer *renewer, boot_us next)
 {
-    mono_us wake = min_i64(next, permit_renewer_held_until_us(renewer));
-    return client_sleep(max_i64(0, (wake - clock_mono() + US_PER_MS - 1) / US_PER_MS), renewer->stop_fd);
+    boot_us wake = min_i64(next, permit_renewer_held_until_us(renewer));
+    return client_sleep(max_i64(0, (wake - clock_boot() + US_PER_MS - 1) / US_PER_MS), renewer->stop_fd);
 }
 
 static void *renewer_run(void *context)
 {
     struct permit_renewer *renewer = context;
     enum permit_status status = PERMIT_NO_SERVER;
-    mono_us sent = clock_mono();
-    mono_us left = permit_renewer_held_until_us(renewer) - sent;
+    struct course course = {.sent = clock_boot()};
     /* A replayed request may have little time left. */
-    mono_us next = sent + min_i64(renewer->options.every_ms * US_PER_MS, left / 3);
-    unsigned failures = 0;
+    boot_us next = moment_after(course.sent, min_i64(renewer->options.every_ms, share_ms(renewer)));
     while (sleep_until(renewer, next)) {
         if (!permit_renewer_holds(renewer)) {
-            lose_proof(renewer, failures ? status : PERMIT_OUTCOME_UNKNOWN);
+            lose_proof(renewer, course.failures ? status : PERMIT_OUTCOME_UNKNOWN);
             break;
         }
-        status = renew_once(renewer, &sent);
+        int64_t share = share_ms(renewer);
+        status = renew_once(renewer, &course, share);
         if (renewer->client->reply.cancelled)
             break;
         /* 404: the server has forgotten it, or never knew: the same as ended. */
@@ -110,9 +123,7 @@ static void *renewer_run(void *context)
             lose(renewer, status, permit_client_message(renewer->client));
             break;
         }
-        failures = status ? failures + 1 : 0;
-        next = failures ? clock_mono() + next_pause_ms(renewer, failures) * US_PER_MS
-                        : sent + renewer->options.every_ms * US_PER_MS;
+        next = next_try(renewer, &course, status, share);
     }
     return NULL;
 }
@@ -154,6 +165,7 @@ enum permit_status permit_renewer_start(const struct permit_client *client, cons
     renewer->options = *options;
     if (renewer->options.every_ms <= 0)
         renewer->options.every_ms = usual_interval_ms(request);
+    renewer->process = getpid();
     atomic_init(&renewer->held_until, request->held_until_us);
     renewer->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     enum permit_status status =
@@ -175,7 +187,9 @@ void permit_renewer_stop(struct permit_renewer *renewer)
 {
     if (!renewer)
         return;
-    (void)eventfd_write(renewer->stop_fd, 1);
-    (void)pthread_join(renewer->thread, NULL);
+    if (renewer->process == getpid()) {
+        (void)eventfd_write(renewer->stop_fd, 1);
+        (void)pthread_join(renewer->thread, NULL);
+    }
     renewer_free(renewer);
 }

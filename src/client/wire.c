@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/escape.h"
+
 enum { JSON_DEPTH = 32, LONGEST_RETRY_MS = 86400 * 1000 };
 #define LONGEST_TTL_MS (100LL * 366 * 86400 * 1000) /* "at most 100 years" */
 
@@ -105,11 +107,12 @@ static struct json_object *wants_value(const struct permit_want *wants, size_t c
     return array;
 }
 
-bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, int64_t wait_ms,
-                        struct buf *out)
+bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, const char *nonce,
+                        int64_t wait_ms, struct buf *out)
 {
     struct json_object *body = json_object_new_object();
     bool whole = body && add_text(body, "external_id", external_id) && add_text(body, "owner", options->owner) &&
+                 add_text(body, "nonce", nonce) &&
                  add(body, "permits", wants_value(options->permits, options->permit_count)) &&
                  add_duration(body, "ttl", options->ttl_ms) && add_duration(body, "wait", wait_ms);
     return finish(body, whole, out);
@@ -225,6 +228,7 @@ bool wire_read_problem(const char *body, int http_status, enum permit_status *re
     if (!sentence)
         sentence = text_of(problem, "title");
     buf_append_text(detail, sentence ? sentence : permit_status_title(*ret_status));
+    escape_control_chars(detail->data, detail->length);
     json_object_put(problem);
     return true;
 }
@@ -307,14 +311,12 @@ static bool read_permits(struct json_object *array, struct permit_request *reque
 }
 
 /* "held until" by our clock: what is left by the server's, counted from before the call was sent. */
-static int64_t held_until(struct json_object *object, bool held, mono_us sent)
+static boot_us held_until(struct json_object *object, bool held, boot_us sent)
 {
     int64_t left_ms = number_of(object, "expires_in_ms", INT64_MAX);
     if (!held)
         return 0;
-    if (left_ms >= (INT64_MAX - sent) / US_PER_MS)
-        return NEVER;
-    return sent + max_i64(left_ms, 0) * US_PER_MS;
+    return moment_after(sent, max_i64(left_ms, 0));
 }
 
 /* A duration, or a word: {"ttl":"owner","ttl_ms":null}. */
@@ -325,13 +327,14 @@ static int64_t ttl_of(struct json_object *object)
     return bounded_number_of(object, "ttl_ms", without, 1, LONGEST_TTL_MS);
 }
 
-static bool read_request(struct json_object *object, mono_us sent, struct permit_request *request)
+static bool read_request(struct json_object *object, boot_us sent, struct permit_request *request)
 {
     const char *state = text_of(object, "state");
     if (!state || !text_of(object, "external_id"))
         return false;
     request->held = strcmp(state, "ACQUIRED") == 0;
     request->replayed = true_of(object, "replayed");
+    request->yours = !request->replayed || true_of(object, "yours");
     request->already_released = true_of(object, "already_released");
     request->ttl_ms = ttl_of(object);
     request->held_until_us = held_until(object, request->held, sent);
@@ -343,7 +346,7 @@ static bool read_request(struct json_object *object, mono_us sent, struct permit
            read_permits(member(object, "permits", json_type_array), request);
 }
 
-struct permit_request *wire_read_request(const char *body, mono_us sent)
+struct permit_request *wire_read_request(const char *body, boot_us sent)
 {
     struct json_object *object = parse(body);
     struct permit_request *request = object ? calloc(1, sizeof(*request)) : NULL;

@@ -36,6 +36,22 @@ check "with _ for everything else" grep -Eqx 'PERMIT_TOKEN_DB_1_X=[0-9]+' "$dir/
 check "slots likewise, not for a counted one" test "$(grep -c '^PERMIT_SLOTS' "$dir/out")" = 2
 check "PERMIT_TOKEN itself is unset, and what was inherited is gone" \
     test "$(grep -cE '^PERMIT_(TOKEN|SLOTS|TOKEN_OLD)=' "$dir/out")" = 0
+# A grant that is too long for a variable: 1000 slots with labels of 200 bytes.
+for ((label = 1; label <= 1000; label++)); do printf '%0200d\n' "$label"; done >"$dir/long_labels"
+"$permitctl" --json semaphore put hall --capacity 1000 --labels "$dir/long_labels" >/dev/null
+call "$permitctl" run -s hall:1000 -- sh -c 'echo "$PERMIT_GRANT_FILE"; jq -c . "$PERMIT_GRANT_FILE"; echo "${PERMIT_GRANT-unset}${PERMIT_LABELS-unset}"; echo "$PERMIT_SLOTS"'
+grant_file=$(sed -n 1p "$dir/out")
+check "a grant that is too long for a variable is in PERMIT_GRANT_FILE" \
+    test "$code $(sed -n 2p "$dir/out" | jq -r '.permits[0].labels | length, .[999]' | xargs)" = "0 1000 $(printf '%0200d' 1000)"
+check "and not in PERMIT_GRANT, nor its labels in PERMIT_LABELS" test "$(sed -n 3p "$dir/out")" = unsetunset
+check "what fits is a variable still" test "$(sed -n 4p "$dir/out" | tr , '\n' | wc -l)" = 1000
+check "the file is gone afterwards" test ! -e "$grant_file"
+call env TMPDIR="$dir/no/such" "$permitctl" run -s hall:1000 -- touch "$dir/ran_without_file"
+check "a file that cannot be made is told before the command runs" \
+    contains "$code $err$(ls "$dir/ran_without_file" 2>/dev/null)" "71 permitctl: the environment of the command cannot be made: No such file"
+call "$permitctl" run -s hall:1000 -- sh -c "stat -c %a \"\$PERMIT_GRANT_FILE\"; exec '$permitctl' run -s backups -- sh -c 'echo \"\${PERMIT_GRANT_FILE-unset}\"'"
+check "others cannot read it, and a permit below has a grant of its own" test "$(xargs <<<"$out")" = "600 unset"
+check "all of it is given back" in_use hall 0
 "$permitctl" --json semaphore put db_1_x --capacity 1 >/dev/null
 call "$permitctl" run -s backups -s db-1.x -s db_1_x -- sh -c 'env | grep ^PERMIT_'
 check "names that would be equal are only in PERMIT_GRANT" test "$(grep -cE '^PERMIT_TOKEN_DB' "$dir/out")" = 0
@@ -77,6 +93,36 @@ kill -TERM "$pid"
 finish "$pid"
 call "$permitctl" run -s backups --id nightly -- touch "$dir/twice"
 check "a key that was used before: 65" contains "$code $err" "65 permitctl: ended"
+
+# Two jobs under one key, and the first answer of the second is lost: its next one is a replay, but not of its own grant.
+"$permitctl" --json semaphore put single --capacity 1 >/dev/null
+"$permitctl" run -s single --id one-key -- sh -c "echo > '$dir/first_runs'; $(until_there "$dir/first_ends"); exit 5" &
+pid=$!
+soon test -e "$dir/first_runs"
+start_relay drop pass
+call "$permitctl" --url "$relay" run -s single --id one-key -- touch "$dir/second_ran"
+check "a replay after a lost answer is not one's own grant: 75" test "$code" = 75
+check "with a sentence" contains "$err" "somebody else already runs under the key one-key"
+check "the second command has not run" test ! -e "$dir/second_ran"
+check "and the first one still holds" in_use single 1
+call "$permitctl" run -n -s single -- touch "$dir/third_ran"
+check "so that nobody else gets in" test "$code$(ls "$dir/third_ran" 2>/dev/null)" = 75
+touch "$dir/first_ends"
+finish "$pid"
+check "it ends as if nothing had been" test "$code" = 5
+check "and gives its permit back" in_use single 0
+stop_relay
+start_relay drop pass
+call "$permitctl" --url "$relay" run -s single --id one-key-2 -- sh -c 'exit 6'
+check "one's own grant is known again after a lost answer" test "$code" = 6
+stop_relay
+start_relay drop drop pass
+call "$permitctl" --url "$relay" --json acquire -s single --id one-key-3
+check "acquire says whose grant it is" test "$code $(jq -r '.replayed, .yours' <<<"$out" | xargs)" = "0 true true"
+call "$permitctl" acquire -s single --id one-key-3
+check "and that it is another one's" test "$code $(sed -n 's/^yours *//p' "$dir/out")" = "0 no"
+call "$permitctl" release one-key-3
+stop_relay
 
 # Waiting.
 "$permitctl" --json acquire -s backups:2 --id full >/dev/null

@@ -62,6 +62,21 @@ now_ms() {
     echo "${up/./}0"
 }
 
+# state PID LETTER: it sleeps (S), is stopped (T), ...
+state() { [ "$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status")" = "$2" ]; }
+# start_relay ACT...: a proxy in front of permitd that loses things (relay.c); leaves its url in $relay, its pid in $relay_pid.
+start_relay() {
+    : >"$dir/relay"
+    "$build/tests/cli/cli_relay" "${PERMITD_URL##*:}" "$@" >"$dir/relay" &
+    relay_pid=$!
+    soon test -s "$dir/relay"
+    relay=$(cat "$dir/relay")
+}
+stop_relay() {
+    kill "$relay_pid"
+    wait "$relay_pid" 2>/dev/null
+}
+
 # What a test waits for before it types a key or sends a signal.
 #
 # waiting NAME N: so many wait for it now.
@@ -75,6 +90,10 @@ taken() {
 }
 # until_there FILE: a command for sh that waits for this file, for two minutes.
 until_there() { echo "for i in \$(seq 2400); do test -e $1 && break; sleep 0.05; done"; }
+# until_told FIFO: one that waits until it is told, and starts nothing meanwhile: a shell whose child is stopped between vfork
+# and exec cannot be stopped. The FIFO is made here.
+until_told() { mkfifo "$1" && echo "read -r told < $1"; }
+tell() { timeout 120 sh -c "echo > '$1'" & }
 
 # ---- permitd ----
 

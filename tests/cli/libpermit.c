@@ -5,13 +5,17 @@
  * lines. The path of permitctl is the argument: of one of its verbs, too, it is a script that tells most.
  */
 #include <arpa/inet.h>
+#include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,11 +29,40 @@ static void check(bool holds, const char *sentence)
     failures += !holds;
 }
 
-static int64_t now_ms(void)
+/* ---- The clock: as of a machine that is suspended now and then ---- */
+
+static atomic_llong suspended_s;
+
+/* In place of the C library's, for libpermit too: only CLOCK_BOOTTIME counts the time of a suspension. */
+int clock_gettime(clockid_t clock, struct timespec *ret_time)
+{
+    int status = (int)syscall(SYS_clock_gettime, clock, ret_time);
+    if (clock == CLOCK_BOOTTIME)
+        ret_time->tv_sec += atomic_load(&suspended_s);
+    return status;
+}
+
+static void suspend_machine(long long seconds)
+{
+    atomic_fetch_add(&suspended_s, seconds);
+}
+
+static int64_t clock_ms(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t now_ms(void)
+{
+    return clock_ms(CLOCK_MONOTONIC);
+}
+
+/* As held_until_us counts. */
+static int64_t boot_ms(void)
+{
+    return clock_ms(CLOCK_BOOTTIME);
 }
 
 /* ---- The server ---- */
@@ -39,6 +72,7 @@ enum act {
     WAIT,   /* the same, after as long as the request asked for */
     CUT,    /* read the request, then close */
     HANG,   /* read the request, then say nothing until the client goes away */
+    SLEEP,  /* answer after the machine was suspended for an hour */
 };
 
 struct line {
@@ -58,7 +92,10 @@ struct script {
     pthread_t thread;
     atomic_size_t served;
     atomic_bool unexpected;
-    char keys[SEEN_MAX][64]; /* external_id of each acquire */
+    size_t connections;
+    size_t connection[SEEN_MAX]; /* on which each request came: the first is 1 */
+    char keys[SEEN_MAX][64];     /* external_id of each acquire */
+    char nonces[SEEN_MAX][64];
     int64_t at[SEEN_MAX];    /* when each request came */
     int64_t waits[SEEN_MAX]; /* "wait" of each acquire, in ms; 0: none */
 };
@@ -83,10 +120,14 @@ static bool read_request(int fd, char request[REQUEST_MAX])
 static void note(struct script *script, size_t index, const char *request)
 {
     const char *key = strstr(request, "\"external_id\":");
+    const char *nonce = strstr(request, "\"nonce\":");
     const char *wait = strstr(request, "\"wait\":");
     script->at[index] = now_ms();
+    script->connection[index] = script->connections;
     if (key)
         (void)sscanf(key + 14, " \"%63[^\"]", script->keys[index]);
+    if (nonce)
+        (void)sscanf(nonce + 8, " \"%63[^\"]", script->nonces[index]);
     if (wait)
         script->waits[index] = strtoll(wait + strcspn(wait, "0123456789"), NULL, 10);
 }
@@ -113,7 +154,9 @@ static void serve_connection(struct script *script, int fd)
         atomic_fetch_add(&script->served, 1);
         if (line->act == WAIT)
             usleep((useconds_t)script->waits[index] * 1000);
-        if (line->act == ANSWER || line->act == WAIT)
+        if (line->act == SLEEP)
+            suspend_machine(3600);
+        if (line->act == ANSWER || line->act == WAIT || line->act == SLEEP)
             answer(fd, line);
         else if (line->act == HANG)
             (void)!recv(fd, request, 1, 0);
@@ -129,6 +172,7 @@ static void *serve(void *context)
         int fd = accept(script->listener, NULL, NULL);
         if (fd < 0)
             break;
+        script->connections++;
         serve_connection(script, fd);
         close(fd);
     }
@@ -179,6 +223,8 @@ enum { TTL_MS = 60000, BRIEF_MS = 6000, LONG_MS = 30000 };
     ",\"permits\":[{\"semaphore\":\"s\",\"count\":2,\"token\":57,\"slots\":[1,3],\"floor\":55}],"                      \
     "\"ttl_ms\":" ttl ",\"expires_in_ms\":" left ",\"news\":{}}"
 #define GRANT(replayed, left) GRANT_FOR(TTL, replayed, left)
+#define YOURS                 "true,\"yours\":true"
+#define NOT_YOURS             "true,\"yours\":false"
 #define BRIEF_GRANT           GRANT_FOR(BRIEF, "false", BRIEF)
 #define PROBLEM(word, more)                                                                                            \
     "{\"type\":\"/problems/" word "\",\"title\":\"t\",\"status\":1,\"detail\":\"said so\"" more "}"
@@ -189,6 +235,16 @@ static struct permit_client *client_of(const struct script *script, int64_t time
 {
     struct permit_client *client = NULL;
     struct permit_client_options options = {.url = script->url, .timeout_ms = timeout_ms, .token = "secret"};
+    if (permit_client_new(&options, &client))
+        abort();
+    return client;
+}
+
+/* Of those that time out: silence is noticed soon, and other failures are not tried again for long. */
+static struct permit_client *hasty_client_of(const struct script *script, int64_t timeout_ms)
+{
+    struct permit_client *client = NULL;
+    struct permit_client_options options = {.url = script->url, .timeout_ms = timeout_ms, .retry_ms = 1};
     if (permit_client_new(&options, &client))
         abort();
     return client;
@@ -207,13 +263,13 @@ static void a_grant_is_read_whole(void)
     SCRIPT(script, {ANSWER, 201, GRANT("false", TTL), "Authorization: Bearer secret"});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
-    int64_t before = now_ms();
+    int64_t before = boot_ms();
     enum permit_status status = acquire(client, 0, &request);
-    check(status == PERMIT_OK && request->held && !request->replayed && !request->answer_lost, "a grant");
+    check(status == PERMIT_OK && request->held && !request->replayed && request->yours, "a grant");
     check(request->permit_count == 1 && request->permits[0].token == 57 && request->permits[0].slot_count == 2 &&
               request->permits[0].slots[1] == 3 && request->permits[0].floor == 55,
           "with token, slots and floor; unknown members are ignored");
-    check(request->held_until_us / 1000 >= before + TTL_MS - 1 && request->held_until_us / 1000 <= now_ms() + TTL_MS,
+    check(request->held_until_us / 1000 >= before + TTL_MS - 1 && request->held_until_us / 1000 <= boot_ms() + TTL_MS,
           "held until ttl after it was sent");
     check(*permit_client_message(client) == '\0', "no message after success");
     permit_request_free(request);
@@ -256,30 +312,45 @@ static void certain_slots_are_asked_for_and_read(void)
 static void a_lost_answer_is_asked_for_again(void)
 {
     SCRIPT(script, {CUT, 0, NULL, "\"ttl\":\"" TTL "ms\""}, {ANSWER, 500, PROBLEM("internal", ""), NULL},
-           {ANSWER, 200, GRANT("true", TTL), NULL});
+           {ANSWER, 200, GRANT(YOURS, TTL), NULL});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
     check(acquire(client, 0, &request) == PERMIT_OK, "a lost answer is asked for again");
-    check(request && request->replayed && request->answer_lost, "and the replay is known to be ours");
+    check(request && request->replayed && request->yours, "and the replay is known to be ours");
     check(strlen(script.keys[0]) == 36 && strcmp(script.keys[0], script.keys[1]) == 0 &&
               strcmp(script.keys[0], script.keys[2]) == 0 && strcmp(script.keys[0], permit_client_key(client)) == 0,
           "with the same key each time");
+    check(strlen(script.nonces[0]) == 36 && strcmp(script.nonces[0], script.nonces[2]) == 0 &&
+              strcmp(script.nonces[0], script.keys[0]) != 0,
+          "and the same nonce, which is not the key");
     permit_request_free(request);
     permit_client_free(client);
     check(script_end(&script), "three times");
 }
 
-static void a_replay_without_a_lost_answer_is_not_ours(void)
+/* Whatever was lost: another client may have lost an answer under the same key, too. */
+static void a_replay_of_another_is_not_ours(void)
 {
-    SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":100"), NULL},
-           {ANSWER, 200, GRANT("true", TTL), NULL});
+    SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 200, GRANT(NOT_YOURS, TTL), NULL},
+           {ANSWER, 200, GRANT("true", TTL), NULL}, {ANSWER, 200, GRANT(NOT_YOURS, "1"), NULL},
+           {ANSWER, 200, GRANT(YOURS, TTL), "\"nonce\":\"mine\""});
     struct permit_client *client = client_of(&script, 0);
-    struct permit_request *request = NULL;
-    check(acquire(client, LONG_MS, &request) == PERMIT_OK && request->replayed && !request->answer_lost,
-          "a replay without a lost answer is not ours");
-    permit_request_free(request);
+    struct permit_acquire_options named = {
+        .external_id = "k", .nonce = "mine", .permits = &want, .permit_count = 1, .ttl_ms = TTL_MS};
+    struct permit_request *requests[4] = {NULL};
+    check(acquire(client, 0, &requests[0]) == PERMIT_OK && requests[0]->replayed && !requests[0]->yours,
+          "a replay that is not ours is not taken for ours after a lost answer");
+    check(acquire(client, 0, &requests[1]) == PERMIT_OK && !requests[1]->yours,
+          "nor is one of a server that does not say");
+    check(acquire(client, 0, &requests[2]) == PERMIT_OK && !requests[2]->yours, "and what is not ours is not renewed");
+    check(permit_acquire(client, &named, &requests[3]) == PERMIT_OK && requests[3]->yours,
+          "a caller may name the nonce");
+    check(strcmp(script.nonces[0], script.nonces[1]) == 0 && strcmp(script.nonces[1], script.nonces[2]) != 0,
+          "each call has a nonce of its own");
+    for (size_t i = 0; i < 4; i++)
+        permit_request_free(requests[i]);
     permit_client_free(client);
-    (void)script_end(&script);
+    check(script_end(&script), "five times");
 }
 
 static void refusals_have_status_and_message(void)
@@ -339,7 +410,7 @@ static void retry_after_is_honoured(void)
            {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":300"), NULL}, {ANSWER, 201, GRANT("false", TTL), NULL});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
-    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_OK && !request->answer_lost, "it waits for capacity");
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_OK && request->yours, "it waits for capacity");
     check(script.at[1] - script.at[0] >= 400 && script.at[1] - script.at[0] < LONG_MS &&
               script.at[2] - script.at[1] >= 300 && script.at[2] - script.at[1] < LONG_MS,
           "asking again after Retry-After, and soon after it");
@@ -376,9 +447,10 @@ static void a_long_wait_is_cut_into_pieces(void)
            {ANSWER, 201, GRANT("false", TTL), "\"wait\":\"300ms\""});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
-    check(acquire_in_pieces(client, PERMIT_FOREVER, 300, &request) == PERMIT_OK && !request->answer_lost,
+    check(acquire_in_pieces(client, PERMIT_FOREVER, 300, &request) == PERMIT_OK && request->yours,
           "a long wait is cut into pieces");
-    check(strcmp(script.keys[0], script.keys[2]) == 0, "of one key");
+    check(strcmp(script.keys[0], script.keys[2]) == 0 && strcmp(script.nonces[0], script.nonces[2]) == 0,
+          "of one key and one nonce");
     check(script.at[1] - script.at[0] >= 300 && script.at[2] - script.at[0] < 20000, "one following the other at once");
     permit_request_free(request);
     permit_client_free(client);
@@ -442,10 +514,10 @@ static void a_wait_outlives_a_restart_of_the_server(void)
 {
     SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 503, PROBLEM("shutting_down", ",\"retry_after_ms\":50"), NULL},
            {ANSWER, 503, PROBLEM("database_unavailable", ",\"retry_after_ms\":50"), NULL},
-           {ANSWER, 200, GRANT("true", TTL), NULL});
+           {ANSWER, 200, GRANT(YOURS, TTL), NULL});
     struct permit_client *client = client_of_one_try(&script);
     struct permit_request *request = NULL;
-    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_OK && request->answer_lost,
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_OK && request->yours,
           "a wait outlives a server that goes away");
     permit_request_free(request);
     permit_client_free(client);
@@ -577,6 +649,80 @@ static void a_stranger_is_no_server(void)
     check(script_end(&script), "retry_ms -1: one try");
     check(permit_client_new(&(struct permit_client_options){.url = "gopher://x"}, &client) == PERMIT_INVALID,
           "a url that is not http");
+}
+
+/* A proxy that refuses has not handed the call on. */
+static void a_refusal_of_a_proxy_is_said_as_such(void)
+{
+    static const char page[] = "<html>go away</html>";
+    SCRIPT(script, {ANSWER, 401, page, NULL}, {ANSWER, 407, page, NULL}, {ANSWER, 403, page, NULL},
+           {ANSWER, 404, page, NULL}, {CUT, 0, NULL, NULL}, {ANSWER, 401, page, NULL});
+    struct permit_client *client = client_of(&script, 0), *once = client_of_one_try(&script);
+    struct permit_request *request = NULL;
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_UNAUTHENTICATED && !permit_client_in_doubt(client) &&
+              strstr(permit_client_message(client), "401 of a proxy, not of permitd"),
+          "a proxy's 401 is said as such, and leaves no doubt");
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_UNAUTHENTICATED && !permit_client_in_doubt(client),
+          "so is its 407");
+    check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_FORBIDDEN && !permit_client_in_doubt(client) &&
+              strstr(permit_client_message(client), "403 of a proxy, not of permitd"),
+          "and its 403");
+    permit_client_free(client); /* the server serves one connection after the other */
+    check(acquire(once, 0, &request) == PERMIT_NO_SERVER && !permit_client_in_doubt(once),
+          "a stranger's 404 leaves no doubt either");
+    permit_client_free(once);
+    client = client_of(&script, 0);
+    check(acquire(client, 0, &request) == PERMIT_UNAUTHENTICATED && permit_client_in_doubt(client),
+          "but what was sent before a 401 may have been granted");
+    permit_client_free(client);
+    check(script_end(&script), "each asked once");
+}
+
+/* ---- Silence ---- */
+
+static void a_call_leaves_a_silent_connection(void)
+{
+    static const char released[] = "{\"external_id\":\"k\",\"state\":\"RELEASED\",\"permits\":[]}";
+    SCRIPT(script, {HANG, 0, NULL, "DELETE /v1/requests/k "}, {HANG, 0, NULL, "DELETE /v1/requests/k "},
+           {ANSWER, 200, released, "DELETE /v1/requests/k "});
+    struct permit_client *client = hasty_client_of(&script, 3000);
+    check(permit_release(client, "k", NULL) == PERMIT_OK, "a release that meets silence twice is tried a third time");
+    permit_client_free(client);
+    check(script_end(&script) && script.connection[1] > script.connection[0] &&
+              script.connection[2] > script.connection[1],
+          "each time on a new connection");
+    SCRIPT(first, {HANG, 0, NULL, NULL}, {ANSWER, 200, released, NULL});
+    client = hasty_client_of(&first, 24000);
+    check(permit_release(client, "k", NULL) == PERMIT_OK && script_end(&first) && first.at[1] - first.at[0] >= 8000 &&
+              first.at[1] - first.at[0] < 24000,
+          "after a third of the time of a try");
+    permit_client_free(client);
+}
+
+static void a_silent_server_is_given_up(void)
+{
+    SCRIPT(script, {HANG, 0, NULL, NULL}, {HANG, 0, NULL, NULL}, {HANG, 0, NULL, NULL}, {HANG, 0, NULL, NULL});
+    struct permit_client *client = hasty_client_of(&script, 3000);
+    int64_t start = now_ms();
+    check(permit_release(client, "k", NULL) == PERMIT_NO_SERVER && permit_client_in_doubt(client) &&
+              atomic_load(&script.served) == 3,
+          "a silent server is given up after three tries");
+    check(now_ms() - start >= 6000, "of which the second has two thirds, and the third all of it");
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
+static void a_wait_leaves_a_silent_connection(void)
+{
+    SCRIPT(script, {HANG, 0, NULL, "\"wait\":\"2000ms\""}, {ANSWER, 423, FULL, "\"wait\":\"1000ms\""},
+           {ANSWER, 201, GRANT("false", TTL), "\"wait\":\"2000ms\""});
+    struct permit_client *client = hasty_client_of(&script, 3000);
+    struct permit_request *request = NULL;
+    check(acquire_in_pieces(client, PERMIT_FOREVER, 2000, &request) == PERMIT_OK && request->yours,
+          "a wait does not end at a silent piece");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "after which a short one looks whether the server is there");
 }
 
 static void a_wait_can_be_cancelled(void)
@@ -741,6 +887,84 @@ static void what_cannot_be_proved_is_lost(void)
           "renewals that fail are repeated within the ttl");
 }
 
+/* With a healthy server one new connection away. */
+static void a_silent_connection_does_not_lose_the_permit(void)
+{
+    SCRIPT(once, {ANSWER, 201, BRIEF_GRANT, NULL}, {HANG, 0, NULL, "/renew"}, {ANSWER, 200, BRIEF_GRANT, "/renew"},
+           {ANSWER, 410, PROBLEM("ended", ""), "/renew"});
+    struct course course = renew_until_lost(&once);
+    check(course.loss.calls == 1 && course.loss.status == PERMIT_ENDED && course.asked_ms[2] < BRIEF_MS,
+          "a renewal that meets silence is tried again in time");
+    check(script_end(&once) && once.connection[2] > once.connection[1], "on a new connection");
+    SCRIPT(twice, {ANSWER, 201, BRIEF_GRANT, NULL}, {HANG, 0, NULL, "/renew"}, {HANG, 0, NULL, "/renew"},
+           {ANSWER, 200, BRIEF_GRANT, "/renew"}, {ANSWER, 410, PROBLEM("ended", ""), "/renew"});
+    course = renew_until_lost(&twice);
+    check(course.loss.calls == 1 && course.loss.status == PERMIT_ENDED && script_end(&twice),
+          "and at least once more after that");
+}
+
+/* ---- A machine that is suspended ---- */
+
+#define LONG_GRANT GRANT_FOR("600000", "false", "600000")
+
+static void a_suspended_machine_holds_no_longer_than_its_server(void)
+{
+    SCRIPT(script, {ANSWER, 201, LONG_GRANT, NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct permit_renewer *renewer = NULL;
+    struct loss loss = {.calls = 0};
+    struct permit_renewer_options options = {.lost = on_lost, .context = &loss};
+    if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
+        abort();
+    check(permit_renewer_holds(renewer), "what was just granted is held");
+    suspend_machine(3600);
+    check(!permit_renewer_holds(renewer), "after an hour of suspension it is not");
+    check(wait_for_loss(&loss, LONG_MS), "which is told long before the next renewal would be");
+    permit_renewer_stop(renewer);
+    permit_request_free(request);
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
+static void a_grant_whose_answer_was_slept_through_proves_nothing(void)
+{
+    SCRIPT(script, {SLEEP, 201, GRANT("false", TTL), NULL},
+           {ANSWER, 410, PROBLEM("ended", ",\"end_reason\":\"expired\""), "/renew"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_ENDED && !request,
+          "a grant whose answer came after a suspension is looked at again");
+    permit_client_free(client);
+    check(script_end(&script), "by a renewal");
+}
+
+static void *suspend_when_asked(void *context)
+{
+    const struct script *script = context;
+    while (atomic_load(&script->served) < 1)
+        usleep(1000);
+    suspend_machine(3600);
+    return NULL;
+}
+
+static void a_call_under_way_counts_a_suspension(void)
+{
+    SCRIPT(script, {HANG, 0, NULL, NULL});
+    struct permit_client *client = NULL;
+    struct permit_request *request = NULL;
+    struct permit_client_options options = {.url = script.url, .timeout_ms = 600000, .retry_ms = -1};
+    pthread_t thread;
+    int64_t start = now_ms();
+    if (permit_client_new(&options, &client) || pthread_create(&thread, NULL, suspend_when_asked, &script) != 0)
+        abort();
+    check(permit_show(client, "k", &request) == PERMIT_NO_SERVER && now_ms() - start < LONG_MS,
+          "the time of a call goes on while the machine is suspended");
+    pthread_join(thread, NULL);
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
 static void what_is_over_before_it_is_renewed_is_told_so(void)
 {
     SCRIPT(script, {ANSWER, 201, GRANT("false", TTL), NULL});
@@ -751,7 +975,7 @@ static void what_is_over_before_it_is_renewed_is_told_so(void)
     struct permit_renewer_options options = {.lost = on_lost, .context = &loss};
     if (acquire(client, 0, &request))
         abort();
-    request->held_until_us = now_ms() * 1000 - 1;
+    request->held_until_us = boot_ms() * 1000 - 1;
     if (permit_renewer_start(client, request, &options, &renewer))
         abort();
     check(wait_for_loss(&loss, LONG_MS) && loss.status == PERMIT_OUTCOME_UNKNOWN &&
@@ -788,11 +1012,253 @@ static void an_answer_later_than_the_ttl_is_renewed(void)
     SCRIPT(script, {ANSWER, 201, GRANT("false", "0"), NULL}, {ANSWER, 200, GRANT("false", TTL), "/renew"});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
-    check(acquire(client, 0, &request) == PERMIT_OK && request->held_until_us / 1000 > now_ms() + 200,
+    check(acquire(client, 0, &request) == PERMIT_OK && request->held_until_us / 1000 > boot_ms() + 200,
           "a grant that proves little any more is renewed first");
     permit_request_free(request);
     permit_client_free(client);
     check(script_end(&script), "by one renewal");
+}
+
+static void a_renewal_that_fails_leaves_the_grant(void)
+{
+    SCRIPT(script, {ANSWER, 201, GRANT("false", "20000"), NULL},
+           {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":60000"), "/renew"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_OK && request->permits[0].token == 57,
+          "a grant stands, although the renewal that was to prove it has failed");
+    check(strstr(permit_client_answer(client), "ACQUIRED") && !strstr(permit_client_answer(client), "busy"),
+          "the answer is the grant's");
+    check(!*permit_client_message(client) && !permit_client_in_doubt(client) &&
+              permit_client_retry_after_ms(client) == 0,
+          "and nothing is wrong");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "after one renewal");
+}
+
+/* ---- Processes ---- */
+
+#define SHOWN "{\"external_id\":\"k\",\"state\":\"RELEASED\",\"permits\":[]}"
+
+/* The status with which the child ended. */
+static int status_of_child(pid_t child)
+{
+    int status = -1;
+    (void)waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_client_belongs_to_its_process(void)
+{
+    SCRIPT(script, {ANSWER, 200, SHOWN, NULL}, {ANSWER, 200, SHOWN, NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(permit_show(client, "k", &request) == PERMIT_OK, "a client before a fork");
+    permit_request_free(request);
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused = permit_show(client, "k", &request) == PERMIT_INVALID && !*permit_client_answer(client) &&
+                       strstr(permit_client_message(client), "fork");
+        permit_client_free(client);
+        _exit(refused ? 3 : 4);
+    }
+    check(status_of_child(child) == 3, "is refused in the child");
+    check(permit_show(client, "k", &request) == PERMIT_OK, "and goes on in the parent");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script) && script.connections == 1, "on its connection");
+}
+
+static void a_renewer_belongs_to_its_process(void)
+{
+    SCRIPT(script, {ANSWER, 201, BRIEF_GRANT, NULL}, {ANSWER, 200, BRIEF_GRANT, "/renew"},
+           {ANSWER, 410, PROBLEM("ended", ""), "/renew"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct permit_renewer *renewer = NULL;
+    struct loss loss = {.calls = 0};
+    struct permit_renewer_options options = {.lost = on_lost, .context = &loss};
+    if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
+        abort();
+    permit_client_free(client);
+    pid_t child = fork();
+    if (child == 0) {
+        permit_renewer_stop(renewer);
+        _exit(3);
+    }
+    check(status_of_child(child) == 3, "a child may free the renewer of its parent");
+    check(wait_for_loss(&loss, 2 * LONG_MS) && loss.status == PERMIT_ENDED, "whose thread goes on");
+    permit_renewer_stop(renewer);
+    permit_request_free(request);
+    check(script_end(&script), "and renews");
+}
+
+/* ---- Texts and numbers of others ---- */
+
+static enum permit_status try_options(const struct permit_client_options *options)
+{
+    struct permit_client *client = NULL;
+    enum permit_status status = permit_client_new(options, &client);
+    permit_client_free(client);
+    return status;
+}
+
+static void options_that_cannot_be_used_are_refused(void)
+{
+    static const char *const urls[] = {"http://h/?a=b", "http://h?", "http://h#x", "http://h/#", "ftp://h", "h", ""};
+    static const char *const tokens[] = {"a\r\nX-Evil: 1", "a\n", "a b", "a\x1b", "a\x7f", "\xc3\xa4"};
+    struct permit_client *client = NULL;
+    struct permit_request *request = NULL;
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++)
+        check(try_options(&(struct permit_client_options){.url = urls[i]}) == PERMIT_INVALID,
+              "a url with a query or a fragment, or that is not http");
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++)
+        check(try_options(&(struct permit_client_options){.token = tokens[i]}) == PERMIT_UNAUTHENTICATED,
+              "a token with bytes that no credential has");
+    check(try_options(&(struct permit_client_options){.timeout_ms = (int64_t)INT_MAX + 1}) == PERMIT_INVALID &&
+              try_options(&(struct permit_client_options){.timeout_ms = INT_MAX, .retry_ms = INT64_MAX}) == PERMIT_OK,
+          "a time-out over INT_MAX is refused");
+    if (permit_client_new(&(struct permit_client_options){.url = "http://127.0.0.1:1", .retry_ms = -1}, &client))
+        abort();
+    check(acquire_in_pieces(client, PERMIT_FOREVER, (int64_t)INT_MAX + 1, &request) == PERMIT_INVALID,
+          "so is a piece of a wait");
+    check(permit_call(client, "GET / HTTP/1.1\r\nX: y\r\n\r\nGET", "/healthz", NULL) == PERMIT_INVALID,
+          "and a method that is none");
+    permit_client_free(client);
+}
+
+static void a_password_is_not_in_messages(void)
+{
+    struct permit_client *client = NULL;
+    struct permit_request *request = NULL;
+    struct permit_client_options options = {.url = "http://ann:sesame@127.0.0.1:1/", .retry_ms = -1};
+    if (permit_client_new(&options, &client))
+        abort();
+    check(permit_show(client, "k", &request) == PERMIT_NO_SERVER &&
+              strstr(permit_client_message(client), "http://127.0.0.1:1:") &&
+              !strstr(permit_client_message(client), "ann") && !strstr(permit_client_message(client), "sesame"),
+          "a message names the server without user and password");
+    check(strcmp(permit_client_url(client), "http://127.0.0.1:1") == 0, "so does permit_client_url");
+    permit_client_free(client);
+}
+
+/* As JSON: ESC, BEL, CSI in its two forms, a half of a character, and DEL. */
+#define EVIL                                                                                                           \
+    "x\\u001b]0;y\\u0007\\u009b31m\xc2\x9b"                                                                            \
+    "31m\x9b"                                                                                                          \
+    "31m\x7f\\r\x1b"
+
+static bool is_harmless(const char *text)
+{
+    for (const unsigned char *at = (const unsigned char *)text; *at; at++)
+        if ((*at < ' ' && *at != '\n') || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0) || (*at >= 0x80 && *at < 0xa0))
+            return false;
+    return true;
+}
+
+static void a_message_does_not_play_with_the_terminal(void)
+{
+    SCRIPT(script, {ANSWER, 409, "{\"type\":\"/problems/confirmed\",\"detail\":\"" EVIL "\"}", NULL});
+    struct permit_client *client = client_of(&script, 0);
+    check(permit_release(client, "k", NULL) == PERMIT_CONFIRMED && is_harmless(permit_client_message(client)) &&
+              strncmp(permit_client_message(client), "x?]0;y??", 8) == 0,
+          "a message does not play with the terminal");
+    permit_client_free(client);
+    (void)script_end(&script);
+}
+
+enum { OUTPUT_MAX = 65536 };
+
+/* Runs permitctl with this url; its exit status. What it writes goes to `output`. */
+static int permitctl_says(const char *permitctl, const char *url, const char *arguments, char output[OUTPUT_MAX])
+{
+    char command[4096];
+    (void)snprintf(command, sizeof(command), "'%s' --url %s %s 2>&1", permitctl, url, arguments);
+    FILE *pipe = popen(command, "r");
+    if (!pipe)
+        abort();
+    size_t length = fread(output, 1, OUTPUT_MAX - 1, pipe);
+    output[length] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+#define HUGE_NUMBER "9223372036854775807"
+#define TINY_NUMBER "-9223372036854775808"
+#define EVIL_WAITER                                                                                                    \
+    "{\"external_id\":\"" EVIL "\",\"state\":\"WAITING\",\"owner\":\"" EVIL                                            \
+    "\",\"waiting_for\":[{\"semaphore\":\"" EVIL "\",\"requested\":" HUGE_NUMBER ",\"capacity\":" TINY_NUMBER          \
+    ",\"in_use\":" HUGE_NUMBER ",\"place\":1,\"ahead_count\":" HUGE_NUMBER ",\"ahead\":[\"" EVIL                       \
+    "\"],\"paused_reason\":\"" EVIL "\",\"holders\":[{\"external_id\":\"" EVIL "\",\"expires_in_ms\":" TINY_NUMBER     \
+    "}]},{\"ahead_count\":" TINY_NUMBER "}]}"
+#define EVIL_GRANT                                                                                                     \
+    "{\"external_id\":\"" EVIL "\",\"state\":\"ACQUIRED\",\"permits\":[{\"semaphore\":\"" EVIL "\",\"token\":57}],"    \
+    "\"ttl_ms\":" TTL ",\"expires_in_ms\":" TTL "}"
+
+static void permitctl_does_not_play_with_the_terminal(const char *permitctl)
+{
+    static const char ended[] =
+        "{\"external_id\":\"k\",\"state\":\"RELEASED\",\"already_released\":true,\"end_reason\":\"" EVIL "\"}";
+    SCRIPT(script, {ANSWER, 200, EVIL_WAITER, "/why"}, {ANSWER, 200, EVIL_WAITER, "/why"},
+           {ANSWER, 201, EVIL_GRANT, NULL}, {ANSWER, 200, ended, "DELETE"}, {ANSWER, 201, EVIL_GRANT, NULL},
+           {ANSWER, 200, "{\"semaphores\":[{\"name\":\"" EVIL "\"}]}", NULL});
+    static const struct {
+        const char *arguments;
+        int code;
+        const char *has;
+    } cases[] = {
+        {"why k", 0, "behind x?]0;y?"},
+        {"--json why k", 0, "\\u009b31m\\ufffd31m\\u007f"},
+        {"run -v -s s -- true", 76, " token 57"},
+        {"acquire -s s", 0, "57"},
+        {"--json semaphore list", 0, "\\u001b]0;y"},
+    };
+    char output[OUTPUT_MAX];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int code = permitctl_says(permitctl, script.url, cases[i].arguments, output);
+        bool right = code == cases[i].code && is_harmless(output) && strstr(output, cases[i].has);
+        if (!right)
+            printf("# %s: %d, %s\n", cases[i].arguments, code, output);
+        check(right, "what a server says does not play with the terminal of permitctl");
+    }
+    check(script_end(&script), "whatever it prints");
+}
+
+static void permitctl_counts_with_any_numbers(const char *permitctl)
+{
+    SCRIPT(script,
+           {ANSWER, 200,
+            "{\"semaphores\":[{\"name\":\"a\",\"capacity\":" TINY_NUMBER ",\"in_use\":" HUGE_NUMBER
+            ",\"waiting\":" HUGE_NUMBER ",\"oldest_wait_ms\":" HUGE_NUMBER ",\"version\":" TINY_NUMBER
+            "},{\"name\":\"b\",\"capacity\":" HUGE_NUMBER ",\"in_use\":" TINY_NUMBER ",\"oldest_wait_ms\":" TINY_NUMBER
+            "}]}",
+            NULL},
+           {ANSWER, 200,
+            "{\"holders\":[{\"acquired_at\":\"9999-12-31T23:59:59.999999Z\",\"expires_at\":"
+            "\"1970-01-01T00:00:00.000000Z\",\"expires_in_ms\":" HUGE_NUMBER "}]}",
+            "/holders"},
+           {ANSWER, 503, PROBLEM("unfinished", ",\"forced\":" HUGE_NUMBER ",\"retry_after_ms\":1"), "DELETE"},
+           {ANSWER, 200, "{\"forced\":" HUGE_NUMBER "}", "DELETE"});
+    char output[OUTPUT_MAX];
+    check(permitctl_says(permitctl, script.url, "top --once", output) == 0 && strstr(output, "\na "),
+          "top counts with any numbers");
+    check(permitctl_says(permitctl, script.url, "semaphore delete s --force --reason over", output) == 0 &&
+              strstr(output, "9007199254740992"),
+          "so does semaphore delete");
+    check(script_end(&script), "in that order");
+}
+
+static void permitctl_says_that_a_proxy_refuses(const char *permitctl)
+{
+    SCRIPT(script, {ANSWER, 401, "<html>", NULL}, {ANSWER, 403, "<html>", NULL});
+    char output[OUTPUT_MAX];
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 77 && strstr(output, "of a proxy") &&
+              !strstr(output, "granted"),
+          "a proxy's 401 ends permitctl with 77, and says nothing of a grant");
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 78 && !strstr(output, "granted"),
+          "its 403 with 78");
+    check(script_end(&script), "each asked once");
 }
 
 static void release_tells_how_it_ended(void)
@@ -876,7 +1342,7 @@ int main(int argc, char **argv)
     a_grant_is_read_whole();
     certain_slots_are_asked_for_and_read();
     a_lost_answer_is_asked_for_again();
-    a_replay_without_a_lost_answer_is_not_ours();
+    a_replay_of_another_is_not_ours();
     refusals_have_status_and_message();
     numbers_that_nobody_means_are_bounded();
     what_is_not_held_is_no_grant();
@@ -891,17 +1357,34 @@ int main(int argc, char **argv)
     a_piece_under_way_can_be_cancelled();
     every_call_of_a_client_can_be_cancelled();
     a_stranger_is_no_server();
+    a_refusal_of_a_proxy_is_said_as_such();
+    a_call_leaves_a_silent_connection();
+    a_silent_server_is_given_up();
+    a_wait_leaves_a_silent_connection();
     a_wait_can_be_cancelled();
     who_failed_knows_whether_something_may_be_held();
     a_name_of_dots_is_sent_as_it_is();
     what_a_lost_answer_has_retired_is_done();
     an_ended_request_is_lost();
     what_cannot_be_proved_is_lost();
+    a_silent_connection_does_not_lose_the_permit();
+    a_suspended_machine_holds_no_longer_than_its_server();
+    a_grant_whose_answer_was_slept_through_proves_nothing();
+    a_call_under_way_counts_a_suspension();
     what_is_over_before_it_is_renewed_is_told_so();
     a_renewer_stops_at_once();
     an_answer_later_than_the_ttl_is_renewed();
+    a_renewal_that_fails_leaves_the_grant();
+    a_client_belongs_to_its_process();
+    a_renewer_belongs_to_its_process();
+    options_that_cannot_be_used_are_refused();
+    a_password_is_not_in_messages();
+    a_message_does_not_play_with_the_terminal();
     release_tells_how_it_ended();
     what_is_confirmed_does_not_expire();
     semaphore_delete_counts_what_all_answers_tell(argv[1]);
+    permitctl_does_not_play_with_the_terminal(argv[1]);
+    permitctl_counts_with_any_numbers(argv[1]);
+    permitctl_says_that_a_proxy_refuses(argv[1]);
     return failures > 0;
 }

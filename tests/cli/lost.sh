@@ -30,6 +30,30 @@ check "--on-lost kill: 76" test "$code" = 76
 check "without TERM" test ! -e "$dir/killed.term"
 check "the command is gone" soon dead "$(cat "$dir/killed")"
 
+# What the command has started ends with it, in whatever process group it is: of timeout(1), in a session of its own, and
+# after its parent has ended.
+cat >"$dir/spread.sh" <<'END'
+timeout 600 sh -c 'echo $$ >"$dir/$1.group"; sleep 600' - "$1" &
+setsid sh -c 'echo $$ >"$dir/$1.session"; sleep 600' - "$1" &
+(setsid sh -c 'trap "" TERM; echo $$ >"$dir/$1.orphan"; while :; do sleep 1; done' - "$1" &)
+wait
+END
+spread_is_there() { [ -s "$dir/$1.group" ] && [ -s "$dir/$1.session" ] && [ -s "$dir/$1.orphan" ]; }
+for on_lost in kill term; do
+    dir=$dir "$permitctl" run -s backups --ttl 6s --id "spread-$on_lost" --on-lost $on_lost -- sh "$dir/spread.sh" $on_lost 2>"$dir/err" &
+    pid=$!
+    check "a command with processes in other groups" soon spread_is_there $on_lost
+    "$permitctl" --json release "spread-$on_lost" >/dev/null
+    finish "$pid"
+    check "--on-lost $on_lost: 76" test "$code" = 76
+    for process in group session orphan; do
+        check "when it is over, so is what is in a $process of its own" dead "$(cat "$dir/$on_lost.$process")"
+    done
+done
+dir=$dir "$permitctl" run -s backups -- sh -c '(setsid sh -c "echo \$\$ >$dir/leaves.group; exec sleep 600" &); while ! test -s "$dir/leaves.group"; do sleep 0.05; done'
+check "a command that ends by itself may leave something running" not dead "$(cat "$dir/leaves.group")"
+kill "$(cat "$dir/leaves.group")"
+
 "$permitctl" run -s backups --ttl 6s --id deaf -- sh -c "trap '' TERM; echo > '$dir/deaf'; sleep 180 & $(until_there "$dir/never")" \
     2>"$dir/err" &
 pid=$!
@@ -50,6 +74,49 @@ check "but the command goes on" not dead "$pid"
 touch "$dir/told"
 finish "$pid"
 check "and its status comes out" test "$code" = 3
+
+# A connection that has gone silent, and a healthy server one new connection away.
+later_than() { [ "$(date -d "$("$permitctl" --json show "$1" | jq -r .expires_at)" +%s%N)" -gt "$2" ]; }
+start_relay pass hang pass
+"$permitctl" --url "$relay" run -s backups --ttl 9s --id silence -- sh -c "echo > '$dir/silence'; $(until_there "$dir/silence_ends"); exit 5" &
+pid=$!
+soon test -e "$dir/silence"
+until=$(date -d "$("$permitctl" --json show silence | jq -r .expires_at)" +%s%N)
+check "a renewal that meets silence is tried again in time" soon later_than silence "$until"
+touch "$dir/silence_ends"
+finish "$pid"
+check "and the permit is not lost" test "$code" = 5
+stop_relay
+start_relay pass hang pass
+call "$permitctl" --url "$relay" run -s backups --ttl none -- sh -c 'exit 0'
+check "a release that meets silence is tried again" test "$code" = 0
+check "and nothing is left" in_use backups 0
+stop_relay
+start_relay hang pass
+call "$permitctl" --url "$relay" run -s backups --wait-piece 500ms -- sh -c 'exit 5'
+check "a wait that meets silence goes on" test "$code" = 5
+stop_relay
+
+# Stopped for longer than the ttl.
+has_ended() { [ "$("$permitctl" --json show "$1" | jq -r .end_reason)" = expired ]; }
+run_lost stopped 5s
+kill -STOP "$pid"
+check "a permit whose permitctl is stopped expires" soon has_ended stopped
+kill -CONT "$pid"
+finish "$pid"
+check "and is lost when that goes on: 76" test "$code" = 76
+check "which ends the command" test -e "$dir/stopped.term"
+
+# The machine is suspended for an hour: what the time proves is over, though the next renewal is minutes away.
+truncate -s 16 "$dir/clock"
+PERMIT_CLOCK_FILE=$dir/clock LD_PRELOAD=$build/tests/lib/libpermit_clock_shim.so ASAN_OPTIONS=verify_asan_link_order=0 \
+    "$permitctl" run -s backups --ttl 30m --id suspended -- sh -c "echo > '$dir/suspended'; $(until_there "$dir/never"); exit 3" 2>"$dir/err" &
+pid=$!
+soon test -e "$dir/suspended"
+printf '\x00\xa4\x93\xd6' | dd of="$dir/clock" bs=1 seek=8 conv=notrunc status=none
+finish "$pid"
+check "a permit is lost when the machine was suspended for longer than its ttl: 76" test "$code" = 76
+"$permitctl" --json release suspended >/dev/null
 
 # A restart of the server within the ttl does no harm.
 "$permitctl" run -s backups --ttl 1m --id frozen -- sh -c "echo > '$dir/frozen'; $(until_there "$dir/thawed"); exit 3" &
@@ -78,6 +145,19 @@ check "and it says that the permit is not given back" grep -q 'could not be give
 kill -CONT "$permitd_pid"
 call "$permitctl" release hurry
 check "a server that goes on is asked for it again" soon in_use backups 0
+
+# The same of a permit that nothing else ends: that is no success.
+"$permitctl" run -s backups --ttl none --id left -- sh -c "kill -STOP $permitd_pid; echo \$\$ > '$dir/left'; exit 0" 2>"$dir/err" &
+pid=$!
+soon test -s "$dir/left"
+soon dead "$(cat "$dir/left")"
+soon hurried
+finish "$pid"
+check "a permit without a ttl that could not be given back: 69" test "$code" = 69
+check "it says how to be rid of it" grep -q 'could not be given back, and is held until permitctl release left:' "$dir/err"
+kill -CONT "$permitd_pid"
+call "$permitctl" release left
+check "which works" soon in_use backups 0
 
 # Nobody answers any more: by its own clock, which began before the request was sent. The command itself stops the server.
 start=$(now_ms)

@@ -8,7 +8,8 @@ set -u
 
 lanes='
 usage verbs waiting doctor slots
-libpermit command signals
+libpermit
+command signals
 terminal lost
 '
 

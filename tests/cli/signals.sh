@@ -33,6 +33,48 @@ touch "$dir/enough"
 finish "$pid"
 check "and ends as it likes" test "$code" = 3
 
+# Without a terminal: TSTP and CONT are the command's, as all others.
+setsid "$permitctl" run -s backups --ttl 10m -- sh -c "echo \$\$ > '$dir/stopper'; $(until_told "$dir/never_told"); exit 3" &
+pid=$!
+soon test -s "$dir/stopper"
+kill -TSTP "$pid"
+check "TSTP stops the command" soon state "$(cat "$dir/stopper")" T
+check "and permitctl keeps its permit" in_use backups 1
+kill -CONT "$pid"
+check "CONT continues it" soon not state "$(cat "$dir/stopper")" T
+kill -TSTP "$pid"
+soon state "$(cat "$dir/stopper")" T
+kill -TERM "$pid"
+finish "$pid"
+check "TERM ends a command that is stopped: 143" test "$code" = 143
+check "and the permit is back" soon in_use backups 0
+
+# What was ignored when permitctl began stays so: here of all that it hands on.
+all=HUP,INT,QUIT,TERM,USR1,USR2,ALRM
+"$permitctl" --json acquire -s backups:2 --id full0 >/dev/null
+env --ignore-signal=$all "$permitctl" run -s backups --owner unmoved -- sh -c 'exit 4' 2>"$dir/err" &
+pid=$!
+env --ignore-signal=$all "$permitctl" acquire -s backups --wait 10m --id unmoved2 >/dev/null 2>&1 &
+pid2=$!
+nohup "$permitctl" run -s backups -- sh -c 'exit 5' >/dev/null 2>&1 &
+pid3=$!
+soon waiting backups 3
+kill -HUP "$pid3"
+for signal in ${all//,/ }; do
+    kill -"$signal" "$pid"
+    kill -"$signal" "$pid2"
+done
+"$permitctl" --json release full0 >/dev/null
+finish "$pid"
+check "a run that waits is not ended by signals that it ignores" test "$code" = 4
+finish "$pid2"
+check "nor is an acquire" test "$code" = 0
+call "$permitctl" release unmoved2
+finish "$pid3"
+check "nor a run under nohup" test "$code" = 5
+call env --ignore-signal=CHLD "$permitctl" run -s backups -- grep SigIgn /proc/self/status
+check "the command finds SIGCHLD ignored if permitctl did" test "$code $((0x${out##*[[:space:]]} >> 16 & 1))" = "0 1"
+
 # Waiting for capacity.
 call "$permitctl" --json acquire -s backups:2 --id full1
 "$permitctl" run -s backups --id waits -- touch "$dir/ran_not" 2>"$dir/err" &

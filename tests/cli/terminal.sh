@@ -61,11 +61,11 @@ check "nobody waits any more" soon waiting backups 0
 new_terminal
 {
     shown '^bash-.*[#$] '
-    echo "'$permitctl' run -s backups --ttl 2m -- sh -c 'echo > $dir/at_work3; $(until_there "$dir/continued"); exit 6'"
+    echo "'$permitctl' run -s backups --ttl 2m -- sh -c 'echo > $dir/at_work3; $(until_told "$dir/told3"); exit 6'"
     soon test -e "$dir/at_work3"
     printf '\032'
     shown 'Stopped'
-    touch "$dir/continued"
+    tell "$dir/told3"
     echo 'jobs; fg; echo status:$?'
     shown 'status:[0-9]'
     echo exit
@@ -80,6 +80,70 @@ new_terminal
 { soon test -e "$dir/at_work4"; echo typed; shown '^got:'; } |
     on_terminal "'$permitctl' run -s backups -- sh -c 'echo > $dir/at_work4; read -r word < /dev/tty; echo got:\$word' | cat"
 check "in a pipeline the command can still ask at the terminal" grep -q '^got:typed' "$dir/screen"
+
+# Ctrl-Z in a pipeline stops all of it, whoever has the terminal.
+new_terminal
+{
+    shown '^bash-.*[#$] '
+    echo "'$permitctl' run -s backups --ttl 2m -- sh -c 'echo \$\$ > $dir/at_work5; $(until_told "$dir/told5"); echo > $dir/done5' | cat"
+    soon test -s "$dir/at_work5"
+    printf '\032'
+    shown 'Stopped'
+    soon state "$(cat "$dir/at_work5")" T && touch "$dir/stopped5"
+    tell "$dir/told5"
+    echo fg
+    soon test -e "$dir/done5"
+    echo exit
+    shown '^exit'
+} | TERM=dumb on_terminal 'bash --norc --noprofile -i'
+check "Ctrl-Z stops a pipeline" grep -q 'Stopped.*permitctl' "$dir/screen"
+check "and the command" test -e "$dir/stopped5"
+check "which fg continues to its end" test -e "$dir/done5"
+new_terminal
+{
+    shown '^bash-.*[#$] '
+    echo "'$permitctl' run -s backups --ttl 2m -- sh -c 'read -r word < /dev/tty; echo \$\$ > $dir/at_work6; $(until_told "$dir/told6"); echo > $dir/done6' | cat"
+    soon in_use backups 1
+    echo typed
+    soon test -s "$dir/at_work6"
+    printf '\032'
+    shown 'Stopped'
+    tell "$dir/told6"
+    echo fg
+    soon test -e "$dir/done6"
+    echo exit
+    shown '^exit'
+} | TERM=dumb on_terminal 'bash --norc --noprofile -i'
+check "Ctrl-Z stops a pipeline also if its command has the terminal" grep -q 'Stopped.*permitctl' "$dir/screen"
+check "and fg continues it to its end" test -e "$dir/done6"
+check "and the permit is back then" soon in_use backups 0
+
+# In the background a command that asks for the terminal stops the job, as without permitctl, until fg gives it one.
+new_terminal
+{
+    shown '^bash-.*[#$] '
+    echo "'$permitctl' run -s backups --ttl 2m -- sh -c 'read -r word < /dev/tty; echo got:\$word' &"
+    soon in_use backups 1
+    for _ in $(seq 60); do
+        echo jobs # bash says what has become of them
+        sleep 1
+        ! grep -q Stopped "$dir/raw" || break
+    done
+    echo fg
+    echo typed
+    shown '^got:'
+    echo exit
+    shown '^exit'
+} | TERM=dumb on_terminal 'bash --norc --noprofile -i'
+check "a command in the background that asks for the terminal is stopped" grep -q 'Stopped' "$dir/screen"
+check "and gets it by fg" grep -q '^got:typed' "$dir/screen"
+check "and the permit is back then" soon in_use backups 0
+
+# Where no shell could continue it, as after ssh -t, the kernel lets nobody be stopped by Ctrl-Z: nor is permitctl.
+new_terminal
+{ soon test -e "$dir/at_work7"; printf '\032'; shown '\^Z'; tell "$dir/told7"; shown 'status:'; } |
+    on_terminal "'$permitctl' run -s backups --ttl 2m -- sh -c 'echo > $dir/at_work7; $(until_told "$dir/told7"); exit 6' | cat; echo status:\${PIPESTATUS[0]}"
+check "Ctrl-Z stops nobody where no shell could continue it" grep -q 'status:6$' "$dir/screen"
 
 echo n | on_terminal "'$permitctl' fence bump --reason test; echo status:\$?"
 check "and nothing was done" grep -q 'permitctl: nothing was done' "$dir/screen"

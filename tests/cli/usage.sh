@@ -116,3 +116,30 @@ check "top without a server: 69" contains "$code $err" "69 permitctl: no_server"
 call "$permitctl" --url http://127.0.0.1:1 run -s a touch "$dir/never"
 check "run without a server: 69" test "$code" = 69
 check "and the command has not run" test ! -e "$dir/never"
+
+# What is secret is not repeated, and what cannot be sent is refused before anything is.
+for url in 'http://h:7070/?a=b' 'http://h#x' 'ftp://ann:sesame@h' 'http://ann:sesame@h:port' 'http://ann:sesame@h?x'; do
+    call "$permitctl" --url "$url" show k
+    check "--url $url: 64, and nothing of it is repeated" \
+        test "$code $err" = "64 permitctl: the URL of the server (--url) must be http://HOST:PORT, without ? or #"
+done
+call env PERMITD_URL='ftp://ann:sesame@h' "$permitctl" show k
+check "so of PERMITD_URL" test "$code $err" = "64 permitctl: the URL of the server (PERMITD_URL) must be http://HOST:PORT, without ? or #"
+for token in $'a\r\nX-Evil: 1' $'a\n' 'a b' $'a\x1b'; do
+    call "$permitctl" --token "$token" show k
+    check "a token that would end its header: 64" \
+        test "$code $err" = "64 permitctl: the token (--token) must be printable ASCII without space"
+done
+call env PERMITD_TOKEN=$'a\r\nX-Evil: 1' "$permitctl" show k
+check "so of PERMITD_TOKEN" contains "$code $err" "64 permitctl: the token (PERMITD_TOKEN)"
+call "$permitctl" --url http://ann:sesame@127.0.0.1:1/ show k
+check "a server that does not answer is named without user and password" contains "$code $err" "69 permitctl: no_server: http://127.0.0.1:1: "
+check "of which nothing is said" not grep -q -e sesame -e ann "$dir/err"
+call "$permitctl" --json --url http://ann:sesame@127.0.0.1:1/ show k
+check "also not in JSON" not grep -q -e sesame -e ann "$dir/out" "$dir/err"
+call "$permitctl" --tokn=sesame show k
+check "an option that there is not is named without its value" test "$code $err" = "64 permitctl: there is no option --tokn (permitctl --help)"
+call "$permitctl" -usesame show k
+check "so is a letter" test "$code $err" = "64 permitctl: there is no option -u (permitctl --help)"
+call "$permitctl" acquire -s a --wait-piece 100d
+check "a piece of over INT_MAX ms is a usage error" contains "$code $err" "64 permitctl: --wait-piece: at most 24 days"

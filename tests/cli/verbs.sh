@@ -20,6 +20,9 @@ call "$permitctl" semaphore get ..
 check "dots are no name: 65" contains "$code $err" "65 permitctl: invalid: a semaphore's name is"
 call "$permitctl" --json semaphore list
 check "semaphore list has both" test "$(jq -r '.semaphores[].name' <<<"$out" | xargs)" = "backups network"
+call "$permitctl" --url "${PERMITD_URL/127.0.0.1/permit.localhost}" semaphore list
+check "a host that permitd does not serve: 65" contains "$code $err" "65 permitctl: misdirected"
+check "and the setting that lists it" contains "$err" "add the host to its setting allowed_hosts"
 call "$permitctl" --json semaphore list --prefix net
 check "--prefix" test "$(jq -r '.semaphores[].name' <<<"$out" | xargs)" = network
 call "$permitctl" --json semaphore list --limit 1

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/descendants.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+struct process {
+    pid_t pid;
+    pid_t parent;
+    pid_t group;
+    bool ended; /* a zombie */
+    bool ours;
+};
+
+struct processes {
+    struct process *list;
+    size_t count;
+    size_t room;
+};
+
+void descendants_keep(void)
+{
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1UL, 0UL, 0UL, 0UL);
+}
+
+/* "PID (COMMAND) STATE PARENT GROUP ...": the command may have parentheses in it. False: it has just ended. */
+static bool read_process(const char *pid, struct process *ret_process)
+{
+    char path[300], text[512];
+    (void)snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    size_t length = fread(text, 1, sizeof(text) - 1, file);
+    (void)fclose(file);
+    text[length] = '\0';
+    const char *end = strrchr(text, ')');
+    char state;
+    int parent, group;
+    if (!end || sscanf(end + 1, " %c %d %d", &state, &parent, &group) != 3)
+        return false;
+    *ret_process = (struct process){
+        .pid = (pid_t)atoi(pid), .parent = parent, .group = group, .ended = state == 'Z' || state == 'X'};
+    return true;
+}
+
+/* False: no memory. */
+static bool add(struct processes *processes, const struct process *process)
+{
+    if (processes->count == processes->room) {
+        size_t room = processes->room ? 2 * processes->room : 256;
+        struct process *list = realloc(processes->list, room * sizeof(*list));
+        if (!list)
+            return false;
+        processes->list = list;
+        processes->room = room;
+    }
+    processes->list[processes->count++] = *process;
+    return true;
+}
+
+/* All of the machine, as far as it is seen. */
+static struct processes read_all(void)
+{
+    struct processes all = {.count = 0};
+    struct process process;
+    DIR *directory = opendir("/proc");
+    if (!directory)
+        return all;
+    for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory))
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && read_process(entry->d_name, &process) &&
+            !add(&all, &process))
+            break;
+    (void)closedir(directory);
+    return all;
+}
+
+static int compare_pids(const void *a, const void *b)
+{
+    pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
+    return (left > right) - (left < right);
+}
+
+static bool is_child_of_ours(const struct processes *all, const struct process *process)
+{
+    const struct process wanted = {.pid = process->parent};
+    const struct process *parent = bsearch(&wanted, all->list, all->count, sizeof(wanted), compare_pids);
+    return process->parent == getpid() || (parent && parent->ours);
+}
+
+/* Generation by generation: pids do not say who is older. */
+static void mark_ours(const struct processes *all)
+{
+    for (bool more = all->count > 0; more;) {
+        more = false;
+        for (size_t i = 0; i < all->count; i++)
+            if (!all->list[i].ours && is_child_of_ours(all, &all->list[i]))
+                more = all->list[i].ours = true;
+    }
+}
+
+bool descendants_signal(int signal, pid_t except, pid_t *ret_refused)
+{
+    struct processes all = read_all();
+    bool found = false;
+    if (all.count)
+        qsort(all.list, all.count, sizeof(*all.list), compare_pids);
+    mark_ours(&all);
+    for (size_t i = 0; i < all.count; i++) {
+        const struct process *process = &all.list[i];
+        if (!process->ours || process->ended)
+            continue;
+        found = true;
+        if (kill(process->pid, process->group == except ? 0 : signal) != 0 && errno == EPERM)
+            *ret_refused = process->pid;
+    }
+    free(all.list);
+    return found;
+}
