@@ -7,8 +7,12 @@
 --
 --     ALTER TABLE report ADD permit_token BIGINT UNSIGNED NOT NULL DEFAULT 0;
 --     CREATE TRIGGER report_permit_fence BEFORE UPDATE ON report FOR EACH ROW
---         SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token AND 9007199254740991,
+--         SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token
+--                 AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,
 --             NEW.permit_token, permit_fence_row('report', NEW.permit_token, OLD.permit_token));
+--
+-- (A larger token cannot have been given out yet, as mariadb.sql explains; it would shut out all writers of the row.)
+-- Loading the file again, by the same user, keeps grants. It refuses to load where the function is another user's.
 --
 -- Where the server writes a binary log, functions and triggers are made by who has SUPER, or with
 -- log_bin_trust_function_creators = 1.
@@ -23,15 +27,28 @@
 -- Not guarded: rows that nobody newer has written yet; writes that say no token; INSERT; DELETE (say so: AND
 -- permit_token <= 57), REPLACE, TRUNCATE.
 
+SET @permit_fence_stranger = (
+  SELECT MIN(CONCAT('function permit_fence_row belongs to ', DEFINER, ', not to ', CURRENT_USER()))
+    FROM information_schema.ROUTINES
+   WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_TYPE = 'FUNCTION' AND ROUTINE_NAME = 'permit_fence_row'
+     AND DEFINER <> CURRENT_USER());
+SELECT @permit_fence_stranger AS 'not loaded' FROM (SELECT 1) AS once WHERE @permit_fence_stranger IS NOT NULL;
+SET @permit_fence_refuse = IF(@permit_fence_stranger IS NULL, 'DO 0', CONCAT(
+  'SIGNAL SQLSTATE ''45000'' SET MESSAGE_TEXT = ', QUOTE(CONCAT('not loaded: ', @permit_fence_stranger))));
+PREPARE permit_fence_refuse FROM @permit_fence_refuse;
+EXECUTE permit_fence_refuse;
+DEALLOCATE PREPARE permit_fence_refuse;
+
 SET @permit_fence_sql_mode = @@sql_mode;
 SET sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES';
 
-DROP FUNCTION IF EXISTS permit_fence_row;
+-- As in mariadb.sql.
+DROP FUNCTION IF EXISTS /*!80000 permit_fence_row */ /*M!100600 permit_fence_of_mysql */;
 
 DELIMITER //
 
 -- What the trigger of a table calls when a row's token would fall or cannot be. It never returns.
-CREATE FUNCTION permit_fence_row(of_table VARCHAR(64), with_token DECIMAL(20), newer DECIMAL(20)) RETURNS INT
+CREATE /*M!100600 OR REPLACE */ FUNCTION permit_fence_row(of_table VARCHAR(64), with_token DECIMAL(20), newer DECIMAL(20)) RETURNS INT
 NO SQL
 BEGIN
   IF (with_token < newer) IS NOT TRUE THEN

@@ -2,8 +2,11 @@
 -- The fencing guard for PostgreSQL 13+ (docs/fencing.md): refuses writers whose permit has passed on to somebody else.
 -- Load it into the database that holds your tables, as the user who shall own it:
 --
---     psql shop -f postgresql.sql
+--     psql -v ON_ERROR_STOP=1 shop -f postgresql.sql
 --     GRANT USAGE ON SCHEMA permit TO app;         -- writers need no right to the table
+--
+-- Loading it again, by the same user, keeps marks and grants. It refuses to load, and changes nothing, where the schema
+-- permit, or anything in it, belongs to another user: code of that user would run with the loader's rights.
 --
 -- A writer calls it in the transaction of its write, first of all, with what its grant says:
 --
@@ -24,7 +27,7 @@
 --
 --     ALTER TABLE report ADD permit_token bigint NOT NULL DEFAULT 0;
 --     CREATE TRIGGER permit_fence BEFORE UPDATE ON report FOR EACH ROW
---         WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND 9007199254740991) IS NOT TRUE)
+--         WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND permit.fence_limit()) IS NOT TRUE)
 --         EXECUTE FUNCTION permit.fence_row();
 --
 -- and in each write, which need not be in a transaction:
@@ -34,7 +37,39 @@
 -- Not guarded: rows that nobody newer has written yet; writes that say no token; INSERT; DELETE (say so: AND
 -- permit_token <= 57), TRUNCATE.
 
-CREATE SCHEMA IF NOT EXISTS permit;
+BEGIN;
+
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- Makes the schema, or looks whether everything in it is the loader's own.
+DO $$
+DECLARE
+  stranger text;
+BEGIN
+  IF to_regnamespace('permit') IS NULL THEN
+    CREATE SCHEMA permit;
+    RETURN;
+  END IF;
+  SELECT format('%s belongs to %s', found.what, pg_get_userbyid(found.owner)) INTO stranger
+    FROM (SELECT 'the schema permit', n.nspowner FROM pg_namespace n WHERE n.oid = 'permit'::regnamespace
+          UNION ALL
+          SELECT c.oid::regclass::text, c.relowner FROM pg_class c
+           WHERE c.relnamespace = 'permit'::regnamespace AND c.relkind NOT IN ('i', 'c')
+          UNION ALL
+          SELECT p.oid::regprocedure::text, p.proowner FROM pg_proc p WHERE p.pronamespace = 'permit'::regnamespace
+          UNION ALL
+          SELECT t.oid::regtype::text, t.typowner FROM pg_type t WHERE t.typnamespace = 'permit'::regnamespace
+          UNION ALL
+          SELECT format('the trigger %s of %s', g.tgname, g.tgrelid::regclass), p.proowner
+            FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid JOIN pg_proc p ON p.oid = g.tgfoid
+           WHERE c.relnamespace = 'permit'::regnamespace AND NOT g.tgisinternal) AS found (what, owner)
+   WHERE found.owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user)
+   LIMIT 1;
+  IF stranger IS NOT NULL THEN
+    RAISE EXCEPTION '%, not to %: the fencing guard is not loaded, nothing was changed', stranger, current_user
+      USING HINT = 'If you loaded the guard as that user before, load it as that user again. If not, find out why it is there.';
+  END IF;
+END $$;
 
 -- Rows are small, few, and updated in place (HOT): half of each page is kept free for that.
 CREATE TABLE IF NOT EXISTS permit.fence (
@@ -50,6 +85,14 @@ COMMENT ON COLUMN permit.fence.semaphore IS 'its name';
 COMMENT ON COLUMN permit.fence.slot IS 'from 1 up; 0: a resource, or the floor';
 COMMENT ON COLUMN permit.fence.resource IS 'empty: a slot, or the floor';
 COMMENT ON COLUMN permit.fence.token IS 'the largest that has passed here; it never falls';
+
+-- The largest token that any semaphore can have given out by now, and a day more for clocks that are wrong: a token of
+-- epoch e is e * 1024 or a little more, and epochs are milliseconds since 2026. A larger one is refused: it would shut out
+-- all writers for good. (One that passes by mistake shuts them out until a `permitctl fence bump` a day later.)
+CREATE OR REPLACE FUNCTION permit.fence_limit() RETURNS bigint
+LANGUAGE sql AS $$
+  SELECT (greatest(extract(epoch FROM clock_timestamp())::bigint - 1767225600, 0) + 86400) * 1024000
+$$;
 
 -- Raises PF001 from within the upserts below.
 CREATE OR REPLACE FUNCTION permit.fence_stale(semaphore text, place text, token bigint, newer bigint) RETURNS boolean
@@ -73,7 +116,7 @@ END $$;
 CREATE OR REPLACE FUNCTION permit.fence(of_semaphore text, at_slots text, with_token bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF (octet_length(of_semaphore) BETWEEN 1 AND 255 AND with_token BETWEEN 1 AND 9007199254740991
+  IF (octet_length(of_semaphore) BETWEEN 1 AND 255 AND with_token BETWEEN 1 AND permit.fence_limit()
       AND at_slots ~ '^[1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*$') IS NOT TRUE THEN
     PERFORM permit.fence_invalid('permit.fence', of_semaphore, 'slots ' || at_slots, with_token);
   END IF;
@@ -101,7 +144,7 @@ CREATE OR REPLACE FUNCTION permit.fence_resource(of_semaphore text, of_resource 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF (octet_length(of_semaphore) BETWEEN 1 AND 255 AND octet_length(of_resource) BETWEEN 1 AND 255
-      AND with_token BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
+      AND with_token BETWEEN 1 AND permit.fence_limit()) IS NOT TRUE THEN
     PERFORM permit.fence_invalid('permit.fence_resource', of_semaphore, 'resource ' || of_resource, with_token);
   END IF;
   INSERT INTO permit.fence AS f (semaphore, resource, token) VALUES (of_semaphore, of_resource, with_token)
@@ -121,7 +164,7 @@ DECLARE
 BEGIN
   SELECT f.token INTO highest FROM permit.fence f
    WHERE f.semaphore = of_semaphore AND f.slot = 0 AND f.resource = '' FOR SHARE;
-  IF (highest IS NOT NULL AND with_token BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
+  IF (highest IS NOT NULL AND with_token BETWEEN 1 AND permit.fence_limit()) IS NOT TRUE THEN
     PERFORM permit.fence_invalid('permit.fence_floor', of_semaphore,
                                  'floor ' || coalesce(highest::text, 'that nobody has told yet'), with_token);
   END IF;
@@ -134,7 +177,7 @@ END $$;
 CREATE OR REPLACE FUNCTION permit.raise_floor(of_semaphore text, to_floor bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF (octet_length(of_semaphore) BETWEEN 1 AND 255 AND to_floor BETWEEN 1 AND 9007199254740991) IS NOT TRUE THEN
+  IF (octet_length(of_semaphore) BETWEEN 1 AND 255 AND to_floor BETWEEN 1 AND permit.fence_limit()) IS NOT TRUE THEN
     PERFORM permit.fence_invalid('permit.raise_floor', of_semaphore, 'the floor', to_floor);
   END IF;
   INSERT INTO permit.fence AS f (semaphore, token) VALUES (of_semaphore, to_floor)
@@ -154,3 +197,5 @@ BEGIN
           DETAIL = format('table %s, token %s, newer %s', TG_TABLE_NAME, NEW.permit_token, OLD.permit_token),
           HINT = 'The permit has ended and somebody else has written since. Stop writing.';
 END $$;
+
+COMMIT;

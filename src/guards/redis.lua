@@ -49,10 +49,16 @@ local function stale(where, newer)
   return redis.error_reply(string.format('STALE token %s: %s of %s has seen %.0f', token, where, fence, newer))
 end
 
--- Tokens are below 2^53: Lua's numbers hold them exactly.
+-- The largest token that any semaphore can have given out by now, and a day more for clocks that are wrong: a token of
+-- epoch e is e * 1024 or a little more, and epochs are milliseconds since 2026. A larger one would shut out all writers
+-- for good. (One that passes by mistake shuts them out until a `permitctl fence bump` a day later.) It is below 2^53:
+-- Lua's numbers hold tokens exactly.
+local limit = (math.max(tonumber(redis.call('TIME')[1]) - 1767225600, 0) + 86400) * 1024000
 local wanted = token and #token <= 16 and token:match('^[1-9]%d*$') and tonumber(token)
-if not (fence and place and wanted and wanted < 2 ^ 53) then
+if not (fence and place and wanted) then
   return invalid('give the key of the fence, a token and a place')
+elseif wanted > limit then
+  return invalid('the token cannot have been given out yet')
 end
 
 local fields, kind = {}, ''

@@ -24,6 +24,8 @@ static void check(const struct store_kind *kind, const char *rows_or_null, const
         guard_rows(store);
     } else {
         guard_table(store);
+        if (kind->check_loading)
+            kind->check_loading(store);
     }
     if (kind->transactions)
         guard_races(store);

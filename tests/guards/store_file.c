@@ -141,7 +141,8 @@ static uint64_t mark(struct session *session, const struct write *write)
     uint32_t slot = write->place == PLACE_SLOTS      ? (uint32_t)strtoul(write->where, NULL, 10)
                     : write->place == PLACE_RESOURCE ? 1
                                                      : 0;
-    KIT_CHECK(!permit_fence_read(fence_of(session, write)->fd, slot, &value));
+    bool saved;
+    KIT_CHECK(!permit_fence_read(fence_of(session, write)->fd, slot, &value, &saved) && saved);
     return value;
 }
 

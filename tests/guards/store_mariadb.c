@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "loading.h"
 #include "store_sql.h"
 #include "testkit.h"
 
@@ -31,7 +32,8 @@ static const struct sql_words words = {"CALL permit_fence",
 /* As the head of mariadb-row.sql has it. */
 #define TRIGGER                                                                                                        \
     "CREATE TRIGGER %s_permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                  \
-    " SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token AND 9007199254740991,"                       \
+    " SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token"                                             \
+    " AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,"                                   \
     " NEW.permit_token, permit_fence_row('%s', NEW.permit_token, OLD.permit_token))"
 
 static enum verdict judge(struct session *session)
@@ -176,4 +178,5 @@ const struct store_kind store_mariadb = {.name = "mariadb",
                                          .mark = sql_mark,
                                          .run = run,
                                          .waiting = waiting,
-                                         .number = number};
+                                         .number = number,
+                                         .check_loading = loading_mariadb};

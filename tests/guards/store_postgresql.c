@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kit_process.h"
+#include "loading.h"
 #include "store_sql.h"
 #include "testkit.h"
 
@@ -41,7 +42,7 @@ static const struct sql_words words = {"SELECT permit.fence",
 /* As the head of postgresql.sql has it. */
 #define TRIGGER                                                                                                        \
     "CREATE TRIGGER permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                     \
-    " WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND 9007199254740991) IS NOT TRUE)"                             \
+    " WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND permit.fence_limit()) IS NOT TRUE)"                         \
     " EXECUTE FUNCTION permit.fence_row()"
 
 static enum verdict judge(struct session *session, const PGresult *result)
@@ -267,4 +268,5 @@ const struct store_kind store_postgresql = {.name = "postgresql",
                                             .mark = sql_mark,
                                             .run = run,
                                             .waiting = waiting,
-                                            .number = number};
+                                            .number = number,
+                                            .check_loading = loading_postgresql};

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kit_process.h"
+#include "loading.h"
 #include "stores.h"
 #include "testkit.h"
 
@@ -205,35 +206,6 @@ static char *server_program(const struct store *store)
     return name;
 }
 
-/* From Redis 7 on it can be a function; docs/fencing.md says how. */
-static void check_function(struct store *store)
-{
-    struct session session;
-    session_open(&session, store);
-    char *path = kit_text("%s/src/guards/redis.lua", PERMIT_SOURCE_DIR);
-    char *script = kit_read_file(path);
-    struct words load = {.count = 0}, use = {.count = 0};
-    words_add(&load, kit_copy("FUNCTION"));
-    words_add(&load, kit_copy("LOAD"));
-    words_add(&load, kit_text("#!lua name=permit\nredis.register_function('permit_fence', function(KEYS, ARGV)\n%send)",
-                              script));
-    redisReply *reply = call(&session, &load);
-    bool known = reply->type != REDIS_REPLY_ERROR || strncmp(reply->str, "ERR unknown command", 19) != 0;
-    if (known && (reply->type != REDIS_REPLY_STRING || strcmp(reply->str, "permit")))
-        kit_fail("redis: FUNCTION LOAD: %s", reply->str);
-    freeReplyObject(reply);
-    const char *const words[] = {"FCALL", "permit_fence", "1", "permit_fence:{f}", "57", "3", "2", "INCR", "{f}"};
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        words_add(&use, kit_copy(words[i]));
-    reply = call(&session, &use);
-    if (known && (reply->type != REDIS_REPLY_INTEGER || reply->integer != 1))
-        kit_fail("redis: FCALL does not pass");
-    freeReplyObject(reply);
-    session_close(&session);
-    free(script);
-    free(path);
-}
-
 static struct store *start(bool durable)
 {
     struct store *store = calloc(1, sizeof(*store));
@@ -252,7 +224,6 @@ static struct store *start(bool durable)
     store->pid = kit_spawn(argv, -1, log);
     if (!kit_wait_until(answers, store, READY_MS))
         kit_fail("redis does not answer");
-    check_function(store);
     free(program);
     free(log);
     return store;
@@ -277,4 +248,5 @@ const struct store_kind store_redis = {.name = "redis",
                                        .write = write_whole,
                                        .update = update,
                                        .history = history,
-                                       .mark = mark};
+                                       .mark = mark,
+                                       .check_loading = loading_redis};

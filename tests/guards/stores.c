@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "testkit.h"
 
@@ -57,6 +58,20 @@ void session_run(struct session *session, const char *format, ...)
     if (session->store->kind->run(session, text) != PASSED)
         kit_fail("%s: %s: %s", session->store->name, text, session->message);
     free(text);
+}
+
+int64_t token_of(int64_t token)
+{
+    enum { ORIGIN = 1767225600, HOUR = 3600, DAY = 24 * HOUR, A_SECOND = 1024000 }; /* docs/fencing.md */
+    static int64_t limit;
+    if (!limit)
+        limit = ((int64_t)time(NULL) - ORIGIN + DAY) * A_SECOND;
+    switch (token) {
+    case NEWEST: return limit - (int64_t)HOUR * A_SECOND;
+    case OLDER_THAN_NEWEST: return limit - (int64_t)HOUR * A_SECOND - 1;
+    case BEYOND: return limit + (int64_t)HOUR * A_SECOND;
+    default: return token;
+    }
 }
 
 size_t slots_of(const char *where, uint32_t *ret_slots, size_t max)

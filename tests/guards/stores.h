@@ -72,6 +72,8 @@ struct store_kind {
     enum verdict (*run)(struct session *session, const char *text);
     int64_t (*waiting)(struct session *session);
     int64_t (*number)(struct session *session, const char *text);
+    /* How the guard is loaded where others have been before, and with which rights it is called. */
+    void (*check_loading)(struct store *store);
 };
 
 extern const struct store_kind store_mariadb, store_postgresql, store_redis, store_file;
@@ -87,6 +89,13 @@ enum verdict session_write(struct session *session, const struct write *write);
 enum verdict session_write_in_steps(struct session *session, const struct write *write);
 /* kit_fail if it does not pass. */
 void session_run(struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * Tokens by the clock: an hour below the largest that a guard takes, and an hour above it, as of the first call in this
+ * process. Tables have NEWEST and BEYOND, and token_of makes tokens of them.
+ */
+enum { NEWEST = -1000001, OLDER_THAN_NEWEST, BEYOND };
+int64_t token_of(int64_t token);
 
 /* "3,4" as numbers, at most `max`; how many. */
 size_t slots_of(const char *where, uint32_t *ret_slots, size_t max);

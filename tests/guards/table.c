@@ -8,6 +8,7 @@
 #include "guards.h"
 #include "strict.h"
 #include "testkit.h"
+#include "unsaved.h"
 
 #define LIMIT (INT64_C(1) << 53)
 #define LETTERS                                                                                                        \
@@ -28,7 +29,7 @@ static const struct row {
     enum verdict expected;
     const char *says; /* a part of the refusal; NULL: not looked at */
     const char *slot; /* whose mark is asked afterwards; NULL: that of the call */
-    uint64_t mark;
+    int64_t mark;
     int whom;
 } rows[] = {
     /* one slot: equal and higher pass, lower does not */
@@ -60,9 +61,19 @@ static const struct row {
     {"backups", PLACE_SLOTS, "3", 63, PASSED, NULL, NULL, 63, ALL},
     {ODD, PLACE_SLOTS, "3", 8, PASSED, NULL, NULL, 8, ALL},
     {ODD, PLACE_SLOTS, "3", 7, STALE, "o'hara", NULL, 8, ALL},
-    {LETTERS, PLACE_SLOTS, "3", LIMIT - 1, PASSED, NULL, NULL, LIMIT - 1, ALL},
-    {LETTERS, PLACE_SLOTS, "3", LIMIT - 2, STALE, "token 9007199254740990", NULL, LIMIT - 1, ALL},
-    {LETTERS, PLACE_SLOTS, "3", LIMIT - 2, STALE, "has seen 9007199254740991", NULL, LIMIT - 1, ALL},
+    /* what can have been given out by now, and what cannot */
+    {LETTERS, PLACE_SLOTS, "3", NEWEST, PASSED, NULL, NULL, NEWEST, ALL},
+    {LETTERS, PLACE_SLOTS, "3", OLDER_THAN_NEWEST, STALE, NULL, NULL, NEWEST, ALL},
+    {LETTERS, PLACE_SLOTS, "3", BEYOND, INVALID, NULL, NULL, NEWEST, ALL},
+    {LETTERS, PLACE_SLOTS, "4", BEYOND, INVALID, NULL, NULL, 0, ALL},
+    {LETTERS, PLACE_SLOTS, "3,4", BEYOND, INVALID, NULL, "4", 0, ALL},
+    {LETTERS, PLACE_SLOTS, "3,4", NEWEST, PASSED, NULL, "4", NEWEST, ALL},
+    {LETTERS, PLACE_RESOURCE, "file", BEYOND, INVALID, NULL, NULL, 0, ALL},
+    {LETTERS, PLACE_RESOURCE, "file", NEWEST, PASSED, NULL, NULL, NEWEST, ALL},
+    {LETTERS, PLACE_RAISE, NULL, BEYOND, INVALID, NULL, NULL, 0, ALL},
+    {LETTERS, PLACE_RAISE, NULL, NEWEST, PASSED, NULL, NULL, NEWEST, ALL},
+    {LETTERS, PLACE_FLOOR, NULL, BEYOND, INVALID, NULL, NULL, NEWEST, ALL},
+    {LETTERS, PLACE_FLOOR, NULL, OLDER_THAN_NEWEST, STALE, NULL, NULL, NEWEST, ALL},
     {LETTERS "x", PLACE_SLOTS, "3", 1, INVALID, NULL, "", 0, SQL},
     {"", PLACE_SLOTS, "3", 1, INVALID, NULL, "", 0, SQL},
     /* what cannot be */
@@ -124,7 +135,7 @@ static void row_check(struct session *session, const struct row *row)
 {
     static const char *const words[] = {"passed", "stale", "invalid", "again", "lost"};
     const char *store = session->store->name, *where = row->where ? row->where : "";
-    const struct write write = {row->semaphore, row->place, row->where, row->token};
+    const struct write write = {row->semaphore, row->place, row->where, token_of(row->token)};
     session->message[0] = 0;
     enum verdict verdict = session_guard(session, &write);
     if (verdict != row->expected)
@@ -137,9 +148,9 @@ static void row_check(struct session *session, const struct row *row)
         return;
     const struct write asked = {row->semaphore, row->place, row->slot ? row->slot : row->where, 0};
     uint64_t mark = session->store->kind->mark(session, &asked);
-    if (mark != row->mark)
-        kit_fail("%s: after %s '%s' token %" PRIi64 " the mark of '%s' is %" PRIu64 " instead of %" PRIu64, store,
-                 row->semaphore, where, row->token, asked.where ? asked.where : "", mark, row->mark);
+    if (mark != (uint64_t)token_of(row->mark))
+        kit_fail("%s: after %s '%s' token %" PRIi64 " the mark of '%s' is %" PRIu64 " instead of %" PRIi64, store,
+                 row->semaphore, where, row->token, asked.where ? asked.where : "", mark, token_of(row->mark));
 }
 
 /* A permit of 1,000 slots, the most that one can have. */
@@ -177,12 +188,14 @@ static void check_loose(struct session *session)
 /* What fence.h alone can be asked. */
 static void check_header(void)
 {
-    char *path = kit_path("strict"), *foreign = kit_path("report");
+    char *path = kit_path("strict"), *foreign = kit_path("report"), *unsaved = kit_path("unsaved");
     KIT_CHECK(strict_rule_holds());
     KIT_CHECK(strict_file_holds(path));
     KIT_CHECK(strict_foreign_file_is_refused(foreign));
+    unsaved_marks_are_saved_again(unsaved);
     free(path);
     free(foreign);
+    free(unsaved);
 }
 
 void guard_table(struct store *store)

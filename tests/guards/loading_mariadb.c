@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+#include <mysql.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit_process.h"
+#include "loading.h"
+#include "testkit.h"
+
+#define COLUMNS                                                                                                        \
+    "semaphore VARBINARY(255) NOT NULL, slot BIGINT UNSIGNED NOT NULL DEFAULT 0,"                                      \
+    " resource VARBINARY(255) NOT NULL DEFAULT '', token BIGINT UNSIGNED NOT NULL"
+#define TABLE "CREATE TABLE permit_fence (" COLUMNS ", PRIMARY KEY (semaphore, slot, resource))"
+
+/* What another user, with all rights to the database, has put there before root loads the guard. */
+static const struct trap {
+    const char *script;
+    const char *by_evil;
+    const char *refused; /* what is named */
+} traps[] = {
+    {"mariadb.sql",
+     "CREATE TABLE mine (" COLUMNS ", PRIMARY KEY (semaphore, slot, resource));"
+     "CREATE SQL SECURITY INVOKER VIEW permit_fence AS SELECT * FROM mine",
+     "permit_fence is there, and is no such table"},
+    {"mariadb.sql", "CREATE TABLE permit_fence (id INT)", "permit_fence is there, and is no such table"},
+    {"mariadb.sql", TABLE " ENGINE=MyISAM", "permit_fence is there, and is no such table"},
+    {"mariadb.sql", "CREATE TABLE permit_fence (" COLUMNS ")", "permit_fence is there, and is no such table"},
+    {"mariadb.sql", TABLE "; ALTER TABLE permit_fence ADD UNIQUE KEY (token)",
+     "permit_fence is there, and is no such table"},
+    {"mariadb.sql", TABLE "; CREATE TRIGGER gift BEFORE INSERT ON permit_fence FOR EACH ROW SET NEW.token = 1",
+     "permit_fence has a trigger gift of evil@localhost"},
+    {"mariadb.sql",
+     "CREATE PROCEDURE permit_fence(a VARBINARY(256), b VARBINARY(12000), c BIGINT) SQL SECURITY INVOKER DO 0",
+     "procedure permit_fence belongs to evil@localhost, not to root@localhost"},
+    {"mariadb.sql", TABLE "; CREATE PROCEDURE permit_fence_raise_floor(a INT) DO 0",
+     "procedure permit_fence_raise_floor belongs to evil@localhost"},
+    {"mariadb-row.sql", "CREATE FUNCTION permit_fence_row(a INT) RETURNS INT DETERMINISTIC RETURN 0",
+     "function permit_fence_row belongs to evil@localhost, not to root@localhost"},
+};
+
+static MYSQL *connect_as(const struct store *store, const char *user, const char *database)
+{
+    MYSQL *mysql = mysql_init(NULL);
+    KIT_CHECK(mysql);
+    if (!mysql_real_connect(mysql, NULL, user, NULL, database, 0, store->socket, CLIENT_MULTI_STATEMENTS))
+        kit_fail("mariadb: %s: %s", user, mysql_error(mysql));
+    return mysql;
+}
+
+/* "00000": it worked; else its SQLSTATE. Valid until the next call on this connection. */
+static const char *state_of(MYSQL *mysql, const char *text)
+{
+    if (!mysql_real_query(mysql, text, strlen(text)))
+        do {
+            MYSQL_RES *result = mysql_store_result(mysql);
+            mysql_free_result(result);
+        } while (!mysql_next_result(mysql));
+    return mysql_sqlstate(mysql);
+}
+
+static void state_is(MYSQL *mysql, const char *text, const char *expected)
+{
+    const char *state = state_of(mysql, text);
+    if (strcmp(state, expected))
+        kit_fail("mariadb: %s: %s instead of %s: %s", text, state, expected, mysql_error(mysql));
+}
+
+static void run_as(const struct store *store, const char *user, const char *database, const char *text)
+{
+    MYSQL *mysql = connect_as(store, user, database);
+    state_is(mysql, text, "00000");
+    mysql_close(mysql);
+}
+
+static long long number_of(const struct store *store, const char *database, const char *text)
+{
+    MYSQL *mysql = connect_as(store, "root", database);
+    if (mysql_query(mysql, text))
+        kit_fail("mariadb: %s: %s", text, mysql_error(mysql));
+    MYSQL_RES *result = mysql_store_result(mysql);
+    MYSQL_ROW row = mysql_fetch_row(result);
+    long long number = row && row[0] ? strtoll(row[0], NULL, 10) : -1;
+    mysql_free_result(result);
+    mysql_close(mysql);
+    return number;
+}
+
+/* By the command line client, as the head of the file says. The caller frees it. */
+static char *command_of(const struct store *store, const char *script, const char *database)
+{
+    return kit_text("mariadb --no-defaults --user=root --socket='%s' %s < '%s/src/guards/%s'", store->socket, database,
+                    PERMIT_SOURCE_DIR, script);
+}
+
+static void must_load(const struct store *store, const char *script, const char *database)
+{
+    char *command = command_of(store, script, database);
+    loading_must(command);
+    free(command);
+}
+
+static const char routines_of_root[] = "SELECT COUNT(*) FROM information_schema.ROUTINES"
+                                       " WHERE ROUTINE_SCHEMA = DATABASE() AND DEFINER = 'root@localhost'";
+
+static void new_database(const struct store *store, const char *name)
+{
+    char *text = kit_text("DROP DATABASE IF EXISTS %s; CREATE DATABASE %s; GRANT ALL ON %s.* TO evil@localhost", name,
+                          name, name);
+    run_as(store, "root", NULL, text);
+    free(text);
+}
+
+static void take_trap(const struct store *store, const struct trap *trap)
+{
+    char *command = command_of(store, trap->script, "trap");
+    new_database(store, "trap");
+    run_as(store, "evil", "trap", trap->by_evil);
+    loading_must_refuse(command, trap->refused);
+    if (number_of(store, "trap", routines_of_root))
+        kit_fail("mariadb: '%s': a part of the guard was loaded", trap->refused);
+    free(command);
+}
+
+/* 42000: no right to the routine or the table. */
+static void check_grants(const struct store *store)
+{
+    new_database(store, "granted");
+    must_load(store, "mariadb.sql", "granted");
+    run_as(store, "root", "granted",
+           "GRANT EXECUTE ON PROCEDURE granted.permit_fence TO app@localhost;"
+           "GRANT EXECUTE ON PROCEDURE granted.permit_fence_resource TO app@localhost;"
+           "GRANT EXECUTE ON PROCEDURE granted.permit_fence_floor TO app@localhost;"
+           "GRANT EXECUTE ON PROCEDURE granted.permit_fence_raise_floor TO app@localhost");
+    MYSQL *app = connect_as(store, "app", "granted");
+    state_is(app, "CALL permit_fence('backups', '3', 57)", "00000");
+    must_load(store, "mariadb.sql", "granted"); /* again */
+    state_is(app, "CALL permit_fence('backups', '3', 56)", "PF001");
+    state_is(app, "CALL permit_fence('backups', '3', 57)", "00000");
+    state_is(app, "CALL permit_fence_resource('backups', 'file', 57)", "00000");
+    state_is(app, "CALL permit_fence_raise_floor('backups', 57)", "00000");
+    state_is(app, "CALL permit_fence_floor('backups', 57)", "00000");
+    state_is(app, "UPDATE permit_fence SET token = 1", "42000");
+    state_is(app, "SELECT token FROM permit_fence", "42000");
+    mysql_close(app);
+    /* A dump without routines leaves the table alone. */
+    run_as(store, "root", "granted",
+           "DROP PROCEDURE permit_fence; DROP PROCEDURE permit_fence_resource;"
+           "DROP PROCEDURE permit_fence_floor; DROP PROCEDURE permit_fence_raise_floor");
+    must_load(store, "mariadb.sql", "granted");
+    if (number_of(store, "granted", "SELECT MAX(token) FROM permit_fence") != 57)
+        kit_fail("mariadb: the marks are lost");
+}
+
+/* A trigger on a table; the writer has no other right than to that table. */
+static void check_row_grants(const struct store *store)
+{
+    must_load(store, "mariadb-row.sql", "granted");
+    must_load(store, "mariadb-row.sql", "granted");
+    run_as(store, "root", "granted",
+           "CREATE TABLE report (id INT PRIMARY KEY, permit_token BIGINT UNSIGNED NOT NULL DEFAULT 0);"
+           "INSERT INTO report VALUES (7, 0);"
+           "CREATE TRIGGER report_permit_fence BEFORE UPDATE ON report FOR EACH ROW"
+           " SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token"
+           " AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,"
+           " NEW.permit_token, permit_fence_row('report', NEW.permit_token, OLD.permit_token));"
+           "GRANT SELECT, UPDATE ON granted.report TO app@localhost");
+    MYSQL *app = connect_as(store, "app", "granted");
+    state_is(app, "UPDATE report SET permit_token = 57 WHERE id = 7", "00000");
+    state_is(app, "UPDATE report SET permit_token = 56 WHERE id = 7", "PF001");
+    state_is(app, "UPDATE report SET permit_token = 9007199254740991 WHERE id = 7", "PF002");
+    mysql_close(app);
+}
+
+/* One name is one mark, whatever the character set of the connection that says it. */
+static void check_character_sets(const struct store *store)
+{
+    MYSQL *app = connect_as(store, "root", "granted");
+    state_is(app, "SET NAMES utf8mb4", "00000");
+    state_is(app, "CALL permit_fence_resource('pool', 'caf\xc3\xa9', 9)", "00000");
+    state_is(app, "CALL permit_fence_raise_floor('p\xc3\xa9', 9)", "00000");
+    state_is(app, "SET NAMES latin1", "00000");
+    state_is(app, "CALL permit_fence_resource('pool', 'caf\xe9', 3)", "PF001");
+    state_is(app, "CALL permit_fence_floor('p\xe9', 3)", "PF001");
+    state_is(app, "CALL permit_fence_resource('pool', 'caf\xe9', 10)", "00000");
+    state_is(app, "SET NAMES utf8mb4", "00000");
+    state_is(app, "CALL permit_fence_resource('pool', x'636166c3a9', 9)", "PF001");
+    state_is(app, "CALL permit_fence_resource('pool', 'CAF\xc3\x89', 1)", "00000"); /* equal means equal bytes */
+    state_is(app, "CALL permit_fence_resource('pool', 'caf\xc3\xa9 ', 1)", "00000");
+    state_is(app, "CALL permit_fence_resource('pool', 'cafe', 1)", "00000");
+    state_is(app, "SET NAMES binary", "00000");
+    state_is(app, "CALL permit_fence_resource('pool', 'caf\xc3\xa9', 9)", "PF001");
+    /* Bytes that are no text are refused by the server. */
+    if (!strcmp(state_of(app, "CALL permit_fence_resource('pool', x'636166e9', 99)"), "00000"))
+        kit_fail("mariadb: bytes that are no text have passed");
+    mysql_close(app);
+}
+
+void loading_mariadb(struct store *store)
+{
+    run_as(store, "root", NULL, "CREATE USER evil@localhost; CREATE USER app@localhost");
+    for (size_t i = 0; i < sizeof(traps) / sizeof(traps[0]); i++)
+        take_trap(store, &traps[i]);
+    check_grants(store);
+    check_row_grants(store);
+    check_character_sets(store);
+    printf("mariadb    loading: %zu traps refused, grants kept\n", sizeof(traps) / sizeof(traps[0]));
+}
