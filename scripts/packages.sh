@@ -15,8 +15,7 @@ run_packages='
 mariadb-server-core       # mariadbd and mariadb-install-db, for the private MariaDB of --data-dir
 mariadb-client            # mariadb-dump, for backups (docs/operating.md, examples/quickstart.sh)
 libmariadb3               # permitd speaks to the database through it
-libevent-2.1-7            # HTTP
-libevent-pthreads-2.1-7   # HTTP answered from worker threads
+libevent-2.1-7            # the loop and connections of HTTP
 libjson-c5                # reading JSON
 libinih1                  # the settings file
 libuuid1                  # keys that the server makes
@@ -50,6 +49,9 @@ postgresql-15             # the guards of src/guards are tested on it
 redis-tools               # and on Redis: redis-check-rdb is the server, under another name; no daemon is installed
 libpq-dev
 libhiredis-dev
+haproxy                   # requests are read behind it, in the suite smuggling
+nginx                     # and behind this one
+python3                   # its HTTP client, in the suite http
 '
 
 # One package a line, comments after #.
@@ -94,6 +96,18 @@ fi
 if [[ " ${missing[*]} " == *" postgresql-15 "* ]] && [ ! -e /etc/postgresql-common ]; then
     as_root mkdir -p /etc/postgresql-common/createcluster.d
     echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.d/permitd.conf >/dev/null
+fi
+# Servers for tests only are neither started now nor with the machine.
+for server in haproxy nginx; do
+    if [[ " ${missing[*]} " == *" $server "* ]] && [ ! -e "/etc/systemd/system/$server.service" ]; then
+        as_root mkdir -p /etc/systemd/system
+        as_root ln -s /dev/null "/etc/systemd/system/$server.service"
+    fi
+done
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+    printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
+    as_root chmod +x /usr/sbin/policy-rc.d
+    trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
 fi
 echo "packages.sh: installing ${missing[*]}" >&2
 as_root apt-get -q update >&2

@@ -20,6 +20,7 @@ docs         lines      240  tests/docs/run.sh
 unit_base    criterion  240  {bin}/unit/unit_base
 unit_core    criterion  240  {bin}/unit/unit_core
 unit_wire    criterion  240  {bin}/unit/unit_wire
+unit_http    criterion  240  {bin}/unit/unit_http
 plan_model   criterion  600  {bin}/unit/plan_model
 engine       criterion  240  {bin}/engine/engine
 sim          lines      600  {bin}/sim/sim --seeds 1-100
@@ -27,6 +28,8 @@ sim_each     lines      600  {bin}/sim/sim --each --seeds 1-2 --operations 100 -
 planted      lines      600  tests/sim/planted.sh
 store        criterion  600  {bin}/store/store
 http         criterion  600  {bin}/http/http --jobs 3
+smuggling    lines      600  {bin}/smuggling/smuggling
+hostile      lines      600  {bin}/hostile/hostile
 cli          lines      900  tests/cli/run.sh {build}
 checkers     criterion  240  {bin}/torture/torture_checkers
 right        lines      900  {bin}/torture/right
@@ -204,6 +207,8 @@ if [ -n "$permitd" ]; then
     PERMIT_PERMITD=$(directory "$permitd")/permitd
     export PERMIT_PERMITD # tests/lib and tests/cli start this one
 fi
+# What a sanitizer takes is not permitd's memory.
+[ "$preset$permitd" = release ] || export PERMITD_MAX_MEMORY=64GiB
 
 rm -f "$logs"/*.counts
 trap 'kill $(jobs -rp) 2>/dev/null; wait; exit 130' INT TERM

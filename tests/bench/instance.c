@@ -10,7 +10,12 @@ enum { COMMAND_SIZE = 1024, FILL_STEP = 100000 };
 
 struct instance instance_start(void)
 {
-    struct instance instance = {.permitd = kit_permitd_start(NULL)};
+    return instance_start_of(NULL);
+}
+
+struct instance instance_start_of(const char *binary)
+{
+    struct instance instance = {.permitd = kit_permitd_start(&(struct kit_permitd_options){.binary = binary})};
     char path[512];
     snprintf(path, sizeof(path), "%s/mariadb.pid", instance.permitd->data_dir);
     char *pid = kit_read_file(path);
@@ -134,8 +139,9 @@ static int append_options(char *command, int length, struct instance *instance, 
 struct result instance_loadgen(struct instance *instance, const struct load *load)
 {
     char command[COMMAND_SIZE];
-    int length = snprintf(command, sizeof(command), "%s/loadgen --port %u --semaphore %s", PERMIT_BENCH_DIR,
-                          instance->permitd->port, load->semaphore);
+    int length =
+        snprintf(command, sizeof(command), "%s/loadgen --port %u %s %s", PERMIT_BENCH_DIR, instance->permitd->port,
+                 load->get ? "--get" : "--semaphore", load->get ? load->get : load->semaphore);
     length = append_options(command, length, instance, load);
     if (load->batch)
         snprintf(command + length, sizeof(command) - (size_t)length, " --batch %u", load->batch);

@@ -26,9 +26,12 @@ struct load {
     unsigned batch;        /* 0: one operation per request */
     unsigned burst;        /* 0: acquire and release for `seconds` */
     const char *semaphore; /* loadgen only */
+    const char *get;       /* loadgen only: GETs of this path instead of acquires; NULL: acquires */
 };
 
 struct instance instance_start(void);
+/* The same of another permitd, which may know fewer settings. */
+struct instance instance_start_of(const char *binary);
 void instance_stop(struct instance *instance);
 void instance_semaphore(struct instance *instance, const char *name, const char *kind, long capacity);
 /* `count` permits of one unit each, written as permitd writes them. */

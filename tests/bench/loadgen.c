@@ -6,6 +6,7 @@
  * answer it reads the status and the length.
  *
  * --burst N: N acquires and no release, as fast as the connections carry them.
+ * --get PATH: only GETs of PATH, which counts as operations: what HTTP itself costs.
  */
 #include "measure.h"
 
@@ -37,8 +38,9 @@ struct settings {
     double seconds;
     double warmup;
     const char *semaphore;
-    unsigned batch; /* operations per request */
-    uint64_t burst; /* 0: acquire and release for `seconds` */
+    unsigned batch;  /* operations per request */
+    uint64_t burst;  /* 0: acquire and release for `seconds` */
+    const char *get; /* NULL: acquires */
     const char *watch;
 };
 
@@ -133,6 +135,11 @@ static void build_requests(struct load *load, struct connection *connection, uns
 {
     char key[64], operation[512];
     snprintf(key, sizeof(key), "b%08x-%04x-SSSSSSSS", run, number & 0xffffu);
+    if (load->settings.get) {
+        snprintf(operation, sizeof(operation), "GET %s HTTP/1.1\r\n%s\r\n", load->settings.get, host_line(load));
+        text_from(&connection->acquire, operation, "");
+        return;
+    }
     if (load->settings.batch <= 1) {
         build_single(load, connection, key);
         return;
@@ -156,6 +163,8 @@ static void write_serial(char *at, uint32_t serial)
 /* New keys in both requests. */
 static void renew_keys(struct load *load, struct connection *connection)
 {
+    if (load->settings.get)
+        return;
     for (unsigned i = 0; i < load->settings.batch; i++) {
         uint32_t serial = load->serial++;
         write_serial(connection->acquire.data + connection->acquire.serials[i], serial);
@@ -260,7 +269,7 @@ static void handle_answer(struct load *load, struct connection *connection, size
         complain_once(connection->input);
     bool granted = status == 200 || status == 201;
     /* What failed to release is tried again; what was refused has nothing to release. */
-    if (!load->settings.burst)
+    if (!load->settings.burst && !load->settings.get)
         connection->releasing = connection->releasing ? !granted && !load->stopping : granted;
     connection->input_length = 0;
     send_next(load, connection, now);
@@ -373,15 +382,11 @@ static void close_connections(struct load *load)
 }
 
 static const struct option options[] = {
-    {"port", required_argument, NULL, 'p'},
-    {"clients", required_argument, NULL, 'c'},
-    {"seconds", required_argument, NULL, 't'},
-    {"warmup", required_argument, NULL, 'w'},
-    {"semaphore", required_argument, NULL, 's'},
-    {"batch", required_argument, NULL, 'b'},
-    {"burst", required_argument, NULL, 'n'},
-    {"watch", required_argument, NULL, 'W'},
-    {NULL, 0, NULL, 0},
+    {"port", required_argument, NULL, 'p'},      {"clients", required_argument, NULL, 'c'},
+    {"seconds", required_argument, NULL, 't'},   {"warmup", required_argument, NULL, 'w'},
+    {"semaphore", required_argument, NULL, 's'}, {"batch", required_argument, NULL, 'b'},
+    {"burst", required_argument, NULL, 'n'},     {"get", required_argument, NULL, 'g'},
+    {"watch", required_argument, NULL, 'W'},     {NULL, 0, NULL, 0},
 };
 
 static void take_option(struct settings *settings, int option)
@@ -394,6 +399,7 @@ static void take_option(struct settings *settings, int option)
     case 's': settings->semaphore = optarg; break;
     case 'b': settings->batch = (unsigned)atoi(optarg); break;
     case 'n': settings->burst = strtoull(optarg, NULL, 10); break;
+    case 'g': settings->get = optarg; break;
     case 'W': settings->watch = optarg; break;
     default: exit(2);
     }
@@ -408,7 +414,7 @@ int main(int argc, char **argv)
     if (!load.settings.port || !load.settings.clients || load.settings.batch < 1 || load.settings.batch > BATCH_MAX) {
         fprintf(stderr,
                 "usage: loadgen --port P [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] [--batch N] "
-                "[--burst N] [--watch PID,PID]\n");
+                "[--burst N] [--get PATH] [--watch PID,PID]\n");
         return 2;
     }
     measure_watch(&load.measure, load.settings.watch);

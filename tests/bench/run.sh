@@ -1,15 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Measures permitd against the naive design, or how permits end, or waiting, or the examples, or the fencing guards, and
-# prints the figures as Markdown.
+# Measures permitd against the naive design, or how permits end, or waiting, or the examples, or the fencing guards, or
+# what lists cost others, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
 #     tests/bench/run.sh waiting [--quick] [--write] [PART ...]
 #     tests/bench/run.sh examples [--quick] [--write] [NAME ...]
 #     tests/bench/run.sh guards [--quick] [--write] [STORE ...]
+#     tests/bench/run.sh reader --against PERMITD [--write] [--rounds N] [--seconds S]
+#     tests/bench/run.sh reads [--write] [--rows N] [--seconds S]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
+# reader   what reading HTTP costs, by turns with another permitd: one that was built before
 # clean    what the cleaner costs: 5,000,000 ended requests removed while the hot benchmark runs (some 40 minutes)
 # --quick  one short round, fewer permits held: to see that it runs, not for figures
 # --write  also puts the figures between their marks in docs/performance.md
@@ -40,6 +43,16 @@ examples)
 guards)
     program=bench_guards
     marks=guards
+    shift
+    ;;
+reader)
+    program=bench_reader
+    marks=reader
+    shift
+    ;;
+reads)
+    program=bench_reads
+    marks=reads
     shift
     ;;
 clean)

@@ -112,6 +112,10 @@ check "openapi.json is JSON of OpenAPI 3.1" jq -e '.openapi | startswith("3.1")'
 check "no path of openapi.json is there twice" nothing "$(grep -oE '^    "/[^"]*": \{' $api | sort | uniq -d)"
 check "every \$ref of openapi.json leads somewhere" nothing "$(dangling_references)"
 check "operationIds are unique" nothing "$(jq -r '.paths[][] | .operationId? // empty' $api 2>/dev/null | sort | uniq -d)"
+# An absent member keeps its value: a generated client that fills in a default would change it.
+check "no member of a body has a default" nothing "$(jq -r '.components.schemas | paths | select(.[-1] == "default") | join(".")' $api)"
+check "every operation has a summary and a description" \
+    nothing "$(jq -r '.paths[][] | objects | select(.operationId and ((.summary and .description) | not)) | .operationId' $api)"
 check "openapi.json carries the version of the code" same_lines "$(jq -r .info.version $api)" "$(cat VERSION)"
 check "protocol.md and openapi.json know the same routes" same_lines "$(protocol_routes)" "$(api_routes)"
 check "protocol.md and openapi.json know the same problems" same_lines "$(protocol_problems)" "$(api_problems)"

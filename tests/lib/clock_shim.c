@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Preloaded into a mariadbd: its CLOCK_REALTIME is the real one plus an offset that a test changes while it runs. The
- * offset, in microseconds, stands in a small file that the environment variable PERMIT_CLOCK_FILE names and that both
- * sides have mapped. CLOCK_MONOTONIC stays as it is, and so does how long a wait takes that was asked for by the
- * shifted clock. Calls through the vDSO come here first, because the symbols of the C library are ours. Takes nothing
- * of permitd or of the kit: it lives in a foreign process.
+ * Preloaded into a mariadbd: its CLOCK_REALTIME is the real one plus an offset that a test changes while it runs. Or
+ * into a permitctl: its CLOCK_BOOTTIME is the real one plus another, as if the machine had been suspended for so long.
+ * The offsets, in microseconds, stand in a small file that the environment variable PERMIT_CLOCK_FILE names and that
+ * both sides have mapped: the wall clock's, then that of the suspension (0 if the file ends before). CLOCK_MONOTONIC
+ * stays as it is, and so does how long a wait takes that was asked for by a shifted clock. Calls through the vDSO come
+ * here first, because the symbols of the C library are ours. Takes nothing of permitd or of the kit: it lives in a
+ * foreign process.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -21,8 +23,13 @@
 /* No machine has been up for so long, and no wall clock shows so little: tells apart what a time was taken from. */
 #define WALL_SECONDS_MIN 1000000000
 
-static _Atomic int64_t no_offset;
-static _Atomic int64_t *offset_us = &no_offset;
+struct offsets {
+    _Atomic int64_t wall_us;
+    _Atomic int64_t boot_us;
+};
+
+static struct offsets no_offsets;
+static struct offsets *offsets = &no_offsets;
 
 typedef int read_clock(clockid_t clock, struct timespec *ret_time);
 typedef int wait_until(pthread_cond_t *condition, pthread_mutex_t *mutex, clockid_t clock, const struct timespec *end);
@@ -48,10 +55,10 @@ __attribute__((constructor)) static void shim_init(void)
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return;
-    void *map = mmap(NULL, sizeof(*offset_us), PROT_READ, MAP_SHARED, fd, 0);
+    void *map = mmap(NULL, sizeof(*offsets), PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (map != MAP_FAILED)
-        offset_us = map;
+        offsets = map;
 }
 
 static struct timespec moved(struct timespec time, int64_t us)
@@ -71,7 +78,9 @@ int clock_gettime(clockid_t clock, struct timespec *ret_time)
 {
     int status = real_clock_gettime(clock, ret_time);
     if (!status && is_wall(clock))
-        *ret_time = moved(*ret_time, atomic_load(offset_us));
+        *ret_time = moved(*ret_time, atomic_load(&offsets->wall_us));
+    if (!status && clock == CLOCK_BOOTTIME)
+        *ret_time = moved(*ret_time, atomic_load(&offsets->boot_us));
     return status;
 }
 
@@ -97,7 +106,7 @@ time_t time(time_t *ret_time)
 int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, clockid_t clock,
                            const struct timespec *end)
 {
-    struct timespec real_end = is_wall(clock) ? moved(*end, -atomic_load(offset_us)) : *end;
+    struct timespec real_end = is_wall(clock) ? moved(*end, -atomic_load(&offsets->wall_us)) : *end;
     return real_clockwait(condition, mutex, clock, &real_end);
 }
 

@@ -38,7 +38,9 @@ static void site_begin(struct site *site, struct kit_database *database)
 
 struct site site_start(size_t permitd_count, bool shifted)
 {
-    struct site site = {.count = permitd_count};
+    /* All clients of a test come from one address. */
+    static const char *const flags[] = {"--max-connections-per-address", "16384", NULL};
+    struct site site = {.count = permitd_count, .flags = flags};
     site_begin(&site, shifted ? kit_database_start_shifted(NULL) : kit_database_start(NULL));
     return site;
 }

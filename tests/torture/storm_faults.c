@@ -259,12 +259,14 @@ static void make_writable(struct storm *storm)
 
 static const char *const nonsense[] = {
     "GET / HTTP/9.9\r\n\r\n",
-    "POST /v1/requests HTTP/1.1\r\nContent-Length: 18446744073709551616\r\n\r\n{}",
-    "POST /v1/requests HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    "POST /v1/requests HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n{\"permits\":[",
+    "POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18446744073709551616\r\n\r\n{}",
+    "POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+    "400\r\n\r\n{\"permits\":[",
     "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    "DELETE /v1/requests/%zz HTTP/1.1\r\n\r\n",
-    "PUT /v1/semaphores/one-a HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]",
+    "DELETE /v1/requests/%zz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "PUT /v1/semaphores/one-a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+    "2\r\n\r\n[]",
 };
 
 /* Half requests, no requests, requests whose sender resets the connection before the answer. */

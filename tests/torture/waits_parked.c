@@ -189,9 +189,17 @@ static void turn_run(struct park *park, bool first, struct parked_figures *figur
 
 static void park_start(struct park *park, unsigned permitds)
 {
-    static const char *const flags[] = {
-        "--idle-timeout", "1h", "--max-connections", "100000", "--max-waiters", "100000", "--max-semaphore-waiters",
-        "100000",         NULL};
+    static const char *const flags[] = {"--idle-timeout",
+                                        "1h",
+                                        "--max-connections",
+                                        "100000",
+                                        "--max-connections-per-address",
+                                        "100000",
+                                        "--max-waiters",
+                                        "100000",
+                                        "--max-semaphore-waiters",
+                                        "100000",
+                                        NULL};
     struct reply reply;
     unsigned waiters = park->numbers->waiters;
     park->site = site_start_with(permitds, flags);
