@@ -5,7 +5,7 @@
  * did; an allocation of permitd returns NULL. Each time the answer has to be true: what was said is so, a second call
  * says the same, the rows agree, and permitd lives and works on.
  *
- * each [calls | memory | libraries]: without a word the first two; libraries fails what libevent, json-c and the
+ * each [calls | memory | libraries]: without a word the first two; libraries fails what libevent and the
  * connector allocate as well, of which they may die.
  */
 #include <signal.h>
@@ -138,7 +138,7 @@ static void start_permitd(struct stage *stage)
     stage->http.timeout_ms = TIMEOUT_MS;
 }
 
-/* A library may die of it (libevent 2.1.12 does, in evhttp_request_new); our own code may not. */
+/* A library may die of it; our own code may not. */
 static void outlive(struct stage *stage)
 {
     if (kit_permitd_wait_end(stage->permitd, DEATH_MS) == -1)
@@ -152,10 +152,9 @@ static void outlive(struct stage *stage)
 
 /* ---- the verdict ---- */
 
-/* 400: what libevent or json-c could not read for want of memory, they call malformed; nothing has happened. */
 static bool is_unclear(int status)
 {
-    return status == 0 || status == 400 || status == 429 || status >= 500;
+    return status == 0 || status == 429 || status >= 500;
 }
 
 /* What was answered is so, what was not is found out by asking again, and nothing is half done. */
