@@ -2,11 +2,11 @@
 /*
  * P18: every call of the database and every allocation of an acquire, a wait, a release, a renewal, a confirm and an
  * expiry fails in turn, one at a time: the connection is cut or an error answered before the packet ran and after it
- * did; an allocation of permitd returns NULL. Each time the answer has to be true: what was said is so, a second call
- * says the same, the rows agree, and permitd lives and works on.
+ * did; an allocation of permitd, or of a library that it uses, returns NULL. Each time the answer has to be true: what
+ * was said is so, a second call says the same, the rows agree, and permitd lives and works on. Of what libevent and the
+ * connector allocate it may die.
  *
- * each [calls | memory | libraries]: without a word the first two; libraries fails what libevent and the
- * connector allocate as well, of which they may die.
+ * each [calls | memory | libraries]: without a word all three.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -329,7 +329,7 @@ int main(int argc, char **argv)
         passed += run_part("calls of the database", false, fail_packets);
     if (argc < 2 || !strcmp(argv[1], "memory"))
         passed += run_part("allocations of permitd", true, fail_own_allocations);
-    if (argc >= 2 && !strcmp(argv[1], "libraries"))
+    if (argc < 2 || !strcmp(argv[1], "libraries"))
         passed += run_part("all allocations", true, fail_allocations);
     if (!passed)
         kit_fail("usage: each [calls | memory | libraries]");
