@@ -57,7 +57,8 @@ void all_is_well(struct worker *worker)
 void pause_before_retry(enum permit_status status, unsigned tries)
 {
     bool conflict = status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
-    int64_t ms = jittered_ms(conflict ? 2 : min_i64(1000, 20LL << (tries < 6 ? tries : 6)));
+    int64_t doubled = 1LL << (tries < 6 ? tries : 6);
+    int64_t ms = jittered_ms(conflict ? min_i64(16, doubled) : min_i64(1000, 20 * doubled));
     struct timespec time = {.tv_sec = ms / MS_PER_SECOND, .tv_nsec = ms % MS_PER_SECOND * 1000000};
     nanosleep(&time, NULL);
 }
@@ -295,6 +296,7 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
         snprintf(worker->store->message, sizeof worker->store->message, "a client was answered before COMMIT");
         return PERMIT_CONFLICT;
     }
+    run->applied = true;
     enum permit_status status = store_apply(worker->store, &run->plan.changes);
     return PLANTED(17) && status == PERMIT_DATABASE_LOST ? PERMIT_OK : status;
 }
@@ -343,6 +345,7 @@ static enum permit_status prepare_try(struct worker *worker)
 static enum permit_status try_run(struct worker *worker, struct run *run)
 {
     arena_clear(&worker->arena);
+    run->applied = false;
     enum permit_status status = prepare_try(worker);
     if (status == PERMIT_OK)
         status = lock_rows(worker, run);
@@ -396,7 +399,8 @@ static bool one_semaphore(const struct run *run)
 enum next_step { TRY_AGAIN, ONE_BY_ONE, BY_SEMAPHORE, GIVE_UP };
 
 /*
- * Transient errors: the batch again, then its parts. Others: its parts at once. What stands alone fails alone.
+ * Transient errors: the batch again, then its parts. Others: its parts at once. What stands alone fails alone. A lock
+ * time-out behind the locks of the semaphores is about a row of one operation: the others do not wait for that row.
  * `losses`: how many tries have lost the connection.
  */
 static enum next_step after_failure(enum permit_status status, const struct run *run, unsigned tries, unsigned losses)
@@ -405,7 +409,10 @@ static enum next_step after_failure(enum permit_status status, const struct run 
     case PERMIT_DATABASE_LOST:
         return losses < LOSSES_TOGETHER || run->count == 1 ? TRY_AGAIN : ONE_BY_ONE; /* until the deadlines */
     case PERMIT_DATABASE_UNAVAILABLE: return TRY_AGAIN;                              /* until the deadlines */
-    case PERMIT_LOCK_TIMEOUT: return one_semaphore(run) ? TRY_AGAIN : BY_SEMAPHORE;
+    case PERMIT_LOCK_TIMEOUT:
+        if (run->applied)
+            return run->count > 1 ? ONE_BY_ONE : GIVE_UP;
+        return one_semaphore(run) ? TRY_AGAIN : BY_SEMAPHORE;
     case PERMIT_CONFLICT:
         if (tries < TRIES_TOGETHER)
             return TRY_AGAIN;

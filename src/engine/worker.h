@@ -27,6 +27,7 @@ struct run {
     size_t count;
     struct view view;
     struct plan plan;
+    bool applied; /* the last try locked all semaphores and came to its writes */
 };
 
 /* Finds the semaphores of operations that memory does not know, and puts them into the queue. */

@@ -23,7 +23,7 @@ enum {
     PACKET_MAX = 16 * 1024 * 1024,
 };
 
-/* Seconds. A statement of a batch may wait 5 s for a row lock (innodb_lock_wait_timeout); one of an administrator may
+/* Seconds. A statement of a batch may wait 2 s for a row lock (innodb_lock_wait_timeout); one of an administrator may
  * be a migration. */
 static const struct {
     unsigned connect, statement;
@@ -481,7 +481,7 @@ int64_t column_i64(struct bytes column)
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;"                                              \
     "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = DEFAULT, sql_safe_updates = 0,"      \
     " sql_mode = 'STRICT_TRANS_TABLES,STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',"           \
-    " time_zone = '+00:00', innodb_lock_wait_timeout = 5"
+    " time_zone = '+00:00', innodb_lock_wait_timeout = 2"
 
 /* "so that a stopped permitd frees its rows": the server ends a transaction whose client says nothing for so long. */
 #define SET_WORKER "SET SESSION wait_timeout = 5, net_read_timeout = 5, net_write_timeout = 5"
@@ -518,7 +518,7 @@ static const struct expectation {
     {"sql_mode", "STRICT_TRANS_TABLES", true, false},
     {"time_zone", "+00:00", false, false},
     {"autocommit", "ON", false, false},
-    {"innodb_lock_wait_timeout", "5", false, false},
+    {"innodb_lock_wait_timeout", "2", false, false},
     {"wsrep_sync_wait", "1", false, true},
 };
 

@@ -144,7 +144,7 @@ static bool change_too_late(struct scene *scene, const char *locked, const char 
 Test(looks, a_change_that_was_answered_busy_is_not_made, .timeout = 600)
 {
     enum { TRIES = 20 };
-    static const char *const flags[] = {"--request-timeout", "3s", NULL};
+    static const char *const flags[] = {"--request-timeout", "1500ms", NULL}; /* less than a row is waited for */
     struct scene scene = scene_open(flags);
     const char *locked = text("/v1/templates/%s", fresh_name("t"));
     const char *behind = NULL;

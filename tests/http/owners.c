@@ -318,6 +318,91 @@ Test(owners, a_row_that_somebody_keeps_does_not_stop_the_heartbeats_of_others, .
     kit_permitd_stop(permitd);
 }
 
+/* More rows than seconds in the time of a request: one wait for each would be too long. */
+enum { KEPT = 150 };
+
+Test(owners, many_rows_that_somebody_keeps_do_not_stop_the_heartbeats_of_others, .timeout = 900)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    struct kit_http stuck[KEPT];
+    const char *kept_rows[KEPT];
+    struct kit_sql *sql = own_sql("own0");
+    for (int i = 0; i < KEPT; i++) {
+        kept_rows[i] = fresh_name("a");
+        say(&talk, 201, "PUT", owner_path(kept_rows[i]), "{\"ttl\":\"1h\"}");
+    }
+    kit_sql_run(sql, "BEGIN");
+    (void)kit_sql_number(sql, "SELECT COUNT(*) FROM (SELECT name FROM owner FOR UPDATE) o");
+    for (int i = 0; i < KEPT; i++) {
+        stuck[i] = kit_http(permitd->port);
+        cr_assert(kit_http_send(&stuck[i], "PUT", owner_path(kept_rows[i]), NULL, "{\"ttl\":\"2h\"}"));
+    }
+    cr_assert(kit_wait_until(waits_for_owner, sql, PATIENCE_MS));
+    for (int i = 0; i < 3; i++)
+        say(&talk, 201, "PUT", owner_path(fresh_name("b")), "{\"ttl\":\"1h\"}");
+    kit_sql_run(sql, "ROLLBACK");
+    kit_sql_close(sql);
+    for (int i = 0; i < KEPT; i++) {
+        struct reply reply;
+        cr_assert(kit_http_receive(&stuck[i], "PUT", &reply), "%s", reply.error);
+        cr_assert(reply.status == 200 || reply.status == 503, "%s", reply.body);
+        reply_release(&reply);
+        kit_http_close(&stuck[i]);
+    }
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* P23: the batch does not wait for the owner while it holds the semaphore. */
+Test(owners, a_row_that_somebody_keeps_does_not_stop_the_semaphores_of_its_owner, .timeout = 600)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    struct talk stuck = talk_to(permitd->port);
+    const char *owner = fresh_name("o");
+    const char *semaphore = fresh_semaphore(&talk, "{\"capacity\":100}");
+    struct kit_sql *sql = own_sql("own0");
+    say(&talk, 201, "PUT", owner_path(owner), "{\"ttl\":\"1h\"}");
+    kit_sql_run(sql, "BEGIN");
+    (void)kit_sql_number(sql, "SELECT ttl_ms FROM owner WHERE name = '%s' FOR UPDATE", owner);
+    for (int i = 0; i < 5; i++) {
+        tell(&stuck, "POST", "/v1/requests", acquire_body(fresh_name("k"), semaphore, owner, "owner"));
+        (void)acquire(&talk, semaphore, "somebody", "1h");
+        hear(&stuck, 503, "busy");
+    }
+    kit_sql_run(sql, "ROLLBACK");
+    kit_sql_close(sql);
+    (void)acquire(&talk, semaphore, owner, "owner");
+    talk_end(&stuck);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* The relative of it: the row of a request. */
+Test(owners, a_request_that_somebody_keeps_does_not_stop_its_semaphore, .timeout = 600)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    struct talk stuck = talk_to(permitd->port);
+    const char *semaphore = fresh_semaphore(&talk, "{\"capacity\":100}");
+    const char *key = acquire(&talk, semaphore, "o", "1h");
+    struct kit_sql *sql = own_sql("own0");
+    kit_sql_run(sql, "BEGIN");
+    (void)kit_sql_number(sql, "SELECT state FROM permit_request WHERE external_id = '%s' FOR UPDATE", key);
+    for (int i = 0; i < 3; i++) {
+        tell(&stuck, "DELETE", request_path(key), NULL);
+        (void)acquire(&talk, semaphore, "somebody", "1h");
+        hear(&stuck, 503, "outcome_unknown");
+    }
+    kit_sql_run(sql, "ROLLBACK");
+    kit_sql_close(sql);
+    say(&talk, 200, "DELETE", request_path(key), NULL);
+    talk_end(&stuck);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 Test(owners, many_lapse_at_once, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);

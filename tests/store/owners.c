@@ -99,6 +99,10 @@ Test(owners, a_locked_row_is_waited_for_and_a_stranger_is_not)
     owners_rollback(other);
     cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
     owners_rollback(other);
+    cr_assert_eq(owners_lock_now(other, &b, 1, &arena, &image, &now), PERMIT_OK);
+    owners_rollback(other);
+    cr_assert_eq(owners_lock_now(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
+    owners_rollback(other);
     owners_rollback(session);
     cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_OK);
     owners_rollback(other);
