@@ -8,7 +8,7 @@
 #include "dice.h"
 #include "oracle.h"
 
-enum { BUCKETS = 1 << 16, LOCK_WAIT_US = 5 * US_PER_SECOND };
+enum { BUCKETS = 1 << 16, LOCK_WAIT_US = 2 * US_PER_SECOND };
 
 /* How far back a failover may reach. */
 #define JOURNAL_US (10LL * US_PER_SECOND)
