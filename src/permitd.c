@@ -32,7 +32,7 @@
 #include "store/mysql_store.h"
 #include "store/schema.h"
 
-/* --- settings ----------------------------------------------------------------------------------------------------- */
+/* ---- settings ---- */
 
 struct settings {
     char *listen;
@@ -381,7 +381,7 @@ static bool settings_load(const struct command_line *line, struct settings *sett
            config_load_environment(&setting_table, settings, message) && load_arguments(line, settings, message);
 }
 
-/* --- the process -------------------------------------------------------------------------------------------------- */
+/* ---- the process ---- */
 
 enum {
     STOP_GRACE_MS = 5000,      /* for what runs, at the end */

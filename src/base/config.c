@@ -17,7 +17,7 @@ static void *member(const struct config_row *row, void *settings)
     return (char *)settings + row->offset;
 }
 
-/* --- values --- */
+/* ---- values ---- */
 
 static bool parse_bool(const char *text, bool *ret_value)
 {
@@ -184,7 +184,7 @@ static bool set_or_say(const struct config_row *row, void *settings, const char 
     return false;
 }
 
-/* --- names --- */
+/* ---- names ---- */
 
 static const struct config_row *find_row(const struct config_table *table, const char *name)
 {
@@ -299,7 +299,7 @@ static void say_unknown(const struct config_table *table, const char *name, stru
         buf_printf(message, "; the nearest is %s%s", prefix, form(row, near));
 }
 
-/* --- life --- */
+/* ---- life ---- */
 
 bool config_init(const struct config_table *table, void *settings, struct buf *message)
 {
@@ -327,7 +327,7 @@ void config_release(const struct config_table *table, void *settings)
         }
 }
 
-/* --- file --- */
+/* ---- file ---- */
 
 /* A file while inih reads it. */
 struct ini_file {
@@ -428,7 +428,7 @@ bool config_load_file(const struct config_table *table, void *settings, const ch
     return loaded;
 }
 
-/* --- environment --- */
+/* ---- environment ---- */
 
 static const struct config_row *find_variable(const struct config_table *table, struct bytes name)
 {
@@ -475,7 +475,7 @@ bool config_load_environment(const struct config_table *table, void *settings, s
     return true;
 }
 
-/* --- command line --- */
+/* ---- command line ---- */
 
 static const struct config_row *find_flag(const struct config_table *table, struct bytes name)
 {
@@ -520,7 +520,7 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
     return false;
 }
 
-/* --- reload --- */
+/* ---- reload ---- */
 
 static size_t member_size(const struct config_row *row)
 {
@@ -566,7 +566,7 @@ void config_reload(const struct config_table *table, void *settings, void *fresh
     }
 }
 
-/* --- printing --- */
+/* ---- printing ---- */
 
 static void print_placeholder(const struct config_row *row, const char *separator, struct buf *out)
 {

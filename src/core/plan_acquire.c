@@ -134,7 +134,7 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
     return PERMIT_PAUSED;
 }
 
-/* --- room ---------------------------------------------------------------------------------------------------- */
+/* ---- room ---- */
 
 /* Others wait before it for this semaphore, so whatever is free is not for this operation. */
 static bool is_behind(const struct planner *planner, const struct operation *operation,
@@ -355,7 +355,7 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
     return true;
 }
 
-/* --- the grant ----------------------------------------------------------------------------------------------- */
+/* ---- the grant ---- */
 
 static uint64_t next_token(const struct planner *planner, struct semaphore *semaphore)
 {

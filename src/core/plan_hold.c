@@ -4,7 +4,7 @@
 
 #include "base/plant.h"
 
-/* --- how long ------------------------------------------------------------------------------------------------ */
+/* ---- how long ---- */
 
 void limits_add(struct hold_limits *limits, const struct semaphore *semaphore)
 {
@@ -50,7 +50,7 @@ bool request_is_due(const struct planner *planner, const struct request *request
     return request->state == REQUEST_ACQUIRED && request->due_at <= planner->now;
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 void end_request(struct planner *planner, struct key *key, enum end_reason reason)
 {
@@ -163,7 +163,7 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
     return outcome_assert(planner, outcome, request);
 }
 
-/* --- renew and confirm --------------------------------------------------------------------------------------- */
+/* ---- renew and confirm ---- */
 
 /*
  * What renew and confirm share: 404, put back, and "afterwards 410 with the end reason". True: it is held, and locked.

@@ -106,7 +106,7 @@ static void follow_capacity(struct semaphore_image *image, int64_t before)
     }
 }
 
-/* --- the record ---------------------------------------------------------------------------------------------- */
+/* ---- the record ---- */
 
 static struct bytes number_text(struct planner *planner, int64_t number)
 {
@@ -265,7 +265,7 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
     return PERMIT_OK;
 }
 
-/* --- templates ----------------------------------------------------------------------------------------------- */
+/* ---- templates ---- */
 
 enum permit_status template_apply(struct template *template, bool exists, const struct semaphore_change *change,
                                   int64_t default_ttl_ms, const char **ret_refusal)
@@ -318,7 +318,7 @@ struct semaphore_change template_change(const struct template *template)
     };
 }
 
-/* --- labels, pause, resume, retire --------------------------------------------------------------------------- */
+/* ---- labels, pause, resume, retire ---- */
 
 /* The semaphore in service with the operation's name; NULL: refused as unknown. */
 static struct semaphore_image *find_in_service(struct planner *planner, struct outcome *outcome,

@@ -23,7 +23,7 @@ struct auditor {
     uint64_t seen[DRIFTS_MAX]; /* per drift of the engine: the round in which it was last found */
 };
 
-/* --- the list of drifts -------------------------------------------------------------------------------------- */
+/* ---- the list of drifts ---- */
 
 static void log_drift(enum log_level level, const char *message, const struct audit_drift *drift)
 {
@@ -36,7 +36,8 @@ static bool same_subject(const struct audit_drift *a, const struct audit_drift *
     return a->is_request == b->is_request && a->id == b->id;
 }
 
-/* Where it is in the list, or the end of the list. Only this thread writes the list, so it reads it without the mutex.
+/*
+ * Where it is in the list, or the end of the list. Only this thread writes the list, so it reads it without the mutex.
  */
 static size_t find_drift(const struct engine *engine, const struct audit_drift *drift)
 {
@@ -95,7 +96,7 @@ size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size
     return count;
 }
 
-/* --- pieces -------------------------------------------------------------------------------------------------- */
+/* ---- pieces ---- */
 
 struct piece {
     uint64_t semaphore_id; /* the one that was looked at; 0: there is none any more */

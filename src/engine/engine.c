@@ -34,7 +34,7 @@ void op_init(struct op *op, struct operation *operation, mono_us deadline,
     op->counts_as_end = operation->kind != OP_ACQUIRE && !operation_is_administrative(operation->kind);
 }
 
-/* --- start and stop ------------------------------------------------------------------------------------------ */
+/* ---- start and stop ---- */
 
 static bool start_thread(struct engine *engine, void *(*body)(void *), void *context)
 {
@@ -167,7 +167,7 @@ void engine_free(struct engine *engine)
     free(engine);
 }
 
-/* --- the way in ---------------------------------------------------------------------------------------------- */
+/* ---- the way in ---- */
 
 /* Overload must not expire live holders: what is about those has a bound of its own. */
 static bool has_room(const struct engine *engine, struct op *op)

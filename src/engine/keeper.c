@@ -84,7 +84,7 @@ static void expire_ops(struct engine *engine)
         decide_status(engine, LIST_ENTRY(node, struct op, node), up ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE, NULL);
 }
 
-/* --- is it safe? --------------------------------------------------------------------------------------------- */
+/* ---- is it safe? ---- */
 
 /* A new connection is examined by itself; an open one in every tenth round, for a setting can change under it. */
 static enum permit_status examine(struct keeper *keeper)
@@ -113,7 +113,7 @@ static void tell(struct engine *engine, const char *refusal)
     pthread_mutex_unlock(&engine->mutex);
 }
 
-/* --- the thread ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* Served time moves on; after a failover the epoch rises first, and the hold counts from here. */
 static enum permit_status tick(struct keeper *keeper)

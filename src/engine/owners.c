@@ -29,7 +29,7 @@ struct owner_run {
     struct query_time time;
 };
 
-/* --- life ---------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 struct owners *owners_new(struct engine *engine)
 {
@@ -90,7 +90,7 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
     return status;
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 static void tell(struct owners *owners, struct owner_op *op, struct owner_decision *decision)
 {
@@ -149,7 +149,7 @@ static void tell_all(struct owners *owners, const struct owner_run *run)
     }
 }
 
-/* --- one try ------------------------------------------------------------------------------------------------- */
+/* ---- one try ---- */
 
 static int compare_ops(const void *a, const void *b)
 {
@@ -231,7 +231,7 @@ static enum permit_status try_calls(struct owners *owners, struct owner_run *run
     return owners_write(owners->session, run->images, run->image_count);
 }
 
-/* --- a transaction until it is decided ----------------------------------------------------------------------- */
+/* ---- a transaction until it is decided ---- */
 
 void owners_note(struct owners *owners, enum permit_status status)
 {
@@ -333,7 +333,7 @@ void owners_run(struct owners *owners, struct owner_op **ops, size_t count)
     (void)run_calls(owners, ops, count);
 }
 
-/* --- the thread ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* Waits until there is something to do. Mutex held. */
 static void wait_for_calls(struct owners *owners)

@@ -45,7 +45,7 @@ struct expiry {
     char key[];
 };
 
-/* --- operations ----------------------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 static void on_decided(struct op *op, const struct decision *decision)
 {
@@ -88,7 +88,7 @@ static bool submit(struct engine *engine, struct bytes external_id)
     return false;
 }
 
-/* --- a round -------------------------------------------------------------------------------------------------- */
+/* ---- a round ---- */
 
 static bool leads(const struct engine *engine)
 {
@@ -153,7 +153,7 @@ static utc_us sweep(struct sweeper *sweeper)
     return sweep_page(sweeper, &page);
 }
 
-/* --- sleeping ------------------------------------------------------------------------------------------------- */
+/* ---- sleeping ---- */
 
 void sweeper_notice(struct engine *engine, utc_us due_at)
 {
@@ -198,7 +198,7 @@ static void wait_for_deadline(struct sweeper *sweeper)
     }
 }
 
-/* --- the thread ----------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 static void sweep_and_sleep(struct sweeper *sweeper)
 {

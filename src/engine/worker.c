@@ -32,7 +32,7 @@ static struct engine_settings settings_now(struct engine *engine)
     return settings;
 }
 
-/* --- trouble ------------------------------------------------------------------------------------------------- */
+/* ---- trouble ---- */
 
 static void log_trouble(struct worker *worker, enum permit_status status, const char *what)
 {
@@ -128,7 +128,7 @@ void give_up_all(struct worker *worker, struct run *run, enum permit_status stat
     run->count = 0;
 }
 
-/* --- one try ------------------------------------------------------------------------------------------------- */
+/* ---- one try ---- */
 
 /* The distinct gates of the run, ascending. */
 static size_t collect_gates(const struct run *run, struct gate **ret_gates)
@@ -299,7 +299,7 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
     return PLANTED(17) && status == PERMIT_DATABASE_LOST ? PERMIT_OK : status;
 }
 
-/* --- another server ------------------------------------------------------------------------------------------- */
+/* ---- another server ---- */
 
 /* The batch runs again on the server that serves then, with ids that are reserved there. */
 static enum permit_status fail_over(struct worker *worker, enum epoch_cause cause, uint64_t seen)
@@ -355,7 +355,7 @@ static enum permit_status try_run(struct worker *worker, struct run *run)
     return status;
 }
 
-/* --- a batch until it is decided ----------------------------------------------------------------------------- */
+/* ---- a batch until it is decided ---- */
 
 static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool open_gates);
 
@@ -445,7 +445,7 @@ static void run_until_decided(struct worker *worker, struct op **ops, size_t cou
     }
 }
 
-/* --- the thread ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* Waits for work; false after a while without any. Engine's mutex held. */
 static bool wait_for_work(struct engine *engine)

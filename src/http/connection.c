@@ -20,7 +20,7 @@ enum {
     LINGER_BYTES = 16 * 1024 * 1024, /* that are dropped meanwhile */
 };
 
-/* --- states ------------------------------------------------------------------------------------------------------- */
+/* ---- states ---- */
 
 static void end_watch_release(struct connection *connection)
 {
@@ -119,7 +119,7 @@ void connections_sweep(struct server *server)
     close_older(server, CONNECTION_LINGERING, server->now - LINGER_MS * (mono_us)US_PER_MS);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 /* Reads requests until one has to be waited for; true: all of the input is read. */
 static bool take_input(struct connection *connection, struct bytes *input)
@@ -282,7 +282,7 @@ bool connection_has_ended(const struct connection *connection)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ---- */
 
 /* The rest of a body, which the output refers to until it is in the socket. */
 static void rest_sent(const void *data, size_t length, void *context)
@@ -370,7 +370,7 @@ void connection_answer(struct connection *connection, struct bytes head, struct 
         connection_move(connection, CONNECTION_SENDING);
 }
 
-/* --- accepting ---------------------------------------------------------------------------------------------------- */
+/* ---- accepting ---- */
 
 /* A few connections are taken however short memory is. */
 static bool server_is_full(const struct server *server)

@@ -6,7 +6,7 @@
 #include "http/service.h"
 #include "http/write.h"
 
-/* --- our own findings --------------------------------------------------------------------------------------------- */
+/* ---- our own findings ---- */
 
 enum { TICK_LATE_S = 5 };
 
@@ -61,7 +61,7 @@ static enum permit_status (*const own_findings[])(const struct service *service,
     find_usage,
 };
 
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 
 static enum permit_status examine(const struct service *service, struct session *session, struct doctor_report *report)
 {

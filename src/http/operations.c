@@ -15,7 +15,7 @@
 #include "http/wire.h"
 #include "http/write.h"
 
-/* --- from a body -------------------------------------------------------------------------------------------------- */
+/* ---- from a body ---- */
 
 #define KEY_EXPECTED     "a text of 1 to 255 bytes of printable ASCII without space, not . or .."
 #define NONCE_EXPECTED   "a text of 1 to 64 bytes of printable ASCII"
@@ -215,7 +215,7 @@ enum permit_status operation_read_batched_renew(struct exchange *exchange, struc
     return read_keyed(exchange, object, &renew_batched, OP_RENEW, part);
 }
 
-/* --- to an answer ------------------------------------------------------------------------------------------------- */
+/* ---- to an answer ---- */
 
 enum permit_status operation_public_status(enum permit_status status)
 {

@@ -56,7 +56,7 @@ bool ops_ready(struct exchange *exchange)
     return look_submit_always(exchange, LOOK_PROBE, ready_work, NULL);
 }
 
-/* --- metrics ------------------------------------------------------------------------------------------------------ */
+/* ---- metrics ---- */
 
 /* Label values escape what Prometheus wants escaped; names have neither quote, backslash nor line end (name.h). */
 static void append_gauge(struct buf *out, const char *metric, struct bytes semaphore, int64_t value)

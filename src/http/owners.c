@@ -15,7 +15,7 @@
 #include "http/write.h"
 #include "store/owners.h"
 
-/* --- answers ------------------------------------------------------------------------------------------------------ */
+/* ---- answers ---- */
 
 /* Without its closing brace. A row that only the probe has made has no ttl. */
 static void write_owner_begin(struct buf *out, const struct owner *owner, const struct served_clock *clock, utc_us now)
@@ -73,7 +73,7 @@ static void owner_decided(struct owner_op *op, const struct owner_decision *deci
         exchange_finish(exchange);
 }
 
-/* --- routes ------------------------------------------------------------------------------------------------------- */
+/* ---- routes ---- */
 
 static bool owner_submit(struct exchange *exchange, enum owner_call_kind kind, int64_t ttl_ms)
 {
@@ -141,7 +141,7 @@ bool owner_get(struct exchange *exchange)
     return look_submit(exchange, LOOK_ROW, get_work, NULL);
 }
 
-/* --- suspects ----------------------------------------------------------------------------------------------------- */
+/* ---- suspects ---- */
 
 static int compare_owners(const void *name, const void *owner)
 {

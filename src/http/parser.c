@@ -48,7 +48,7 @@ static bool equal_words(struct bytes text, const char *word)
     return text.length == strlen(word) && strncasecmp(text.data, word, text.length) == 0;
 }
 
-/* --- events ------------------------------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 static enum parser_event refuse(struct parser *parser, enum parser_event refusal, const char *why)
 {
@@ -63,8 +63,7 @@ static enum parser_event malformed(struct parser *parser, const char *why)
     return refuse(parser, PARSER_MALFORMED, why);
 }
 
-/* --- the request line -----------------------------------------------------------------------------------------------
- */
+/* ---- the request line ---- */
 
 /* "host", "host:7070", "[::1]:7070" (RFC 9110, 7.2); what a host's name may be is not looked at. */
 static bool is_authority(struct bytes text)
@@ -153,8 +152,7 @@ static enum parser_event read_request_line(struct parser *parser, struct bytes l
     return PARSER_GO_ON;
 }
 
-/* --- headers --------------------------------------------------------------------------------------------------------
- */
+/* ---- headers ---- */
 
 /* One Content-Length, of digits alone, below 2^63. */
 static const char *take_length(struct parser *parser, struct bytes value)
@@ -312,8 +310,7 @@ static enum parser_event read_trailer(struct parser *parser, struct bytes line)
     return wrong ? malformed(parser, wrong) : PARSER_GO_ON;
 }
 
-/* --- the body -------------------------------------------------------------------------------------------------------
- */
+/* ---- the body ---- */
 
 static int hex_digit(char byte)
 {
@@ -368,8 +365,7 @@ static enum parser_event take_body(struct parser *parser, struct bytes *input)
     return PARSER_GO_ON;
 }
 
-/* --- lines ----------------------------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 static enum parser_event end_line(struct parser *parser)
 {
@@ -425,8 +421,7 @@ static enum parser_event take_line(struct parser *parser, struct bytes *input)
     return parser->after_cr ? PARSER_GO_ON : end_line(parser);
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------
- */
+/* ---- all of it ---- */
 
 void parser_begin(struct parser *parser)
 {

@@ -50,7 +50,7 @@ struct probe {
     const atomic_bool *stopping;
 };
 
-/* --- the URL ------------------------------------------------------------------------------------------------------ */
+/* ---- the URL ---- */
 
 static bool refuse_url(struct buf *message, const char *why)
 {
@@ -119,7 +119,7 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
 }
 
-/* --- one question ------------------------------------------------------------------------------------------------- */
+/* ---- one question ---- */
 
 static void ask_next(struct slot *slot);
 
@@ -235,7 +235,7 @@ static void ask_next(struct slot *slot)
         event_base_loopbreak(probe->base);
 }
 
-/* --- all of them -------------------------------------------------------------------------------------------------- */
+/* ---- all of them ---- */
 
 static void look_for_stop(evutil_socket_t fd, short what, void *context)
 {
@@ -264,7 +264,7 @@ void probe_ask_all(void *context, struct probe_question *questions, size_t count
         slot_close(&probe->slots[i]);
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static bool open_loop(struct probe *probe)
 {

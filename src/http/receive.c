@@ -10,7 +10,7 @@ enum {
     LARGE_BODY = 16 * 1024, /* larger ones are handled off the loop */
 };
 
-/* --- exchanges ---------------------------------------------------------------------------------------------------- */
+/* ---- exchanges ---- */
 
 /* "6f1c09ab-000000000012": a seed of this process and a number. */
 static void request_id_make(struct server *server, char id[EXCHANGE_ID_SIZE])
@@ -65,7 +65,7 @@ const char *exchange_header(const struct exchange *exchange, const char *name, u
     return parser_header(exchange->parser, name, ret_times);
 }
 
-/* --- what was asked ----------------------------------------------------------------------------------------------- */
+/* ---- what was asked ---- */
 
 static const struct {
     const char *word;
@@ -93,7 +93,7 @@ static void take_head(struct exchange *exchange)
     exchange->query = parser_query(exchange->parser);
 }
 
-/* --- while it is decided ------------------------------------------------------------------------------------------ */
+/* ---- while it is decided ---- */
 
 bool exchange_waits(const struct exchange *exchange)
 {
@@ -125,7 +125,7 @@ void exchange_settle(struct server *server, struct exchange *exchange)
         connection_watch_end(exchange->connection);
 }
 
-/* --- a request ---------------------------------------------------------------------------------------------------- */
+/* ---- a request ---- */
 
 void exchange_refuse(struct exchange *exchange)
 {

@@ -57,7 +57,7 @@ static struct eviction *eviction_of(struct op *op)
     return CONTAINER_OF(op, struct part, op)->exchange->context;
 }
 
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 
 static void answer(struct eviction *eviction)
 {
@@ -119,7 +119,7 @@ static void break_off(struct eviction *eviction, enum permit_status status)
     answer(eviction);
 }
 
-/* --- retire ------------------------------------------------------------------------------------------------------- */
+/* ---- retire ---- */
 
 static void retired(struct op *op, const struct decision *decision)
 {
@@ -147,7 +147,7 @@ static void retire(struct eviction *eviction)
         break_off(eviction, status);
 }
 
-/* --- a page ------------------------------------------------------------------------------------------------------- */
+/* ---- a page ---- */
 
 static void next_page(struct eviction *eviction);
 
@@ -253,7 +253,7 @@ static void next_page(struct eviction *eviction)
         break_off(eviction, status);
 }
 
-/* --- the handler -------------------------------------------------------------------------------------------------- */
+/* ---- the handler ---- */
 
 static void paused(struct op *op, const struct decision *decision)
 {

@@ -23,7 +23,7 @@ enum {
     BACKLOG = 4096,
 };
 
-/* --- the tick ----------------------------------------------------------------------------------------------------- */
+/* ---- the tick ---- */
 
 /* What it is answered whose time is over. What was sent with a COMMIT may have happened; nothing else will
  * (P22). */
@@ -97,7 +97,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
         leave_when_done(server);
 }
 
-/* --- start and end ------------------------------------------------------------------------------------------------ */
+/* ---- start and end ---- */
 
 static void on_woken(evutil_socket_t fd, short what, void *context)
 {

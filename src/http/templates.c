@@ -32,7 +32,7 @@ static void refuse_change(struct exchange *exchange, struct session *session, en
         look_refuse(exchange, session, status);
 }
 
-/* --- PUT ---------------------------------------------------------------------------------------------------------- */
+/* ---- PUT ---- */
 
 struct put {
     struct semaphore_change change;
@@ -75,8 +75,7 @@ bool template_put(struct exchange *exchange)
     return look_submit(exchange, LOOK_OPERATOR, put_work, put);
 }
 
-/* --- DELETE ---------------------------------------------------------------------------------------------------------
- */
+/* ---- DELETE ---- */
 
 static void delete_work(struct look *look, struct session *session, enum permit_status status)
 {
@@ -99,7 +98,7 @@ bool template_delete(struct exchange *exchange)
     return look_submit(exchange, LOOK_OPERATOR, delete_work, NULL);
 }
 
-/* --- looks -------------------------------------------------------------------------------------------------------- */
+/* ---- looks ---- */
 
 static void get_work(struct look *look, struct session *session, enum permit_status status)
 {

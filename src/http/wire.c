@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "core/name.h"
 
-/* --- is it JSON: one pass over the text --------------------------------------------------------------------------- */
+/* ---- is it JSON: one pass over the text ---- */
 
 /* What may stand at a place. */
 enum expect { EXPECT_VALUE, EXPECT_VALUE_OR_END, EXPECT_NAME, EXPECT_NAME_OR_END, EXPECT_COMMA_OR_END };
@@ -274,7 +274,7 @@ enum permit_status wire_check(struct bytes text, const struct wire_limit *limit,
     return fault ? PERMIT_MALFORMED : PERMIT_OK;
 }
 
-/* --- walking a checked text --------------------------------------------------------------------------------------- */
+/* ---- walking a checked text ---- */
 
 /* The place behind the string whose quote is at `at`: a quote behind an odd number of backslashes does not end it. */
 static size_t behind_string(struct bytes text, size_t at)
@@ -347,7 +347,7 @@ struct bytes wire_next(struct wire_list *list)
     return take(&list->rest);
 }
 
-/* --- strings ------------------------------------------------------------------------------------------------------ */
+/* ---- strings ---- */
 
 static size_t put_character(char *to, uint32_t character)
 {
@@ -427,7 +427,7 @@ static struct bytes copy_string(struct bytes string, struct arena *arena)
     return (struct bytes){copy, copy ? decode(string, copy) : 0};
 }
 
-/* --- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static bool is_number(struct bytes value)
 {
@@ -573,7 +573,7 @@ static bool read_value(struct bytes value, const struct wire_member *member, voi
     return false;
 }
 
-/* --- tables ------------------------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 struct bytes wire_find(struct bytes object, const char *name)
 {
@@ -680,7 +680,7 @@ enum permit_status wire_read_body(struct bytes text, const struct wire_limit *li
     return status == PERMIT_OK ? wire_read(object, table, "", form, arena, message) : status;
 }
 
-/* --- elements ----------------------------------------------------------------------------------------------------- */
+/* ---- elements ---- */
 
 /* How many bytes the strings among the elements have. */
 static size_t strings_size(struct wire_list list)

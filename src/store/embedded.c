@@ -84,7 +84,7 @@ struct embedded {
     struct buf message;               /* why it failed */
 };
 
-/* --- the files --- */
+/* ---- the files ---- */
 
 static bool say_errno(struct buf *message, const char *doing, const char *path)
 {
@@ -187,7 +187,7 @@ static void log_show(const struct embedded *embedded, off_t from, struct buf *me
     buf_append_text(message, length > LOG_SHOWN ? lines + length - LOG_SHOWN : lines);
 }
 
-/* --- patience --- */
+/* ---- patience ---- */
 
 static bool stop_is_asked(const struct embedded *embedded)
 {
@@ -276,7 +276,7 @@ static void patience_tell(struct embedded *embedded, struct patience *patience, 
     atomic_store(&embedded->absent, true);
 }
 
-/* --- making the database --- */
+/* ---- making the database ---- */
 
 /* False: it could not be started, or permitd is to stop. */
 static bool run_child(struct embedded *embedded, char *const *arguments, struct patience *patience, int *ret_exit)
@@ -341,7 +341,7 @@ static bool programs_find(struct embedded *embedded, struct buf *message)
     return false;
 }
 
-/* --- mariadbd --- */
+/* ---- mariadbd ---- */
 
 /* What does not depend on the directory. Durable first; then small; then nothing that permitd does not need. */
 static const char *const server_options[] = {
@@ -456,7 +456,7 @@ static enum ready server_wait_ready(struct embedded *embedded)
     }
 }
 
-/* --- the supervisor --- */
+/* ---- the supervisor ---- */
 
 static void state_set(struct embedded *embedded, enum state state)
 {
@@ -590,7 +590,7 @@ bool embedded_wait(struct embedded *embedded, struct buf *message)
     return !failed;
 }
 
-/* --- life --- */
+/* ---- life ---- */
 
 static bool address_make(struct embedded *embedded, struct buf *message)
 {

@@ -109,7 +109,7 @@ static enum permit_status schema_unlock(struct session *session, enum permit_sta
     return status;
 }
 
-/* --- what is there --- */
+/* ---- what is there ---- */
 
 void schema_append_condition(struct buf *sql)
 {
@@ -268,7 +268,7 @@ static enum permit_status schema_examine(struct session *session, const char *da
     return status;
 }
 
-/* --- what is to be done --- */
+/* ---- what is to be done ---- */
 
 /* What a DDL statement says that was already done when permitd died before it could count it. */
 static bool error_says_already_done(unsigned error)

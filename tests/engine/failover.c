@@ -30,7 +30,7 @@ static struct script {
     enum permit_status status;
 } script;
 
-/* --- the store ---------------------------------------------------------------------------------------------------- */
+/* ---- the store ---- */
 
 static void change_begin(void)
 {
@@ -222,7 +222,7 @@ static struct store *open_store(void *context)
     return store;
 }
 
-/* --- the engine --------------------------------------------------------------------------------------------------- */
+/* ---- the engine ---- */
 
 static struct engine *engine;
 

@@ -39,7 +39,7 @@ static void pair_stop(struct pair *pair)
     }
 }
 
-/* --- the cleaner --------------------------------------------------------------------------------------------- */
+/* ---- the cleaner ---- */
 
 /* `count` requests that ended eight days ago, from this id on, and as many permits: at once, or the cleaner comes
  * first. */
@@ -113,7 +113,7 @@ Test(background, work_goes_on_after_the_database_was_away, .timeout = 180)
     kit_database_stop(database);
 }
 
-/* --- the auditor --------------------------------------------------------------------------------------------- */
+/* ---- the auditor ---- */
 
 struct expected {
     struct talk *talk;

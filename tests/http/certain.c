@@ -60,7 +60,7 @@ static const char *make_hall(struct talk *talk)
     return fresh_semaphore(talk, "{\"capacity\":5,\"labels\":[\"A1\",\"A2\",null,\"A4\",\"#5\"]}");
 }
 
-/* --- certain slots --- */
+/* ---- certain slots ---- */
 
 Test(certain, slots_are_granted_by_number_and_label_and_told_with_their_labels)
 {
@@ -199,7 +199,7 @@ Test(certain, a_counted_semaphore_has_no_slots)
     talk_end(&talk);
 }
 
-/* --- any of them, neighbours --- */
+/* ---- any of them, neighbours ---- */
 
 Test(certain, any_of_takes_the_lowest_that_are_free)
 {
@@ -259,7 +259,7 @@ Test(certain, operations_of_a_batch_may_name_slots)
     talk_end(&talk);
 }
 
-/* --- waiting --- */
+/* ---- waiting ---- */
 
 struct expected {
     struct talk *talk;
@@ -363,7 +363,7 @@ Test(certain, what_has_expired_is_free_at_once_for_who_names_it)
     talk_end(&talk);
 }
 
-/* --- labels --- */
+/* ---- labels ---- */
 
 Test(labels, come_in_pages_and_are_recorded)
 {

@@ -60,7 +60,7 @@ static int count_of(const char *bytes, const char *part)
     return count;
 }
 
-/* --- slow ones --- */
+/* ---- slow ones ---- */
 
 static bool are_counted(struct talk *talk, int connections)
 {
@@ -140,7 +140,7 @@ Test(clients, who_does_not_read_its_answers_is_closed, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* --- those that vanish --- */
+/* ---- those that vanish ---- */
 
 static bool is_held(void *context)
 {
@@ -200,7 +200,7 @@ Test(clients, one_that_closes_its_side_after_the_request_gets_its_answer, .timeo
     close(fd);
 }
 
-/* --- those that hurry --- */
+/* ---- those that hurry ---- */
 
 Test(clients, pipelined_requests_are_answered_in_order, .timeout = 300)
 {
@@ -243,7 +243,7 @@ Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeou
     }
 }
 
-/* --- crowds --- */
+/* ---- crowds ---- */
 
 static bool is_said_full(void *permitd)
 {
@@ -440,7 +440,7 @@ Test(clients, who_comes_while_there_is_no_descriptor_is_served_when_there_is, .t
     kit_permitd_stop(permitd);
 }
 
-/* --- stop --- */
+/* ---- stop ---- */
 
 struct load {
     unsigned port;
@@ -508,7 +508,7 @@ Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 300)
     kit_permitd_kill(permitd);
 }
 
-/* --- a database that hangs --- */
+/* ---- a database that hangs ---- */
 
 static pid_t database_of(const struct kit_permitd *permitd)
 {

@@ -97,7 +97,7 @@ static int64_t forced_of(const struct talk *talk)
     return kit_json_has(talk->reply.body, "forced") ? number_of(talk, "forced") : 0;
 }
 
-/* --- what it does --- */
+/* ---- what it does ---- */
 
 Test(retire_by_force, ends_all_who_hold_it_and_records_each)
 {
@@ -214,7 +214,7 @@ Test(retire_by_force, tells_those_who_wait, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- many, and others at the same time --- */
+/* ---- many, and others at the same time ---- */
 
 Test(retire_by_force, ends_thousands, .timeout = 300)
 {
@@ -284,7 +284,7 @@ Test(retire_by_force, lets_holders_release_and_renew_meanwhile, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- in the middle --- */
+/* ---- in the middle ---- */
 
 /*
  * A permitd whose chain has ended the first page and is held up in the second: another session keeps the row of one of

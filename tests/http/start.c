@@ -81,7 +81,7 @@ Test(start, a_strangers_table_ends_it_and_is_left_alone, .timeout = 300)
     }
 }
 
-/* --- as root on the directory of another user --- */
+/* ---- as root on the directory of another user ---- */
 
 enum { NOBODY = 65534 };
 

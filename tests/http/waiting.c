@@ -84,7 +84,7 @@ static struct talk stand_in_line(struct talk *talk, const char *key, const char 
     return one;
 }
 
-/* --- served --- */
+/* ---- served ---- */
 
 Test(waiting, ends_when_the_unit_is_released, .timeout = 300)
 {
@@ -224,7 +224,7 @@ Test(waiting, is_served_when_the_capacity_grows, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- refused --- */
+/* ---- refused ---- */
 
 Test(waiting, that_is_over_is_told_who_is_in_the_way, .timeout = 300)
 {
@@ -341,7 +341,7 @@ Test(waiting, ends_with_a_release_of_its_key, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- the same key twice --- */
+/* ---- the same key twice ---- */
 
 /* With a nonce; the digest is that of acquire_body without it. */
 static const char *acquire_of(const char *nonce, const char *key, const char *name, const char *wait)
@@ -451,7 +451,7 @@ Test(waiting, in_pieces_keeps_the_place, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- clients that go away --- */
+/* ---- clients that go away ---- */
 
 Test(waiting, ends_with_the_connection, .timeout = 300)
 {
@@ -614,7 +614,7 @@ Test(waiting, of_one_who_left_during_the_batch_stands_if_the_key_is_its_own, .ti
     kit_permitd_stop(permitd);
 }
 
-/* --- what is shown --- */
+/* ---- what is shown ---- */
 
 Test(waiting, is_listed_in_pages, .timeout = 300)
 {
@@ -763,7 +763,7 @@ Test(waiting, is_counted, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* --- bounds --- */
+/* ---- bounds ---- */
 
 Test(waiting, has_a_bound, .timeout = 300)
 {
@@ -808,7 +808,7 @@ Test(waiting, is_not_for_more_than_the_settings_allow, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* --- stop --- */
+/* ---- stop ---- */
 
 Test(waiting, ends_when_permitd_stops, .timeout = 300)
 {

@@ -166,7 +166,7 @@ Test(wire, elements_of_inner_lists_are_not_counted)
     judge(PERMIT_OK, strcat(text, "],{\"a\":[1,2]}]}"));
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 struct form {
     struct bytes text;
