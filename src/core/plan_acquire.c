@@ -425,7 +425,7 @@ static enum permit_status check_newcomer(struct planner *planner, const struct o
     }
     if (planner->now < planner->view->grants_from) {
         *ret_detail =
-            "the epoch has just risen (failover, restore, or fence bump); nothing is granted for some seconds";
+            "the token epoch was just raised (failover, restore, or fence bump); grants resume in a few seconds";
         return PERMIT_BUSY;
     }
     return PERMIT_OK;

@@ -168,12 +168,11 @@ static enum permit_status resolve_name(struct planner *planner, const struct sem
         return PERMIT_OK;
     }
     if (name->number)
-        *ret_detail = planner_sentence(planner, "%.*s: there is no slot %u, its capacity is %lld", length,
-                                       semaphore->name.data, number, (long long)semaphore->capacity);
+        *ret_detail = planner_sentence(planner, "%.*s: no slot %u; the capacity is %lld", length, semaphore->name.data,
+                                       number, (long long)semaphore->capacity);
     else
-        *ret_detail =
-            planner_sentence(planner, row ? "%.*s: %.*s is out of service" : "%.*s: there is no slot labelled %.*s",
-                             length, semaphore->name.data, (int)name->label.length, name->label.data);
+        *ret_detail = planner_sentence(planner, row ? "%.*s: %.*s is out of service" : "%.*s: no slot with label %.*s",
+                                       length, semaphore->name.data, (int)name->label.length, name->label.data);
     return PERMIT_NEVER_SATISFIABLE;
 }
 
@@ -241,14 +240,14 @@ enum permit_status planner_resolve_want(struct planner *planner, const struct wa
     if (status != PERMIT_OK)
         return status;
     if (want->choice == CHOOSE_NAMED && want->count != list->count) {
-        *ret_detail = "count is how many slots are named";
+        *ret_detail = "count must equal the number of slots";
         return PERMIT_INVALID;
     }
     uint32_t at_most = want->adjacent ? longest_run(list) : list->count;
     if (want->count <= at_most)
         return PERMIT_OK;
     *ret_detail = planner_sentence(planner,
-                                   want->adjacent ? "%.*s: %lld asked, at most %u of those named follow each other"
+                                   want->adjacent ? "%.*s: %lld asked, at most %u of the named slots are adjacent"
                                                   : "%.*s: %lld asked of %u",
                                    (int)name.length, name.data, (long long)want->count, at_most);
     return PERMIT_NEVER_SATISFIABLE;

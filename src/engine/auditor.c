@@ -67,7 +67,7 @@ static void note_drift(struct auditor *auditor, const struct audit_drift *drift)
     auditor->seen[at] = auditor->round;
     publish_count(engine);
     if (!known)
-        log_drift(LOG_ERROR, "usage does not match", drift);
+        log_drift(LOG_ERROR, "usage mismatch", drift);
 }
 
 /* What a whole round has not found any more is in order. */
@@ -77,7 +77,7 @@ static void forget_drifts(struct auditor *auditor)
     for (size_t i = engine->drift_count; i-- > 0;) {
         if (auditor->seen[i] == auditor->round)
             continue;
-        log_drift(LOG_WARN, "usage matches again", &engine->drifts[i]);
+        log_drift(LOG_WARN, "usage mismatch resolved", &engine->drifts[i]);
         pthread_mutex_lock(&engine->mutex);
         engine->drifts[i] = engine->drifts[--engine->drift_count];
         pthread_mutex_unlock(&engine->mutex);

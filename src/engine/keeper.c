@@ -103,10 +103,9 @@ static void tell(struct engine *engine, const char *refusal)
     if (strcmp(engine->refusal, refusal) == 0)
         return;
     if (refusal[0])
-        log_write(LOG_ERROR, "the database is not safe, nothing is served until it is mended", "finding", refusal,
-                  NULL);
+        log_write(LOG_ERROR, "unsafe database settings, refusing requests", "finding", refusal, NULL);
     else
-        log_write(LOG_INFO, "the database is safe again", NULL);
+        log_write(LOG_INFO, "database settings are safe again", NULL);
     pthread_mutex_lock(&engine->mutex);
     snprintf(engine->refusal, sizeof engine->refusal, "%s", refusal);
     atomic_store(&engine->refusing, refusal[0] != '\0');

@@ -246,7 +246,7 @@ static enum permit_status run_pass(struct liveness *liveness)
 static void note_pass(struct liveness *liveness, enum permit_status status)
 {
     if (status != PERMIT_OK && !liveness->in_trouble)
-        log_write(LOG_WARN, "owners cannot be asked about", "status", permit_status_word(status), "error",
+        log_write(LOG_WARN, "liveness probe cannot read owners", "status", permit_status_word(status), "error",
                   session_message(liveness->session), NULL);
     if (status == PERMIT_DATABASE_UNAVAILABLE)
         session_drop(liveness->session);

@@ -136,7 +136,7 @@ static void refusal_sentence(const struct maker *maker, const char *why, char *r
     enum { SHOWN_MAX = 100 };
     struct bytes name = maker->operation.semaphore;
     struct bytes template = maker->operation.why;
-    snprintf(ret_text, size, "%.*s cannot be made from %.*s: %s", (int)min_i64(SHOWN_MAX, (int64_t)name.length),
+    snprintf(ret_text, size, "cannot create %.*s from %.*s: %s", (int)min_i64(SHOWN_MAX, (int64_t)name.length),
              name.data, (int)min_i64(SHOWN_MAX, (int64_t) template.length), template.data, why);
 }
 

@@ -238,10 +238,10 @@ void owners_note(struct owners *owners, enum permit_status status)
     bool serious = status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY;
     bool trouble = status != PERMIT_OK && status != PERMIT_CONFLICT && status != PERMIT_LOCK_TIMEOUT;
     if (trouble && (serious || !owners->in_trouble))
-        log_write(serious ? LOG_ERROR : LOG_WARN, "owners cannot be looked after", "status", permit_status_word(status),
-                  "error", session_message(owners->session), NULL);
+        log_write(serious ? LOG_ERROR : LOG_WARN, "owner task failed", "status", permit_status_word(status), "error",
+                  session_message(owners->session), NULL);
     if (status == PERMIT_OK && owners->in_trouble) {
-        log_write(LOG_INFO, "owners are looked after again", NULL);
+        log_write(LOG_INFO, "owner task recovered", NULL);
         owners->lapse_from = clock_mono() + PATIENCE_US;
     }
     owners->in_trouble = trouble;

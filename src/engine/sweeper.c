@@ -109,7 +109,7 @@ static bool read_page(struct sweeper *sweeper, size_t limit, struct due_page *re
     if (status == PERMIT_OK)
         status = store_due(sweeper->store, ret_page, &sweeper->arena);
     if (status != PERMIT_OK && !sweeper->in_trouble)
-        log_write(LOG_WARN, "the sweeper cannot read what is due", "status", permit_status_word(status), "error",
+        log_write(LOG_WARN, "cannot read due requests", "status", permit_status_word(status), "error",
                   sweeper->store->message, NULL);
     sweeper->in_trouble = status != PERMIT_OK;
     sweeper->now = ret_page->ret_now;

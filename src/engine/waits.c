@@ -79,9 +79,9 @@ const char *waits_why_full(const struct engine *engine, const struct op *op, str
     const struct gate *gate = full_gate(engine, op);
     char *sentence = all_wait(engine) || gate ? arena_alloc(arena, SIZE) : NULL;
     if (sentence && all_wait(engine))
-        snprintf(sentence, SIZE, "as many acquires wait as max_waiters allows, %zu", engine->settings.max_waiters);
+        snprintf(sentence, SIZE, "too many waiting requests (max_waiters is %zu)", engine->settings.max_waiters);
     else if (sentence)
-        snprintf(sentence, SIZE, "as many acquires wait for %s as max_semaphore_waiters allows, %zu",
+        snprintf(sentence, SIZE, "too many waiting requests for %s (max_semaphore_waiters is %zu)",
                  gate->name ? gate->name : "one of its semaphores", engine->settings.max_semaphore_waiters);
     return sentence;
 }

@@ -110,7 +110,7 @@ static enum permit_status read_page(struct watcher *watcher, const uint64_t *ids
     if (status == PERMIT_DATABASE_LOST)
         status = try_page(watcher, ids, count, ret_page);
     if (status != PERMIT_OK && !watcher->in_trouble)
-        log_write(LOG_WARN, "what others have freed cannot be read", "status", permit_status_word(status), "error",
+        log_write(LOG_WARN, "cannot poll semaphore versions", "status", permit_status_word(status), "error",
                   watcher->store->message, NULL);
     watcher->in_trouble = status != PERMIT_OK;
     return status;

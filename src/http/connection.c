@@ -421,8 +421,8 @@ static void say_full(struct server *server)
         return;
     snprintf(connections, sizeof connections, "%zu", server->connection_count);
     log_write(LOG_WARN,
-              server->memory_short ? "as much memory as max_memory: new clients wait until a connection closes"
-                                   : "as many connections as max_connections: others wait until one closes",
+              server->memory_short ? "max_memory reached, new connections wait"
+                                   : "max_connections reached, new connections wait",
               "connections", connections, NULL);
 }
 
@@ -478,8 +478,7 @@ static void refuse_crowd(struct connection *connection)
         connection_close(connection);
         return;
     }
-    snprintf(sentence, sizeof sentence,
-             "as many connections come from this address as max_connections_per_address allows, %lld",
+    snprintf(sentence, sizeof sentence, "too many connections from this address (max_connections_per_address is %lld)",
              (long long)most_from_one_address(&server->settings));
     problem_answer(exchange, PERMIT_TOO_MANY, sentence);
     exchange_refuse(exchange);
@@ -511,7 +510,7 @@ static void accept_failed(struct server *server, int error)
         return;
     stop_listening(server);
     if (!is_quiet(server, &server->accept_quiet_until))
-        log_write(LOG_WARN, "a connection could not be accepted", "error", strerror(error), NULL);
+        log_write(LOG_WARN, "cannot accept a connection", "error", strerror(error), NULL);
 }
 
 /* False: there is none to accept now. */

@@ -38,8 +38,9 @@ static void write_owner_begin(struct buf *out, const struct owner *owner, const 
 
 static void write_owner_ended(struct buf *out, const struct owner_decision *decision)
 {
-    problem_begin(out, PERMIT_ENDED,
-                  "the owner was judged dead; heartbeats are taken again when all that ends with it has ended");
+    problem_begin(
+        out, PERMIT_ENDED,
+        "the owner was found dead; heartbeats are accepted again when all requests that end with it have ended");
     write_member_text(out, "end_reason", bytes_of(end_reason_word(END_OWNER_DEAD)));
     buf_append_text(out, ",\"ended_at\":");
     write_time(out, served_to_wall(decision->clock, decision->outcome->owner.lapsed_at));

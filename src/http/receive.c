@@ -144,7 +144,7 @@ static void refuse_large(struct exchange *exchange)
 {
     struct buf *message = &exchange->service->message;
     buf_clear(message);
-    buf_printf(message, "the body has more than the %zu bytes that are taken here", exchange->parser->body_max);
+    buf_printf(message, "body too large: the limit is %zu bytes", exchange->parser->body_max);
     refuse(exchange, PERMIT_TOO_LARGE, buf_text(message));
 }
 
@@ -210,7 +210,7 @@ void request_receive(struct connection *connection, struct bytes *input)
     case PARSER_DONE: handle(connection->server, exchange); break;
     case PARSER_MALFORMED: refuse(exchange, PERMIT_MALFORMED, exchange->parser->why); break;
     case PARSER_TOO_LARGE: refuse_large(exchange); break;
-    case PARSER_NO_MEMORY: refuse(exchange, PERMIT_BUSY, "as much memory is in use as max_memory allows"); break;
+    case PARSER_NO_MEMORY: refuse(exchange, PERMIT_BUSY, "the memory limit max_memory is reached"); break;
     case PARSER_HUNGRY:
     case PARSER_HEAD:
     case PARSER_GO_ON: break;

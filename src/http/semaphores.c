@@ -426,7 +426,7 @@ bool semaphore_fence(struct exchange *exchange)
     if (!question)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
     if (!exchange->values[0].data)
-        return problem_answer(exchange, PERMIT_INVALID, "the query needs token");
+        return problem_answer(exchange, PERMIT_INVALID, "missing query parameter: token");
     if (!query_number(exchange, 0, "token", 1, INT64_MAX, 0, &question->token) ||
         !query_number(exchange, 1, "slot", 1, SLOTS_MAX_CAPACITY, 0, &question->slot))
         return true;

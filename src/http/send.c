@@ -165,7 +165,7 @@ static void wake(struct server *server)
 {
     uint64_t one = 1;
     if (write(server->wake_fd, &one, sizeof one) < 0)
-        log_write(LOG_ERROR, "the loop could not be woken", "error", strerror(errno), NULL);
+        log_write(LOG_ERROR, "cannot wake the event loop", "error", strerror(errno), NULL);
 }
 
 void exchange_finish(struct exchange *exchange)

@@ -25,7 +25,8 @@ static void refuse_change(struct exchange *exchange, struct session *session, en
                           const char *refusal)
 {
     if (begun && status == PERMIT_DATABASE_LOST)
-        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN, "the template may have been changed or not; look at it");
+        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN,
+                       "the template may or may not have been changed; read it to find out");
     else if (refusal)
         problem_answer(exchange, status, refusal);
     else

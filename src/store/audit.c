@@ -182,7 +182,7 @@ enum permit_status audit_step(struct audit *audit)
 }
 
 static const char *const texts[AUDIT_NUMBERS] = {
-    [PERMITS_OF_ENDED] = "held permits of requests that ended",
+    [PERMITS_OF_ENDED] = "held permits of ended requests",
     [SLOTS_OF_OTHERS] = "slots that are not with the permit that names them",
     [SLOTS_OUT_OF_PLACE] = "slots missing, or in service against the capacity",
     [PERMITS_WITH_ODD_SLOTS] = "permits whose slots are not theirs alone, or not as many as they count",

@@ -110,7 +110,8 @@ bool data_dir_is_free(int fd, const char *directory, struct buf *message)
     bool used = (contents.lock && contents.log) || contents.database;
     if (empty || begun || used)
         return true;
-    buf_printf(message, "%s holds '%s', which is not permitd's: name an empty directory", directory, contents.shown);
+    buf_printf(message, "%s contains '%s', which permitd did not create; use an empty directory", directory,
+               contents.shown);
     return false;
 }
 

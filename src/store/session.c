@@ -568,9 +568,8 @@ static enum permit_status session_check_settings(struct session *session)
             return session_refuse_setting(session, expectations[i].name, BYTES(""), expectations[i].value);
     if (!seen[0] && !seen[1])
         return session_refuse_setting(session, expectations[0].name, BYTES(""), expectations[0].value);
-    return session->max_packet
-               ? PERMIT_OK
-               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is not known");
+    return session->max_packet ? PERMIT_OK
+                               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is unknown");
 }
 
 static enum permit_status session_read_back(struct session *session)

@@ -311,7 +311,7 @@ Test(first_use, does_not_change_the_kind_of_a_retired_name)
     say(&talk, 200, "DELETE", semaphore_path(name), NULL);
     say(&talk, 201, "PUT", template_path(name), "{\"capacity\":1,\"kind\":\"counted\"}");
     refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(fresh_name("k"), name));
-    text_is(&talk, "detail", text("%s cannot be made from template %s: kind never changes", name, name));
+    text_is(&talk, "detail", text("cannot create %s from template %s: kind cannot change", name, name));
     talk_end(&talk);
 }
 
@@ -406,10 +406,8 @@ Test(first_use, makes_no_more_than_an_operator_allows, .timeout = 300)
     cr_assert(kit_wait_until(another_is_refused, &talk, PATIENCE_MS));
     const char *another = fresh_name("t");
     refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), another));
-    text_is(
-        &talk, "detail",
-        text("there is no semaphore \"%s\", and templates make no more: as many are there as max_semaphores allows, 3",
-             another));
+    text_is(&talk, "detail",
+            text("there is no semaphore \"%s\", and templates create no more (max_semaphores is 3)", another));
     cr_assert_eq(use(&talk, first), 2);
     say(&talk, 200, "DELETE", semaphore_path(first), NULL);
     cr_assert_eq(use(&talk, first), 3);

@@ -338,11 +338,11 @@ Test(plan_slots, what_does_not_exist_is_never_satisfiable)
            {OP_ACQUIRE, "k4", "1 of A1 A8", "never_satisfiable", 0, 0},
            {OP_ACQUIRE, "k5", "3 of 1 2", "never_satisfiable", 0, 0},
            {OP_ACQUIRE, "k6", "2 adjacent of 1 3 5", "never_satisfiable", 0, 0});
-    expect_detail(0, "hall: there is no slot 7, its capacity is 6");
+    expect_detail(0, "hall: no slot 7; the capacity is 6");
     expect_detail(1, "hall: A7 is out of service");
-    expect_detail(2, "hall: there is no slot labelled A8");
+    expect_detail(2, "hall: no slot with label A8");
     expect_detail(4, "hall: 3 asked of 2");
-    expect_detail(5, "hall: 2 asked, at most 1 of those named follow each other");
+    expect_detail(5, "hall: 2 asked, at most 1 of the named slots are adjacent");
     cr_expect(scene.plan.changes.empty);
 }
 
@@ -574,7 +574,7 @@ Test(plan_slots, labels_move_within_a_page_and_not_into_it)
     expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A2 A3", "invalid");
     expect_detail(0, "A3 is the label of slot 3");
     expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "B B", "invalid");
-    expect_detail(0, "B is there twice");
+    expect_detail(0, "duplicate label B");
 }
 
 Test(plan_slots, label_of_a_held_slot_stays)

@@ -666,7 +666,7 @@ static bool write_labels(struct rows *rows, const struct changes *changes)
     for (uint32_t number = 1; changes->label_count && number < rows->slot_rows[index]; number++) {
         unsigned label = rows->slots[index][number].label;
         if (label && (seen >> label & 1))
-            FAIL("label %u is there twice", label);
+            FAIL("duplicate label %u", label);
         seen |= 1U << label;
     }
     return true;
