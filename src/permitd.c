@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permitd: reads the settings, starts the database (its own, or yours), engine and HTTP server in that order, and stops
- * them in the other. What each of them does is in its folder.
+ * permitd: reads the settings, listens, starts the database (its own, or connects to yours) and the engine, and serves;
+ * while its own database starts, clients are told so. What each part does is in its folder.
  */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -402,6 +403,7 @@ struct permitd {
     struct service service;      /* of the loop's handlers */
     struct service body_service; /* of those of large bodies */
     bool stopping;               /* a signal has said so */
+    atomic_bool serves;          /* both services have the engine: the thread of large bodies may be at work before */
 };
 
 static void configure_log(const struct settings *settings)
@@ -707,7 +709,7 @@ static bool database_is_absent(void *context, char ret_sentence[STORE_MESSAGE_SI
     struct permitd *permitd = context;
     if (permitd->embedded && embedded_is_absent(permitd->embedded, ret_sentence))
         return true;
-    if (permitd->engine)
+    if (atomic_load(&permitd->serves))
         return false;
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "permitd is starting");
     return true;
@@ -745,6 +747,7 @@ static bool start_engine(struct permitd *permitd)
     if (!engine_start(&settings, &permitd->engine, &permitd->message))
         return false;
     permitd->service.engine = permitd->body_service.engine = permitd->engine;
+    atomic_store(&permitd->serves, true);
     return true;
 }
 

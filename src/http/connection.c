@@ -357,9 +357,10 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
     return false;
 }
 
-void connection_say_continue(struct connection *connection)
+bool connection_say_continue(struct connection *connection)
 {
     (void)write_all(connection, BYTES("HTTP/1.1 100 Continue\r\n\r\n"), NULL);
+    return connection->state != CONNECTION_CLOSED;
 }
 
 void connection_answer(struct connection *connection, struct bytes head, struct buf *body)

@@ -178,7 +178,8 @@ static void handle(struct server *server, struct exchange *exchange)
     }
 }
 
-/* The headers are read: whether it is read on, and how far, is decided before more comes. False: it is refused. */
+/* The headers are read: whether it is read on, and how far, is decided before more comes. False: it is refused, or the
+ * connection is closed. */
 static bool admit(struct exchange *exchange, size_t more_bytes)
 {
     struct parser *parser = exchange->parser;
@@ -188,7 +189,7 @@ static bool admit(struct exchange *exchange, size_t more_bytes)
         return false;
     }
     if (parser->expects_continue && !more_bytes && parser_has_body(parser) && parser->length <= parser->body_max)
-        connection_say_continue(exchange->connection);
+        return connection_say_continue(exchange->connection);
     return true;
 }
 

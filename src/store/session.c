@@ -171,7 +171,17 @@ static bool session_is_over_limit(const struct session *session)
     return session->use == SESSION_LIST && (session->last_errno == MARIADB || session->last_errno == MYSQL);
 }
 
-/* Keeps the client library's last error. A lost connection is dropped at once: nothing sensible can be said on it. */
+/* An error of the client library itself: it may have read a part of an answer, and takes the rest for the next one. */
+static bool session_is_out_of_step(const struct session *session)
+{
+    enum { LIBRARY_FIRST = 2000, LIBRARY_LAST = 2999 };
+    return session->last_errno == 0 || (session->last_errno >= LIBRARY_FIRST && session->last_errno <= LIBRARY_LAST);
+}
+
+/*
+ * Keeps the client library's last error. A connection that is lost or out of step is dropped at once: nothing sensible
+ * can be said on it.
+ */
 static enum permit_status session_fail(struct session *session, const char *doing)
 {
     session->last_errno = mysql_errno(session->mysql);
@@ -182,7 +192,7 @@ static enum permit_status session_fail(struct session *session, const char *doin
         status = PERMIT_INTERNAL;
     if (session_is_over_limit(session))
         return PERMIT_BUSY;
-    if (status == PERMIT_DATABASE_LOST)
+    if (status == PERMIT_DATABASE_LOST || session_is_out_of_step(session))
         session_drop(session);
     return status;
 }

@@ -426,7 +426,7 @@ Test(malformed, every_bad_request_is_refused_and_changes_nothing)
     kit_permitd_stop(permitd);
 }
 
-/* json-c remembers half a surrogate pair over the end of a text. */
+/* A reader that keeps half a surrogate pair, as json-c does, would put it before the next text. */
 Test(malformed, a_text_that_breaks_off_leaves_nothing_in_the_next)
 {
     struct talk talk = talk_to(shared_port());

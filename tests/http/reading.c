@@ -134,6 +134,7 @@ Test(reading, head_answers_as_get_without_the_body, .timeout = 300)
     say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1}");
     const char *const paths[] = {
         text("/v1/requests/%s", key),
+        text("/v1/requests/%s/why", key),
         "/v1/requests",
         text("/v1/semaphores/%s", name),
         text("/v1/semaphores/%s/fence?token=1", name),

@@ -104,7 +104,6 @@ void oracle_clock_jumps(void);
 /* How many jumps are over: of the clock, since the run began, for what is granted now. */
 int64_t oracle_jumps_over(void);
 
-void oracle_begin(void);
 /* It may be had for this want: named, or none is. */
 bool want_lists(const struct want *want, const struct semaphore_row *row, uint32_t number);
 /* As it is asked it can never be served by what the row and its labels are now: "422 at once". */
