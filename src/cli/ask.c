@@ -42,8 +42,8 @@ static void abandon(const struct cli *cli, int signal_fd)
     const char *key = permit_client_key(cli->client);
     if (cli->options.id || !ask_give_back(cli, key, signal_fd))
         (void)cli_complain(
-            0, "%s may have been granted: then it is held until its ttl is over, or until permitctl release %s", key,
-            key);
+            0, "%s may have been granted; if so, it is held until its ttl expires. To release it: permitctl release %s",
+            key, key);
 }
 
 /* "-s user:4711" asks for 4711 units of user, which may not be what was meant. */

@@ -50,7 +50,7 @@ enum permit_status client_take_request(struct permit_client *client, const struc
         return PERMIT_OK;
     struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
     if (!request)
-        return client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+        return client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
     *ret_request = request;
     return PERMIT_OK;
 }
@@ -207,5 +207,5 @@ enum permit_status permit_fence_check(struct permit_client *client, const char *
         return status;
     return wire_read_fence(permit_client_answer(client), ret_fence)
                ? PERMIT_OK
-               : client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+               : client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
 }

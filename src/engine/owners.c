@@ -32,7 +32,7 @@ struct owner_run {
     struct query_time time;
 };
 
-/* --- life ---------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 struct owners *owners_new(struct engine *engine)
 {
@@ -93,7 +93,7 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
     return status;
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 static void tell(struct owners *owners, struct owner_op *op, struct owner_decision *decision)
 {
@@ -152,7 +152,7 @@ static void tell_all(struct owners *owners, const struct owner_run *run)
     }
 }
 
-/* --- one try ------------------------------------------------------------------------------------------------- */
+/* ---- one try ---- */
 
 static int compare_ops(const void *a, const void *b)
 {
@@ -236,17 +236,17 @@ static enum permit_status try_calls(struct owners *owners, struct owner_run *run
     return owners_write(owners->session, run->images, run->image_count);
 }
 
-/* --- a transaction until it is decided ----------------------------------------------------------------------- */
+/* ---- a transaction until it is decided ---- */
 
 void owners_note(struct owners *owners, enum permit_status status)
 {
     bool serious = status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY;
     bool trouble = status != PERMIT_OK && status != PERMIT_CONFLICT && status != PERMIT_LOCK_TIMEOUT;
     if (trouble && (serious || !owners->in_trouble))
-        log_write(serious ? LOG_ERROR : LOG_WARN, "owners cannot be looked after", "status", permit_status_word(status),
-                  "error", session_message(owners->session), NULL);
+        log_write(serious ? LOG_ERROR : LOG_WARN, "owner task failed", "status", permit_status_word(status), "error",
+                  session_message(owners->session), NULL);
     if (status == PERMIT_OK && owners->in_trouble) {
-        log_write(LOG_INFO, "owners are looked after again", NULL);
+        log_write(LOG_INFO, "owner task recovered", NULL);
         owners->lapse_from = clock_mono() + PATIENCE_US;
     }
     owners->in_trouble = trouble;
@@ -349,7 +349,7 @@ void owners_run(struct owners *owners, struct owner_op **ops, size_t count)
     (void)run_calls(owners, ops, count, false);
 }
 
-/* --- the thread ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* Waits until there is something to do. Mutex held. */
 static void wait_for_calls(struct owners *owners)

@@ -132,7 +132,7 @@ struct server {
     mono_us stop_by;
 };
 
-/* --- connection.c ------------------------------------------------------------------------------------------------- */
+/* ---- connection.c ---- */
 
 /* Accepts those who wait, a few at a time. */
 void connections_accept(evutil_socket_t fd, short what, void *server);
@@ -163,12 +163,12 @@ void connections_dispose(struct server *server);
 /* Closes those that have been in their state for too long. */
 void connections_sweep(struct server *server);
 
-/* --- memory.c ----------------------------------------------------------------------------------------------------- */
+/* ---- memory.c ---- */
 
 /* Measures what is resident, sets the limits of both budgets, and gives freed memory back. */
 void memory_watch(struct server *server);
 
-/* --- receive.c ---------------------------------------------------------------------------------------------------- */
+/* ---- receive.c ---- */
 
 /* Reads from `input`, on behalf of the connection, which is READING, and moves it behind what was read. */
 void request_receive(struct connection *connection, struct bytes *input);
@@ -185,7 +185,7 @@ void exchange_recycle(struct server *server, struct exchange *exchange);
 /* The client has gone, or closed its side, before it was answered: one that waits is not waited for any more. */
 void exchange_client_gone(struct server *server, struct exchange *exchange);
 
-/* --- bodies.c ----------------------------------------------------------------------------------------------------- */
+/* ---- bodies.c ---- */
 
 bool bodies_start(struct server *server);
 /* Hands an exchange over to the thread that calls the handlers of large bodies. */
@@ -198,7 +198,7 @@ void bodies_trim(struct server *server);
 void bodies_drain(struct server *server);
 void bodies_stop(struct server *server);
 
-/* --- send.c ------------------------------------------------------------------------------------------------------- */
+/* ---- send.c ---- */
 
 /* The Date of answers, which is right to the second if this is called by each tick. */
 void date_renew(struct server *server);

@@ -109,7 +109,8 @@ static void why_work(struct look *look, struct session *session, enum permit_sta
     if (status == PERMIT_OK)
         status = explain(exchange, session);
     if (status == PERMIT_UNKNOWN_REQUEST)
-        problem_answer(exchange, status, "this key neither holds nor waits here; it may wait at another permitd");
+        problem_answer(exchange, status,
+                       "no request with this key is held or waiting at this server; it may be waiting at another one");
     else if (status != PERMIT_OK)
         look_refuse(exchange, session, status);
     exchange_finish(exchange);

@@ -112,7 +112,7 @@ void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf
     requests_sql(set, identity, sql);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static enum permit_status read_semaphores(struct session *session, struct arena *arena, size_t room, struct view *view)
 {

@@ -13,7 +13,7 @@ enum { SQL_MAX = 8 << 20 };
 #define IS_ENDING       "o.lapsed_at IS NOT NULL AND o.settled_at IS NULL"
 #define ENDS_WITH_LAPSE "r.confirmed_at IS NULL AND (r.ttl_ms=0 OR r.acquired_at<=o.lapsed_at)"
 
-/* --- what all have in common --- */
+/* ---- what all have in common ---- */
 
 /* Ends the packet and the text; the first failure counts. */
 static enum permit_status end(struct session *session, struct buf *sql, enum permit_status status)
@@ -77,7 +77,7 @@ static enum permit_status run_owners(struct session *session, struct buf *sql, s
     return end(session, sql, status);
 }
 
-/* --- one transaction --- */
+/* ---- one transaction ---- */
 
 /*
  * In order of name, like all who lock several. Nobody keeps such a row for long but a permitd that was stopped; the
@@ -254,7 +254,7 @@ void owners_rollback(struct session *session)
         session_drop(session);
 }
 
-/* --- plain reads --- */
+/* ---- plain reads ---- */
 
 enum permit_status owners_time(struct session *session, struct query_time *ret_time)
 {

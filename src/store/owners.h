@@ -54,7 +54,8 @@ struct owner_ends {
     struct bytes *keys;
     size_t count;
 };
-/* One per owner. Each owner and its requests come from one SELECT: a request is listed only while the owner is ending.
+/*
+ * One per owner. Each owner and its requests come from one SELECT: a request is listed only while the owner is ending.
  */
 enum permit_status owners_ends(struct session *session, const struct owner *owners, size_t count, struct arena *arena,
                                struct owner_ends *ret_ends) MUST_CHECK;

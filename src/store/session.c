@@ -63,7 +63,7 @@ struct session {
     char message[512];
 };
 
-/* --- what an error means --- */
+/* ---- what an error means ---- */
 
 /*
  * errno  meaning for us; the numbers from 2000 on are the client library's.
@@ -211,7 +211,7 @@ static enum permit_status session_refuse(struct session *session, enum permit_st
     return status;
 }
 
-/* --- life --- */
+/* ---- life ---- */
 
 bool session_library_begin(void)
 {
@@ -303,7 +303,7 @@ bool session_is_mariadb(const struct session *session)
     return session->mariadb;
 }
 
-/* --- packets --- */
+/* ---- packets ---- */
 
 /* Takes the result of the statement that has just run; `failed` is what the library said about running it. */
 static enum permit_status session_take_result(struct session *session, bool failed)
@@ -474,7 +474,7 @@ int64_t column_i64(struct bytes column)
     return negative ? (int64_t)(0 - number) : (int64_t)number;
 }
 
-/* --- setting up --- */
+/* ---- setting up ---- */
 
 /* Everything a session can set itself. completion_type, limits and autocommit too: a server may have odd defaults. */
 #define SET_ALL                                                                                                        \
@@ -578,9 +578,8 @@ static enum permit_status session_check_settings(struct session *session)
             return session_refuse_setting(session, expectations[i].name, BYTES(""), expectations[i].value);
     if (!seen[0] && !seen[1])
         return session_refuse_setting(session, expectations[0].name, BYTES(""), expectations[0].value);
-    return session->max_packet
-               ? PERMIT_OK
-               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is not known");
+    return session->max_packet ? PERMIT_OK
+                               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is unknown");
 }
 
 static enum permit_status session_read_back(struct session *session)

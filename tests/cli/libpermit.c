@@ -660,12 +660,12 @@ static void a_refusal_of_a_proxy_is_said_as_such(void)
     struct permit_client *client = client_of(&script, 0), *once = client_of_one_try(&script);
     struct permit_request *request = NULL;
     check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_UNAUTHENTICATED && !permit_client_in_doubt(client) &&
-              strstr(permit_client_message(client), "401 of a proxy, not of permitd"),
+              strstr(permit_client_message(client), "401 from a proxy, not from permitd"),
           "a proxy's 401 is said as such, and leaves no doubt");
     check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_UNAUTHENTICATED && !permit_client_in_doubt(client),
           "so is its 407");
     check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_FORBIDDEN && !permit_client_in_doubt(client) &&
-              strstr(permit_client_message(client), "403 of a proxy, not of permitd"),
+              strstr(permit_client_message(client), "403 from a proxy, not from permitd"),
           "and its 403");
     permit_client_free(client); /* the server serves one connection after the other */
     check(acquire(once, 0, &request) == PERMIT_NO_SERVER && !permit_client_in_doubt(once),
@@ -979,7 +979,7 @@ static void what_is_over_before_it_is_renewed_is_told_so(void)
     if (permit_renewer_start(client, request, &options, &renewer))
         abort();
     check(wait_for_loss(&loss, LONG_MS) && loss.status == PERMIT_OUTCOME_UNKNOWN &&
-              strstr(loss.message, "too short, or this process was stopped"),
+              strstr(loss.message, "too short, or this process was suspended"),
           "what is over before it is renewed has two possible reasons");
     permit_renewer_stop(renewer);
     permit_request_free(request);
@@ -1253,7 +1253,7 @@ static void permitctl_says_that_a_proxy_refuses(const char *permitctl)
 {
     SCRIPT(script, {ANSWER, 401, "<html>", NULL}, {ANSWER, 403, "<html>", NULL});
     char output[OUTPUT_MAX];
-    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 77 && strstr(output, "of a proxy") &&
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 77 && strstr(output, "from a proxy") &&
               !strstr(output, "granted"),
           "a proxy's 401 ends permitctl with 77, and says nothing of a grant");
     check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 78 && !strstr(output, "granted"),

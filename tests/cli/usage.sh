@@ -30,11 +30,11 @@ done
 call "$permitctl" acquire -s a --wait-piece 0
 check "a piece of no length is a usage error" test "$code" = 64
 call "$permitctl" acquire --slot A1 -s a
-check "--slot stands behind its -s" contains "$code $err" "64 permitctl: --slot belongs to the -s NAME before it"
+check "--slot stands behind its -s" contains "$code $err" "64 permitctl: --slot must follow an -s NAME"
 call "$permitctl" acquire --adjacent
 check "so does --adjacent" test "$code" = 64
 call "$permitctl" acquire -s a:2 --slot A1 --slot A2
-check "--slot says how many by itself" contains "$code $err" "64 permitctl: a: --slot says which and how many"
+check "--slot says how many by itself" contains "$code $err" "64 permitctl: a: --slot cannot be combined with"
 call "$permitctl" acquire -s a --slot A1 --adjacent
 check "and is not --adjacent" test "$code" = 64
 call "$permitctl" acquire -s a --slot A1 -s b --any-of B1 --slot B2
@@ -49,7 +49,7 @@ call "$permitctl" semaphore put a --labels "$dir/none"
 check "a file of labels that is not there" contains "$code $err" "64 permitctl: $dir/none"
 printf 'A1\0\n' >"$dir/zero"
 call "$permitctl" semaphore put a --labels "$dir/zero"
-check "a file of labels with a zero byte" contains "$code $err" "64 permitctl: $dir/zero: a zero byte"
+check "a file of labels with a zero byte" contains "$code $err" "64 permitctl: $dir/zero: contains a zero byte"
 call "$permitctl" slots a --state open
 check "slots are free or held" contains "$code $err" "64 permitctl: --state open: expected free|held"
 call "$permitctl" release a --wait 1s
@@ -138,8 +138,8 @@ check "of which nothing is said" not grep -q -e sesame -e ann "$dir/err"
 call "$permitctl" --json --url http://ann:sesame@127.0.0.1:1/ show k
 check "also not in JSON" not grep -q -e sesame -e ann "$dir/out" "$dir/err"
 call "$permitctl" --tokn=sesame show k
-check "an option that there is not is named without its value" test "$code $err" = "64 permitctl: there is no option --tokn (permitctl --help)"
+check "an option that there is not is named without its value" test "$code $err" = "64 permitctl: unknown option --tokn (permitctl --help)"
 call "$permitctl" -usesame show k
-check "so is a letter" test "$code $err" = "64 permitctl: there is no option -u (permitctl --help)"
+check "so is a letter" test "$code $err" = "64 permitctl: unknown option -u (permitctl --help)"
 call "$permitctl" acquire -s a --wait-piece 100d
-check "a piece of over INT_MAX ms is a usage error" contains "$code $err" "64 permitctl: --wait-piece: at most 24 days"
+check "a piece of over INT_MAX ms is a usage error" contains "$code $err" "64 permitctl: --wait-piece must be at most 24 days"

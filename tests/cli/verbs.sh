@@ -41,7 +41,7 @@ check "template get prints lines" contains "$out" "template       each:"
 call "$permitctl" template put each: --kind counted
 check "the kind of a template cannot change: 65" test "$code" = 65
 call "$permitctl" template put new
-check "a template needs a capacity: 65" contains "$code $err" "65 permitctl: invalid: capacity is needed"
+check "a template needs a capacity: 65" contains "$code $err" "65 permitctl: invalid: capacity is required"
 call "$permitctl" template put each: -s backups
 check "template put takes no semaphore" test "$code" = 64
 call "$permitctl" template list
@@ -227,7 +227,7 @@ check "--force needs a reason: 64" contains "$code $err" "64 permitctl: semaphor
 call "$permitctl" semaphore delete seats --force --reason ""
 check "which is not empty: 64" test "$code" = 64
 call "$permitctl" semaphore delete seats --reason "it is over"
-check "a reason without --force: 64" contains "$code $err" "64 permitctl: --reason belongs to --force"
+check "a reason without --force: 64" contains "$code $err" "64 permitctl: --reason requires --force"
 call "$permitctl" semaphore delete seats --force --reason "$(printf '%01001d' 0)"
 check "the reason is not too long: 64" contains "$code $err" "64 permitctl: --reason: at most 1000 bytes"
 call "$permitctl" template delete each: --force

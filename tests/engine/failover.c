@@ -31,7 +31,7 @@ static struct script {
     unsigned losses;  /* packets that were lost */
 } script;
 
-/* --- the store ---------------------------------------------------------------------------------------------------- */
+/* ---- the store ---- */
 
 static void change_begin(void)
 {
@@ -230,7 +230,7 @@ static struct store *open_store(void *context)
     return store;
 }
 
-/* --- the engine --------------------------------------------------------------------------------------------------- */
+/* ---- the engine ---- */
 
 static struct engine *engine;
 

@@ -438,7 +438,7 @@ Test(malformed, a_text_that_breaks_off_leaves_nothing_in_the_next)
     talk_end(&talk);
 }
 
-/* --- sizes --- */
+/* ---- sizes ---- */
 
 static const char *padded(size_t bytes)
 {
@@ -521,7 +521,7 @@ Test(malformed, lists_of_slots_and_labels_have_their_limits)
     talk_end(&talk);
 }
 
-/* --- below HTTP: the suite `smuggling` has many more --- */
+/* ---- below HTTP: the suite `smuggling` has many more ---- */
 
 static void raw(int status, const char *type, const char *bytes)
 {

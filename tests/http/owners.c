@@ -43,7 +43,7 @@ static void is_held(struct talk *talk, const char *key)
     text_is(talk, "state", "ACQUIRED");
 }
 
-/* --- heartbeats ------------------------------------------------------------------------------------------------- */
+/* ---- heartbeats ---- */
 
 Test(owners, a_heartbeat_makes_an_owner_and_extends_it, .timeout = 300)
 {
@@ -107,7 +107,7 @@ Test(owners, ttl_owner_needs_an_owner_with_a_heartbeat, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- lapses ----------------------------------------------------------------------------------------------------- */
+/* ---- lapses ---- */
 
 Test(owners, a_lapse_ends_what_was_acquired_before_and_not_what_was_confirmed, .timeout = 300)
 {
@@ -445,7 +445,7 @@ Test(owners, heartbeats_go_on_when_the_database_comes_back, .timeout = 300)
     kit_database_stop(database);
 }
 
-/* --- two permitd, many clients ---------------------------------------------------------------------------------- */
+/* ---- two permitd, many clients ---- */
 
 enum { CROWD = 16, CROWD_OWNERS = 5, CROWD_MS = 4000, TURNS_MIN = 32 };
 
@@ -540,7 +540,7 @@ Test(owners, two_permitd_and_a_crowd_lose_nothing, .timeout = 300)
     kit_database_stop(database);
 }
 
-/* --- the probe -------------------------------------------------------------------------------------------------- */
+/* ---- the probe ---- */
 
 /*
  * Somebody who knows who is alive, on a thread of the test. The answer goes by the beginning of the name: `alive` 200,

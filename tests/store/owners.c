@@ -235,7 +235,7 @@ Test(owners, the_probe_is_given_each_owner_of_something_unconfirmed_once)
     cr_assert(count == 2 && bytes_equal(holders[0].name, BYTES("sold")));
 }
 
-/* --- a grant that overtakes nothing ------------------------------------------------------------------------------- */
+/* ---- a grant that overtakes nothing ---- */
 
 /* One call on the owner `o`; false: the server has ended the session of a machine that is this slow. */
 static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcome *ret_outcome)
@@ -298,7 +298,7 @@ Test(owners, a_grant_that_commits_after_the_lapse_was_settled_stops_no_heartbeat
     side_close(&side);
 }
 
-/* --- access paths ------------------------------------------------------------------------------------------------- */
+/* ---- access paths ---- */
 
 /* Rows of all tables that the session has read since the last call. */
 static int64_t rows_read(void)

@@ -253,7 +253,7 @@ Test(session, a_socket_wins_over_a_host)
     session_free(session);
 }
 
-/* --- addresses --- */
+/* ---- addresses ---- */
 
 static bool same_text(const char *a, const char *b)
 {
