@@ -119,7 +119,8 @@ static const char exit_codes[] =
     "   1  fence bump: whoever was asked said no, and nothing was done\n"
     "  64  the command line is wrong\n"
     "  65  the server refused it, and would again\n"
-    "  69  no server answers, or it cannot serve now: its database is away, it is busy, it stops\n"
+    "  69  no server answers, or what answers is not permitd; or it cannot serve now: its database is away, it is\n"
+    "      busy, it stops\n"
     "  71  this machine is out of memory, processes or descriptors, or a file cannot be written\n"
     "  75  not in time (-E changes it): no capacity, a paused semaphore, too many who wait or ask, too\n"
     "      many semaphores for a template to make one more; or somebody else runs under that --id\n"
@@ -159,7 +160,10 @@ static bool read_duration(const struct option *option, const char *value, int64_
     int64_t ms;
     if (!duration_parse_any(bytes_of(value), &ms) || ms < option->least) {
         const char *hint = duration_hint(bytes_of(value));
-        return refuse(option, value, hint ? hint : "a time such as 30s, 10m or 1h30m");
+        if (!hint)
+            return refuse(option, value, "a time such as 30s, 10m or 1h30m");
+        (void)cli_complain(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
+        return false;
     }
     *ret_ms = ms;
     return true;
@@ -199,8 +203,11 @@ static bool read_want(const struct option *option, char *value, struct cli_optio
         count = strlen(colon + 1) < 18 ? strtoll(colon + 1, NULL, 10) : 0;
         count = count > 0 ? count : -1;
     }
-    if (count < 0 || !name_is_semaphore(bytes_of(value)))
+    if (count < 0 || !name_is_semaphore(bytes_of(value))) {
+        if (count)
+            *colon = ':'; /* shown as it was given */
         return refuse(option, value, "NAME or NAME:COUNT; names have A-Z a-z 0-9 . _ : @ -, a count is at least 1");
+    }
     into->wants[into->want_count++] = (struct permit_want){.semaphore = value, .count = count};
     return true;
 }
@@ -344,8 +351,8 @@ static bool begins(const struct verb *verb, const char *word)
     return strncmp(verb->name, word, length) == 0 && verb->name[length] == ' ';
 }
 
-/* A word that is no verb: which ones it begins. */
-static void no_verb(const char *word)
+/* A word that is no verb: which ones it begins, if `next` does not go on so. */
+static void no_verb(const char *word, const char *next)
 {
     struct buf known;
     size_t count;
@@ -354,7 +361,10 @@ static void no_verb(const char *word)
     for (size_t i = 0; i < count; i++)
         if (begins(&verbs[i], word))
             buf_append_text(&known, verbs[i].name + strlen(word));
-    if (known.length)
+    if (known.length && *next && *next != '-')
+        (void)cli_complain(CLI_USAGE, "there is no verb \"%s %s\"; behind \"%s\" stands one of:%s (permitctl --help)",
+                           word, next, word, buf_text(&known));
+    else if (known.length)
         (void)cli_complain(CLI_USAGE, "\"%s\" needs one more word:%s (permitctl --help)", word, buf_text(&known));
     else
         (void)cli_complain(CLI_USAGE, "there is no verb \"%s\" (permitctl --help)", word);
@@ -380,7 +390,7 @@ static bool take_verb(int argc, char **argv, int *at, struct cli *cli)
     int used = 1;
     cli->verb = verb_find(argv + *at, argc - *at, &used);
     if (!cli->verb && !take_group(argc, argv, *at, cli)) {
-        no_verb(argv[*at]);
+        no_verb(argv[*at], *at + 1 < argc ? argv[*at + 1] : "");
         return false;
     }
     *at += used - 1;

@@ -383,7 +383,9 @@ static int hold(struct run *run)
     if (given->verbose)
         tell_grant(run);
     if (!environment_set(&run->environment, run->request, permit_client_answer(run->cli->client)))
-        (void)cli_complain(code, "the environment of the command cannot be made: %s", strerror(errno));
+        (void)cli_complain(
+            code, "the environment of the command cannot be made (a long grant needs a file in TMPDIR, %s): %s",
+            environment_directory(), strerror(errno));
     else if (permit_renewer_start(run->cli->client, run->request, &options, &run->renewer))
         (void)cli_complain(code, "the permit cannot be renewed: %s", strerror(errno));
     else

@@ -47,7 +47,9 @@ static const char acquire_more[] =
     "Two of a section:   permitctl acquire -s hall:2 --any-of B1 --any-of B2 --any-of B3\n"
     "One of user:4711:   permitctl acquire -s user:4711:1\n"
     "\n"
-    "Without the :1 the digits would be the count, and 4711 units of user be asked for";
+    "Without the :1 the digits would be the count, and 4711 units of user be asked for.\n"
+    "\n"
+    "If the key of --id is held already, that grant is printed, with \"yours no\", and the exit status is 0";
 
 static const char put_more[] =
     ". What is not given stays as it is.\n"
@@ -198,8 +200,11 @@ int cli_fail(struct cli *cli, enum permit_status status)
         json_print_text(answer);
     else if (cli->options.json)
         json_print_problem(status, message);
-    return cli_complain(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
-                        *message ? message : permit_status_title(status));
+    int code = cli_complain(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
+                            *message ? message : permit_status_title(status));
+    if (status == PERMIT_NO_SERVER && !cli->server.url)
+        (void)cli_complain(code, "no server was named, so that was the default: --url or PERMITD_URL names another");
+    return code;
 }
 
 bool cli_has_reason(const struct cli *cli)
