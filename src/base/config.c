@@ -258,11 +258,12 @@ static size_t unlikeness(const char *name, const char *known)
     return part ? 1 : distance(name, known);
 }
 
-/* The setting whose name is most like `name`, which has underscores and small letters; NULL if the table is empty. */
+/* The setting whose name is most like `name`, which has underscores and small letters; NULL if none is: over half of
+ * its letters differ. */
 static const struct config_row *nearest_row(const struct config_table *table, const char *name)
 {
     const struct config_row *nearest = NULL;
-    size_t least = SIZE_MAX;
+    size_t least = strlen(name) / 2 + 1;
     for (size_t i = 0; i < table->count; i++) {
         char known[NAME_SIZE];
         size_t away = unlikeness(name, file_name(&table->rows[i], known));

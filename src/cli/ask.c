@@ -67,23 +67,24 @@ static void explain_slots(const struct cli_options *given)
                                given->names[i], given->names[i]);
 }
 
-/* The server speaks of its own interface: what that means for who types. */
-static void explain(const struct cli_options *given, enum permit_status status)
+/* The server speaks of its own interface: what that means for who types. `owner`: the one that was sent, or NULL. */
+static void explain(const struct cli_options *given, const char *owner, enum permit_status status)
 {
     if (status == PERMIT_UNKNOWN_SEMAPHORE)
         explain_counts(given);
     else if (status == PERMIT_NEVER_SATISFIABLE)
         explain_slots(given);
-    else if (status == PERMIT_UNKNOWN_OWNER && given->owner)
-        (void)cli_complain(0, "permitctl owner beat %s sends a heartbeat", given->owner);
+    else if (status == PERMIT_UNKNOWN_OWNER && owner)
+        (void)cli_complain(0, "permitctl owner beat %s sends a heartbeat%s", owner,
+                           given->owner ? "" : "; --owner names another owner");
 }
 
 /* No permit: says why, and cleans up. The exit status. */
-static int give_up(struct cli *cli, int signal_fd, enum permit_status status)
+static int give_up(struct cli *cli, int signal_fd, const char *owner, enum permit_status status)
 {
     int signal = take_signals(signal_fd);
     int code = signal ? 128 + signal : cli_fail(cli, status);
-    explain(&cli->options, status);
+    explain(&cli->options, owner, status);
     if (permit_client_in_doubt(cli->client))
         abandon(cli, signal_fd);
     int late = signal ? 0 : take_signals(signal_fd);
@@ -126,6 +127,6 @@ bool ask_acquire(struct cli *cli, const struct ask *ask, struct permit_request *
     };
     enum permit_status status = permit_acquire(cli->client, &options, ret_request);
     if (status)
-        *ret_code = give_up(cli, ask->signal_fd, status);
+        *ret_code = give_up(cli, ask->signal_fd, options.owner, status);
     return status == PERMIT_OK;
 }

@@ -116,14 +116,19 @@ static const struct option options[] = {
 };
 
 static const char exit_codes[] =
-    "\nExit status:\n   0  done (run: the command's own status, 128 + N if signal N ended it)\n   1  not confirmed; "
-    "nothing was done\n  64  the command line is wrong\n  65  refused by the server; a retry will not help\n  69  no "
-    "server available: unreachable, busy, stopping, or its database is unavailable\n  71  this machine is out of "
-    "memory, processes or descriptors, or a file cannot be written\n  75  not granted in time (-E changes it): no "
-    "capacity, a paused semaphore, too many waiting or pending\n      requests, too many semaphores for a template to "
-    "create one more; or another client holds that --id\n  76  the permit is no longer held\n  77  no valid "
-    "credential, for the server or for a proxy; 78: not allowed\n 126  run: the command cannot be executed; 127: it is "
-    "not found\n\nTimes are 500ms, 1.5s, 10m, 1h30m, 7d, or a number of seconds, at most 86400.\n";
+    "\nExit status:\n"
+    "   0  done (run: the command's own status, 128 + N if signal N ended it)\n"
+    "   1  fence bump: not confirmed, nothing was done\n"
+    "  64  the command line is wrong\n"
+    "  65  refused by the server; a retry will not help\n"
+    "  69  no server available: unreachable, not permitd, busy, stopping, or its database is unavailable\n"
+    "  71  this machine is out of memory, processes or descriptors, or a file cannot be written\n"
+    "  75  not granted in time (-E changes it): no capacity, a paused semaphore, too many waiting or pending\n"
+    "      requests, too many semaphores for a template to create one more; or another client holds that --id\n"
+    "  76  the permit is no longer held\n"
+    "  77  no valid credential, for the server or for a proxy; 78: not allowed\n"
+    " 126  run: the command cannot be executed; 127: it is not found\n"
+    "\nTimes are 500ms, 1.5s, 10m, 1h30m, 7d, or a number of seconds, at most 86400.\n";
 
 /* ---- Values ---- */
 
@@ -156,7 +161,10 @@ static bool read_duration(const struct option *option, const char *value, int64_
     int64_t ms;
     if (!duration_parse_any(bytes_of(value), &ms) || ms < option->least) {
         const char *hint = duration_hint(bytes_of(value));
-        return refuse(option, value, hint ? hint : "a time such as 30s, 10m or 1h30m");
+        if (!hint)
+            return refuse(option, value, "a time such as 30s, 10m or 1h30m");
+        (void)cli_complain(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
+        return false;
     }
     *ret_ms = ms;
     return true;
@@ -196,8 +204,11 @@ static bool read_want(const struct option *option, char *value, struct cli_optio
         count = strlen(colon + 1) < 18 ? strtoll(colon + 1, NULL, 10) : 0;
         count = count > 0 ? count : -1;
     }
-    if (count < 0 || !name_is_semaphore(bytes_of(value)))
+    if (count < 0 || !name_is_semaphore(bytes_of(value))) {
+        if (count)
+            *colon = ':'; /* shown as it was given */
         return refuse(option, value, "NAME or NAME:COUNT; names have A-Z a-z 0-9 . _ : @ -, a count is at least 1");
+    }
     into->wants[into->want_count++] = (struct permit_want){.semaphore = value, .count = count};
     return true;
 }
@@ -341,8 +352,8 @@ static bool begins(const struct verb *verb, const char *word)
     return strncmp(verb->name, word, length) == 0 && verb->name[length] == ' ';
 }
 
-/* A word that is no verb: which ones it begins. */
-static void no_verb(const char *word)
+/* A word that is no verb: which ones it begins, if `next` does not go on so. */
+static void no_verb(const char *word, const char *next)
 {
     struct buf known;
     size_t count;
@@ -351,7 +362,10 @@ static void no_verb(const char *word)
     for (size_t i = 0; i < count; i++)
         if (begins(&verbs[i], word))
             buf_append_text(&known, verbs[i].name + strlen(word));
-    if (known.length)
+    if (known.length && *next && *next != '-')
+        (void)cli_complain(CLI_USAGE, "unknown verb \"%s %s\"; expected \"%s\" with one of:%s (permitctl --help)", word,
+                           next, word, buf_text(&known));
+    else if (known.length)
         (void)cli_complain(CLI_USAGE, "incomplete verb \"%s\"; expected one of:%s (permitctl --help)", word,
                            buf_text(&known));
     else
@@ -378,7 +392,7 @@ static bool take_verb(int argc, char **argv, int *at, struct cli *cli)
     int used = 1;
     cli->verb = verb_find(argv + *at, argc - *at, &used);
     if (!cli->verb && !take_group(argc, argv, *at, cli)) {
-        no_verb(argv[*at]);
+        no_verb(argv[*at], *at + 1 < argc ? argv[*at + 1] : "");
         return false;
     }
     *at += used - 1;
@@ -505,8 +519,11 @@ void options_print_help(const struct verb *verb, const char *group, FILE *out)
         (void)fputs("\nOptions:\n", out);
         print_options(verb->bit, false, out);
     } else {
-        (void)fputs("Usage: permitctl VERB [options] ...\n\nTalks to permitd, which hands out permits of counting "
-                    "semaphores.\n\nVerbs (permitctl VERB --help says more):\n",
+        (void)fputs("Usage: permitctl VERB [options] ...\n"
+                    "\n"
+                    "Talks to permitd, which hands out permits of counting semaphores.\n"
+                    "\n"
+                    "Verbs (permitctl VERB --help says more):\n",
                     out);
         print_verbs(NULL, out);
         (void)fputs("\nOptions of all verbs:\n", out);

@@ -383,7 +383,9 @@ static int hold(struct run *run)
     if (given->verbose)
         tell_grant(run);
     if (!environment_set(&run->environment, run->request, permit_client_answer(run->cli->client)))
-        (void)cli_complain(code, "cannot create the environment of the command: %s", strerror(errno));
+        (void)cli_complain(code,
+                           "cannot create the environment of the command (a long grant needs a file in TMPDIR, %s): %s",
+                           environment_directory(), strerror(errno));
     else if (permit_renewer_start(run->cli->client, run->request, &options, &run->renewer))
         (void)cli_complain(code, "cannot renew the permit: %s", strerror(errno));
     else

@@ -150,7 +150,14 @@ static enum permit_status judge_foreign(struct permit_client *client)
     }
 }
 
-static enum permit_status judge(struct permit_client *client)
+/* A web server that is none of ours may answer 200 to anything. */
+static bool is_success(const struct http_call *call, const struct http_reply *reply)
+{
+    return reply->status >= 200 && reply->status < 300 &&
+           (wire_is_object(buf_text(&reply->body)) || strcmp(call->path, "/metrics") == 0);
+}
+
+static enum permit_status judge(struct permit_client *client, const struct http_call *call)
 {
     struct http_reply *reply = &client->reply;
     enum permit_status status;
@@ -160,7 +167,7 @@ static enum permit_status judge(struct permit_client *client)
         buf_printf(&client->message, "%s: %s", http_url(client->http), reply->error);
         return PERMIT_NO_SERVER;
     }
-    if (reply->status >= 200 && reply->status < 300)
+    if (is_success(call, reply))
         return PERMIT_OK;
     if (wire_read_problem(buf_text(&reply->body), reply->status, &status, &reply->retry_after_ms, &client->message))
         return status;
@@ -195,7 +202,7 @@ enum permit_status client_try(struct permit_client *client, struct http_call *ca
     course->sent = clock_boot();
     http_exchange(client->http, call, &client->reply);
     call->timeout_ms = given_ms;
-    enum permit_status status = judge(client);
+    enum permit_status status = judge(client, call);
     course->silences = client->reply.timed_out ? course->silences + 1 : 0;
     course->answer_lost |= has_lost_answer(&client->reply, status);
     return status;

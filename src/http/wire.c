@@ -621,7 +621,10 @@ static enum permit_status refuse_member(const struct wire_member *member, struct
         return PERMIT_NO_MEMORY;
     buf_printf(message, "%s%s must be %s", where, member->name, member->expected);
     bool is_time = member->type == WIRE_DURATION || member->type == WIRE_TTL || member->type == WIRE_HOLD;
-    const char *hint = is_time ? duration_hint(value) : NULL;
+    bool is_text = value.length > 1 && value.data[0] == '"';
+    const char *hint = !is_time  ? NULL
+                       : is_text ? duration_text_hint((struct bytes){value.data + 1, value.length - 2})
+                                 : duration_hint(value);
     if (hint)
         buf_printf(message, "; %s", hint);
     return PERMIT_INVALID;

@@ -48,7 +48,7 @@ check "what fits is a variable still" test "$(sed -n 4p "$dir/out" | tr , '\n' |
 check "the file is gone afterwards" test ! -e "$grant_file"
 call env TMPDIR="$dir/no/such" "$permitctl" run -s hall:1000 -- touch "$dir/ran_without_file"
 check "a file that cannot be made is told before the command runs" \
-    contains "$code $err$(ls "$dir/ran_without_file" 2>/dev/null)" "71 permitctl: cannot create the environment of the command: No such file"
+    contains "$code $err$(ls "$dir/ran_without_file" 2>/dev/null)" "71 permitctl: cannot create the environment of the command (a long grant needs a file in TMPDIR, $dir/no/such): No such file"
 call "$permitctl" run -s hall:1000 -- sh -c "stat -c %a \"\$PERMIT_GRANT_FILE\"; exec '$permitctl' run -s backups -- sh -c 'echo \"\${PERMIT_GRANT_FILE-unset}\"'"
 check "others cannot read it, and a permit below has a grant of its own" test "$(xargs <<<"$out")" = "600 unset"
 check "all of it is given back" in_use hall 0

@@ -7,6 +7,11 @@ check "no verb is a usage error" test "$code" = 64
 call "$permitctl" dance
 check "an unknown verb is a usage error" test "$code" = 64
 check "and is named" contains "$err" dance
+call "$permitctl" semaphore
+check "half a verb: 64, and what goes on" contains "$code $err" '64 permitctl: incomplete verb "semaphore"; expected one of: put get'
+call "$permitctl" semaphore putt a
+check "a verb that goes on wrong is named as it is" \
+    contains "$code $err" '64 permitctl: unknown verb "semaphore putt"; expected "semaphore" with one of: put get'
 call "$permitctl" run -s a --jump true
 check "an unknown option is a usage error" test "$code" = 64
 call "$permitctl" run -- true
@@ -17,6 +22,9 @@ call "$permitctl" run -s 'a b' true
 check "a name with a space is a usage error" test "$code" = 64
 call "$permitctl" run -s a:0 true
 check "a count of 0 is a usage error" test "$code" = 64
+check "and is shown as it was given" contains "$err" "--semaphore a:0: expected NAME or NAME:COUNT"
+call "$permitctl" run -s a --wait 100000 true
+check "milliseconds are told" contains "$code $err" "64 permitctl: --wait 100000: numbers are seconds, at most 86400"
 call "$permitctl" run -s a --ttl soon true
 check "a ttl that is no time is a usage error" test "$code" = 64
 call "$permitctl" run -s a --ttl 0 true
@@ -107,7 +115,13 @@ check "run --help names the variables" contains "$out" PERMIT_TOKEN_
 call "$permitctl" $'\e[31mdance'
 check "a complaint does not play with the terminal" contains "$err" '"?[31mdance"'
 
+if ! (exec 3<>/dev/tcp/127.0.0.1/7070) 2>/dev/null; then # else somebody serves at the default address
+    call "$permitctl" semaphore list
+    check "where no server was named: 69, and how one is" \
+        contains "$code $(xargs -d '\n' <<<"$err")" "no server was named, so that was the default: --url or PERMITD_URL names another"
+fi
 call "$permitctl" --url http://127.0.0.1:1 semaphore list
+check "and not where one was" not grep -q 'no server was named' "$dir/err"
 check "no server: 69" test "$code" = 69
 call "$permitctl" --json --url http://127.0.0.1:1 show a
 check "no server, --json: a problem" test "$(jq -r .type <<<"$out")" = /problems/no_server

@@ -23,6 +23,12 @@ check "semaphore list has both" test "$(jq -r '.semaphores[].name' <<<"$out" | x
 call "$permitctl" --url "${PERMITD_URL/127.0.0.1/permit.localhost}" semaphore list
 check "a host that permitd does not serve: 65" contains "$code $err" "65 permitctl: misdirected"
 check "and the setting that lists it" contains "$err" "add the host to its setting allowed_hosts"
+call "$permitctl" --json semaphore get network
+check "JSON is one line" test "$(wc -l <"$dir/out")" = 1
+call "$permitctl" --json doctor
+check "that of doctor too" test "$(wc -l <"$dir/out")" = 1
+call "$permitctl" --json semaphore get there_is_none
+check "and that of a refusal" test "$(wc -l <"$dir/out")" = 1
 call "$permitctl" --json semaphore list --prefix net
 check "--prefix" test "$(jq -r '.semaphores[].name' <<<"$out" | xargs)" = network
 call "$permitctl" --json semaphore list --limit 1
@@ -109,6 +115,9 @@ check "release of an unknown key leaves a tombstone" test "$code $(jq -r .end_re
 call "$permitctl" acquire -s backups --id overtaken
 check "which refuses the late acquire: 65" contains "$code $err" "65 permitctl: ended"
 
+call "$permitctl" acquire -s network --ttl owner
+check "where no owner was named it is said which one was meant" \
+    grep -Eq '^permitctl: permitctl owner beat [^ ]+@[^ ]+ sends a heartbeat; --owner names another owner$' "$dir/err"
 call "$permitctl" acquire -s network --owner w1 --ttl owner
 check "ttl owner without a heartbeat: 65" contains "$code $err" "65 permitctl: unknown_owner"
 check "with what to do about it" contains "$err" "permitctl: permitctl owner beat w1 sends"

@@ -459,6 +459,8 @@ Test(malformed, a_body_over_the_limit_is_413_and_the_next_request_is_served)
     refused(&talk, 413, "too_large", "POST", path, padded(1024 * 1024 + 1));
     refused(&talk, 413, "too_large", "POST", path, padded(9 * 1024 * 1024));
     refused(&talk, 404, "unknown_request", "POST", path, "{}");
+    refused(&talk, 413, "too_large", "GET", "/healthz", padded(256 * 1024 + 1)); /* also where none is taken */
+    refused(&talk, 422, "invalid", "GET", "/healthz", "{}");
     talk_end(&talk);
 }
 

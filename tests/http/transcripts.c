@@ -654,6 +654,15 @@ Test(not_found, paths_and_methods_are_named_with_the_nearest)
     talk_end(&talk);
 }
 
+Test(not_found, a_key_is_named_also_where_it_may_wait)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *key = fresh_name("k");
+    refused(&talk, 404, "unknown_request", "GET", text("%s/why", request_path(key)), NULL);
+    says(&talk, text("there is no request \"%s\" that holds, has ended or waits here", key));
+    talk_end(&talk);
+}
+
 Test(not_found, names_are_named_with_the_nearest)
 {
     struct talk talk = talk_to(shared_port());
