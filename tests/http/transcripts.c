@@ -659,7 +659,7 @@ Test(not_found, a_key_is_named_also_where_it_may_wait)
     struct talk talk = talk_to(shared_port());
     const char *key = fresh_name("k");
     refused(&talk, 404, "unknown_request", "GET", text("%s/why", request_path(key)), NULL);
-    says(&talk, text("there is no request \"%s\" that holds, has ended or waits here", key));
+    says(&talk, text("no request \"%s\" is held, ended or waiting at this server", key));
     talk_end(&talk);
 }
 
