@@ -28,12 +28,12 @@ size_t permit_path_encode(const char *word, char *to, size_t size)
     return length;
 }
 
-/* Writes "<before>WORD<suffix>", WORD encoded. False: too long, or an empty word. */
+/* Writes "<before>WORD<suffix>", WORD encoded. False: too long, or no word. */
 static bool path_write(const char *before, const char *word, const char *suffix, char path[PATH_MAX_BYTES])
 {
     size_t length = strlen(before);
     memcpy(path, before, length);
-    size_t encoded = permit_path_encode(word, path + length, PATH_MAX_BYTES - length);
+    size_t encoded = !word ? 0 : permit_path_encode(word, path + length, PATH_MAX_BYTES - length);
     size_t room = PATH_MAX_BYTES - length - encoded;
     return encoded > 0 && (size_t)snprintf(path + length + encoded, room, "%s", suffix) < room;
 }

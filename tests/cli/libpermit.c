@@ -1314,6 +1314,10 @@ static void release_tells_how_it_ended(void)
               strcmp(request->end_reason, "expired") == 0 && request->held_until_us == 0,
           "release tells how it ended before");
     check(permit_release(client, "", NULL) == PERMIT_INVALID, "an empty key is refused here");
+    check(permit_release(client, NULL, NULL) == PERMIT_INVALID &&
+              permit_show(client, NULL, &request) == PERMIT_INVALID &&
+              permit_fence_check(client, NULL, 57, 0, &fence) == PERMIT_INVALID,
+          "so is none at all");
     check(permit_fence_check(client, "s", 57, 3, &fence) == PERMIT_OK && fence.live && fence.floor == 55, "fence");
     permit_request_free(request);
     permit_client_free(client);
