@@ -97,7 +97,12 @@ void kit_permitd_kill(struct kit_permitd *permitd);
 void kit_permitd_freeze(struct kit_permitd *permitd);
 void kit_permitd_thaw(struct kit_permitd *permitd);
 
-/* ---- a MariaDB of the test's own, for several permitd or for direct SQL; durable as permitd demands ---- */
+/*
+ * ---- a MariaDB of the test's own, for several permitd or for direct SQL; durable as permitd demands. With
+ * ---- PERMIT_MYSQL_ROOT in the environment (tests/mysql/root.sh) a MySQL, with its binary log ----
+ */
+
+bool kit_database_is_mysql(void);
 
 struct kit_database {
     pid_t pid;
@@ -120,7 +125,7 @@ enum kit_disk {
     KIT_DISK_DEAD, /* no write to a file succeeds */
 };
 
-/* Makes and starts it, waits until it answers. flags: NULL-terminated, for mariadbd; may be NULL; must stay valid. */
+/* Makes and starts it, waits until it answers. flags: NULL-terminated, for the server; may be NULL; must stay valid. */
 struct kit_database *kit_database_start(const char *const *flags);
 /* The same, with a wall clock that kit_database_step_clock moves; at first it is right. */
 struct kit_database *kit_database_start_shifted(const char *const *flags);

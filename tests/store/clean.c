@@ -154,13 +154,14 @@ Test(clean, one_permitd_at_a_time)
 {
     ended(1, 10, 100, 8 * 86400);
     struct clean_task task = task_of(CLEAN_DUE);
-    must_run(other, "DO GET_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())), 0)");
+    must_run(other, "DO GET_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)), 0)");
     struct clean_result result = clean_once(&task);
     cr_assert_not(result.mine);
     cr_assert_eq(result.deleted, 0);
-    must_run(other, "DO RELEASE_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())))");
+    must_run(other, "DO RELEASE_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)))");
     cr_assert_eq(clean_once(&task).deleted, 10);
-    cr_assert_eq(number_of(other, "SELECT IS_FREE_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())))"), 1);
+    cr_assert_eq(number_of(other, "SELECT IS_FREE_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)))"),
+                 1);
 }
 
 /* A batch that counts an answer in an ended row has it locked: the cleaner gives way at once and leaves nothing open.
@@ -175,7 +176,8 @@ Test(clean, a_row_that_somebody_holds_is_not_waited_for)
     cr_assert_eq(status, PERMIT_LOCK_TIMEOUT, "%s", session_message(session));
     must_run(other, "UPDATE permit_request SET replays = replays + 1 WHERE id <> 7; ROLLBACK");
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit_request"), 10);
-    cr_assert_eq(number_of(other, "SELECT IS_FREE_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())))"), 1);
+    cr_assert_eq(number_of(other, "SELECT IS_FREE_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)))"),
+                 1);
     cr_assert_eq(clean_once(&task).deleted, 10);
 }
 

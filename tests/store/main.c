@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts the MariaDB that the tests share, runs them, stops it. Each test is a process of its own; it finds the server
- * by its environment. */
+/* Starts the MariaDB or MySQL that the tests share, runs them, stops it. Each test is a process of its own; it finds
+ * the server by its environment. */
 #include <criterion/criterion.h>
 #include <ftw.h>
 #include <signal.h>
@@ -11,8 +11,10 @@
 #include "store/embedded.h"
 #include "store/schema.h"
 #include "support.h"
+#include "testkit.h"
 
 #define DIRECTORY_VARIABLE "PERMIT_STORE_TEST_DIRECTORY"
+#define SOCKET_VARIABLE    "PERMIT_STORE_TEST_SOCKET"
 
 static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
 {
@@ -41,11 +43,11 @@ const struct database_address *fresh_address(void)
     enum { ADDRESSES_MAX = 16 };
     static struct database_address addresses[ADDRESSES_MAX]; /* kept to the end: sessions point to them */
     static size_t count;
-    const char *directory = getenv(DIRECTORY_VARIABLE);
-    if (!directory || count == ADDRESSES_MAX)
+    const char *socket = getenv(SOCKET_VARIABLE);
+    if (!socket || count == ADDRESSES_MAX)
         fail("no shared server (run the executable by its own main), or too many databases in one test");
     addresses[count] = (struct database_address){
-        .socket = text_made("%s/shared/mariadb.sock", directory, 0, 0),
+        .socket = text_made("%s", socket, 0, 0),
         .user = text_made("%s", "root", 0, 0),
         .database = text_made("%s_%d_%d", "test", (int)getpid(), (int)count),
     };
@@ -116,7 +118,28 @@ char *temporary_directory(void)
     return path;
 }
 
-static int run_with_server(int argc, char **argv, const char *directory)
+static int run_tests(int argc, char **argv, const char *socket)
+{
+    setenv(SOCKET_VARIABLE, socket, 1);
+    struct criterion_test_set *tests = criterion_initialize();
+    int result = 0;
+    if (criterion_handle_args(argc, argv, true))
+        result = !criterion_run_all_tests(tests);
+    criterion_finalize(tests);
+    return result;
+}
+
+static int run_with_mysql(int argc, char **argv)
+{
+    static const char *const flags[] = {"--max-allowed-packet=16M", NULL};
+    struct kit_database *database = kit_database_start(flags);
+    int result = run_tests(argc, argv, database->socket);
+    kit_database_stop(database);
+    return result;
+}
+
+/* permitd's own, with the settings that it gives it. */
+static int run_with_mariadb(int argc, char **argv, const char *directory)
 {
     struct embedded *embedded = NULL;
     struct buf message;
@@ -126,11 +149,7 @@ static int run_with_server(int argc, char **argv, const char *directory)
         fprintf(stderr, "the shared MariaDB: %s\n", buf_text(&message));
         return 2;
     }
-    struct criterion_test_set *tests = criterion_initialize();
-    int result = 0;
-    if (criterion_handle_args(argc, argv, true))
-        result = !criterion_run_all_tests(tests);
-    criterion_finalize(tests);
+    int result = run_tests(argc, argv, embedded_address(embedded)->socket);
     embedded_stop(embedded);
     buf_release(&message);
     free(shared);
@@ -143,7 +162,7 @@ int main(int argc, char **argv)
     char directory[] = "/tmp/permit-store-XXXXXX";
     if (!session_library_begin() || !mkdtemp(directory) || setenv(DIRECTORY_VARIABLE, directory, 1) != 0)
         return 2;
-    int result = run_with_server(argc, argv, directory);
+    int result = kit_database_is_mysql() ? run_with_mysql(argc, argv) : run_with_mariadb(argc, argv, directory);
     (void)nftw(directory, remove_one, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
     session_library_end();
     return result;
