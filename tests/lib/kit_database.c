@@ -325,6 +325,20 @@ void kit_database_restart(struct kit_database *database)
         kit_fail("%s does not answer", server_name());
 }
 
+void kit_database_become_another(struct kit_database *database)
+{
+    kit_database_kill(database);
+    if (kit_database_is_mysql()) { /* it gives itself another server_uuid */
+        char *identity = kit_text("%s/data/auto.cnf", database->directory);
+        KIT_CHECK(!unlink(identity));
+        free(identity);
+    }
+    kit_database_restart(database);
+    struct kit_sql *sql = kit_sql_open(database->socket, NULL);
+    kit_sql_run(sql, "SET GLOBAL server_id = 77");
+    kit_sql_close(sql);
+}
+
 bool kit_database_revive(struct kit_database *database)
 {
     if (!kit_wait_until(database_answers_or_ended, database, READY_MS))
@@ -458,4 +472,26 @@ int64_t kit_sql_number(struct kit_sql *sql, const char *format, ...)
     kit_sql_each(sql, text, take_first, &first);
     free(text);
     return first.value;
+}
+
+void kit_sql_make_numbers(struct kit_sql *sql)
+{
+    kit_sql_run(sql, "CREATE DATABASE numbers");
+    kit_sql_run(sql, "CREATE TABLE numbers.upto (seq INT NOT NULL PRIMARY KEY)");
+    kit_sql_run(sql, "INSERT INTO numbers.upto SELECT seq FROM JSON_TABLE(CONCAT('[0', REPEAT(',0', 49999), ']'),"
+                     " '$[*]' COLUMNS (seq FOR ORDINALITY)) AS list");
+}
+
+int64_t kit_sql_lock_waits(struct kit_sql *sql, const char *database)
+{
+    if (kit_database_is_mysql())
+        return kit_sql_number(sql,
+                              "SELECT COUNT(*) FROM performance_schema.data_locks"
+                              " WHERE OBJECT_SCHEMA = '%s' AND LOCK_STATUS = 'WAITING'",
+                              database);
+    /* MariaDB's innodb_trx is a copy that is not made anew while several ask for it all the time. */
+    return kit_sql_number(sql,
+                          "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '%s' AND command = 'Query'"
+                          " AND time_ms > 200 AND id <> CONNECTION_ID()",
+                          database);
 }

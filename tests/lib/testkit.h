@@ -146,6 +146,8 @@ void kit_database_restart(struct kit_database *database);
 bool kit_database_revive(struct kit_database *database);
 /* Whether it has ended by itself; kit_database_restart as above. */
 bool kit_database_has_ended(struct kit_database *database);
+/* Ends by SIGKILL and comes back as another server, with the same files: as a replica that is promoted. */
+void kit_database_become_another(struct kit_database *database);
 /* It was told to end in some other way: waits until it has; kit_database_restart as above. */
 void kit_database_await_end(struct kit_database *database);
 /* SIGTERM, waits, frees. */
@@ -162,6 +164,10 @@ void kit_sql_run(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
 unsigned kit_sql_try(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
 /* First column of the first row; INT64_MIN if there is no row or it is NULL. */
 int64_t kit_sql_number(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
+/* Makes a table numbers.upto of the numbers `seq` from 1 to 50,000. (MariaDB's seq_1_to_50000 is not MySQL's.) */
+void kit_sql_make_numbers(struct kit_sql *sql);
+/* Statements in this database that wait for a row which another transaction has locked. */
+int64_t kit_sql_lock_waits(struct kit_sql *sql, const char *database);
 /* Calls visit for each row; columns are text, NULL for NULL. The number of rows. */
 size_t kit_sql_each(struct kit_sql *sql, const char *statement, void (*visit)(void *context, char **columns),
                     void *context);
