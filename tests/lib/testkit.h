@@ -208,6 +208,11 @@ bool kit_http_post(struct kit_http *http, const char *path, const char *body, st
 bool kit_http_delete(struct kit_http *http, const char *path, struct reply *ret_reply);
 /* For bad input: the bytes as they are, then one reply (or none). */
 bool kit_http_raw(struct kit_http *http, const void *bytes, size_t length, struct reply *ret_reply);
+/*
+ * A port of 127.0.0.1 that nobody else is given from now on: a socket is bound to it and does not listen, and a server
+ * that sets SO_REUSEADDR, as mariadbd and mysqld do, may still have it. *ret_fd has to stay open.
+ */
+unsigned kit_keep_port(int *ret_fd);
 /* A connected blocking socket, for slow clients and the like; -1 on failure. */
 int kit_connect(unsigned port);
 

@@ -8,12 +8,10 @@
  *
  * promoted [--seed N]
  */
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,22 +50,6 @@ struct client {
 };
 
 /* ---- servers ---- */
-
-/*
- * A port that nobody else is given from now on: the socket is bound to it and does not listen, and a server that sets
- * SO_REUSEADDR, as mariadbd does, may still have it. *ret_fd has to stay open.
- */
-static unsigned keep_port(int *ret_fd)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    KIT_CHECK(fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) &&
-              !bind(fd, (struct sockaddr *)&address, sizeof(address)) &&
-              !getsockname(fd, (struct sockaddr *)&address, &length));
-    *ret_fd = fd;
-    return ntohs(address.sin_port);
-}
 
 /* How the two kinds of server say it. */
 struct dialect {
@@ -116,7 +98,7 @@ static const struct dialect *dialect(void)
 static void server_start(struct server *server, unsigned number)
 {
     size_t count = 0;
-    server->port = keep_port(&server->port_fd);
+    server->port = kit_keep_port(&server->port_fd);
     snprintf(server->id_flag, sizeof(server->id_flag), "--server-id=%u", number + 1);
     snprintf(server->port_flag, sizeof(server->port_flag), "--port=%u", server->port);
     for (; dialect()->flags[count]; count++)
