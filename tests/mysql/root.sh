@@ -60,8 +60,8 @@ case "${1-}" in
     ;;
 esac
 
-mkdir -p "$cache" || skip "cannot make $cache"
-exec 9>"$root.lock" || skip "cannot write to $cache"
+mkdir -p "$cache" 2>/dev/null || skip "cannot make $cache"
+{ exec 9>"$root.lock"; } 2>/dev/null || skip "cannot write to $cache"
 flock 9
 if ! complete || [ "${1-}" = build ]; then
     PATH=$PATH:/usr/sbin:/sbin
