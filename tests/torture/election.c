@@ -309,13 +309,15 @@ static void hold_election(struct run *run, void (*cause)(struct run *run), const
     keep_some(run);
     atomic_store(&run->longest_us, 0);
     unsigned old = run->primary;
+    int64_t start = kit_now_us();
     cause(run);
     lead_to_primary(run);
+    double elected = (double)(kit_now_us() - start) / 1e6;
     if (run->primary == old)
         kit_fail("election: %s: the primary is the same", told);
     await_grants(run, 3, told);
-    printf("election: %s: member %u, then %u; no grants for %.1f s\n", told, old + 1, run->primary + 1,
-           (double)atomic_load(&run->longest_us) / 1e6);
+    printf("election: %s: member %u, then %u, which takes writes after %.1f s; no grants for %.1f s\n", told, old + 1,
+           run->primary + 1, elected, (double)atomic_load(&run->longest_us) / 1e6);
     fflush(stdout);
     if (epoch(run) != before) /* "Galera and Group Replication: the cluster's" is the identity */
         kit_fail("election: another member of the group was taken for another server");
