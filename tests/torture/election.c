@@ -96,6 +96,7 @@ static void set_flags(struct run *run, unsigned number)
              run->members[1].ports[1], run->members[2].ports[1]);
     add_flag(member, "--group-replication-start-on-boot=OFF");
     add_flag(member, "--group-replication-recovery-get-public-key=ON");
+    add_flag(member, "--group-replication-consistency=EVENTUAL"); /* permitd's sessions set what they need */
 }
 
 static struct kit_sql *member_sql(const struct run *run, unsigned number)
@@ -288,6 +289,20 @@ static void find_kept(struct run *run)
     run->checks++;
 }
 
+/* P6: a new primary may lack for a moment what the old one has acknowledged; the sessions of permitd wait for that. */
+static void check_sessions(struct run *run)
+{
+    struct kit_sql *sql = member_sql(run, run->primary);
+    static const char count[] =
+        "SELECT COUNT(*) FROM performance_schema.variables_by_thread JOIN performance_schema.threads USING (THREAD_ID)"
+        " WHERE VARIABLE_NAME = 'group_replication_consistency' AND PROCESSLIST_ID <> CONNECTION_ID()"
+        " AND PROCESSLIST_DB = 'permitd' AND VARIABLE_VALUE %s 'BEFORE_ON_PRIMARY_FAILOVER'";
+    if (kit_sql_number(sql, count, "=") < PERMITD || kit_sql_number(sql, count, "<>") != 0)
+        kit_fail("election: not every session waits for what a new primary lacks");
+    kit_sql_close(sql);
+    run->checks++;
+}
+
 static void hand_over(struct run *run)
 {
     unsigned next = (run->primary + 1) % MEMBERS;
@@ -460,6 +475,7 @@ static void run_all(struct run *run)
         KIT_CHECK(!pthread_create(&clients[i].thread, NULL, client_run, &clients[i]));
     }
     await_grants(run, GATHER / PERMITD, "the start");
+    check_sessions(run);
     hold_election(run, hand_over, "the primary is handed over");
     hold_election(run, kill_primary, "SIGKILL of the primary");
     stop_clients(run, clients, &history);
