@@ -46,13 +46,26 @@ bool client_request_path(const char *external_id, const char *suffix, char path[
 enum permit_status client_take_request(struct permit_client *client, const struct course *course,
                                        struct permit_request **ret_request)
 {
-    if (!ret_request)
-        return PERMIT_OK;
     struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
     if (!request)
-        return client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+        return client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
     *ret_request = request;
     return PERMIT_OK;
+}
+
+/* The same, of an answer that must be about this key. ret_request may be NULL. */
+static enum permit_status take_request_of(struct permit_client *client, const struct course *course,
+                                          const char *external_id, struct permit_request **ret_request)
+{
+    struct permit_request *request = NULL;
+    enum permit_status status = client_take_request(client, course, &request);
+    if (!status && strcmp(request->external_id, external_id) != 0)
+        status = client_fail(client, PERMIT_INTERNAL, "the server's answer is about another request");
+    if (status || !ret_request)
+        permit_request_free(request);
+    else
+        *ret_request = request;
+    return status;
 }
 
 /* One call about one request, by its key. */
@@ -65,7 +78,7 @@ static enum permit_status call_request(struct permit_client *client, const char 
     struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = client->options.cancel_fd};
     struct course course = {.sent = 0};
     enum permit_status status = client_persist(client, &call, &course);
-    return status ? status : client_take_request(client, &course, ret_request);
+    return status ? status : take_request_of(client, &course, external_id, ret_request);
 }
 
 /* ---- Renew, confirm, release, show ---- */
@@ -207,5 +220,5 @@ enum permit_status permit_fence_check(struct permit_client *client, const char *
         return status;
     return wire_read_fence(permit_client_answer(client), ret_fence)
                ? PERMIT_OK
-               : client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+               : client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
 }

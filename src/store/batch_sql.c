@@ -33,7 +33,8 @@ struct guard {
     size_t rows;  /* that it must have counted */
 };
 
-/* `column`=`value`, which raises unless `condition` holds (NULL: always) and the UPDATE before changed what it should.
+/*
+ * `column`=`value`, which raises unless `condition` holds (NULL: always) and the UPDATE before changed what it should.
  */
 static void guarded_sql(struct guard *guard, const char *column, const char *condition, const char *value,
                         struct buf *sql)
@@ -66,7 +67,7 @@ static void separate(struct buf *sql, size_t index)
         buf_append_char(sql, ',');
 }
 
-/* --- semaphores ---------------------------------------------------------------------------------------------- */
+/* ---- semaphores ---- */
 
 /* name=value pairs that every batch writes. */
 static void usage_sql(const struct semaphore_image *image, struct buf *sql)
@@ -200,7 +201,7 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
     }
 }
 
-/* --- new requests and their permits -------------------------------------------------------------------------- */
+/* ---- new requests and their permits ---- */
 
 /* A grant, or a tombstone; what a new row does not say has its default. */
 static void request_values_sql(const struct request *request, struct buf *sql)
@@ -341,7 +342,7 @@ static void insert_permits_sql(const struct changes *changes, size_t count, stru
         buf_append_char(sql, ';');
 }
 
-/* --- permits that end ---------------------------------------------------------------------------------------- */
+/* ---- permits that end ---- */
 
 struct permit_key {
     uint64_t semaphore_id;
@@ -397,7 +398,7 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
     }
 }
 
-/* --- slots --------------------------------------------------------------------------------------------------- */
+/* ---- slots ---- */
 
 /*
  * The slots [first, end), which exist and move: the INSERT finds each by its primary key and counts 2 for it. A slot
@@ -431,7 +432,7 @@ static void slots_sql(const struct changes *changes, struct guard *guard, struct
     }
 }
 
-/* --- labels --------------------------------------------------------------------------------------------------- */
+/* ---- labels ---- */
 
 static void label_rows_sql(const struct label_change *labels, size_t count, struct buf *sql)
 {
@@ -500,7 +501,7 @@ static void changed_labels_sql(const struct changes *changes, struct guard *guar
             give_labels_sql(labels + first, some_labels(changes, first), guard, sql);
 }
 
-/* --- requests that change ------------------------------------------------------------------------------------ */
+/* ---- requests that change ---- */
 
 static int64_t value_end_reason(const struct request *request)
 {

@@ -112,7 +112,7 @@ static enum permit_status schema_unlock(struct session *session, enum permit_sta
     return status;
 }
 
-/* --- what is there --- */
+/* ---- what is there ---- */
 
 void schema_append_condition(struct buf *sql)
 {
@@ -249,7 +249,7 @@ static enum permit_status schema_check_tables(struct session *session, const cha
     if (status == PERMIT_OK)
         status = schema_compare(session, version, progress.complete ? 0 : statements + 1, &next);
     if (status != PERMIT_OK)
-        return schema_fail(session, status, "cannot look at the tables", message);
+        return schema_fail(session, status, "cannot read the tables", message);
     for (size_t i = 0; i < counted.count; i++) /* in the same order in both: that of the migrations */
         if (!table_is_as_expected(&counted.list[i]) && !table_is_as_expected(&next.list[i]))
             return refuse_table(database, &counted.list[i], message);
@@ -271,7 +271,7 @@ static enum permit_status schema_examine(struct session *session, const char *da
     return status;
 }
 
-/* --- what is to be done --- */
+/* ---- what is to be done ---- */
 
 /* What a DDL statement says that was already done when permitd died before it could count it. */
 static bool error_says_already_done(unsigned error)
@@ -336,7 +336,7 @@ static enum permit_status schema_bring_up(struct session *session, const char *d
     if (!progress.recorded)
         status = session_run(session, create_schema_version);
     if (status != PERMIT_OK)
-        return schema_fail(session, status, "cannot make schema_version", message);
+        return schema_fail(session, status, "cannot create schema_version", message);
     return schema_migrate(session, &progress, message);
 }
 
@@ -363,7 +363,7 @@ enum permit_status schema_apply(struct session *session, const char *database, s
 {
     enum permit_status status = session_connect(session);
     if (status != PERMIT_OK)
-        return schema_fail(session, status, "cannot look after the schema", message);
+        return schema_fail(session, status, "cannot check the schema", message);
     status = schema_use(session, database, message);
     if (status == PERMIT_OK)
         status = schema_lock(session, message);

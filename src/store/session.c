@@ -24,7 +24,7 @@ enum {
     PACKET_MAX = 16 * 1024 * 1024,
 };
 
-/* Seconds. A statement of a batch may wait 5 s for a row lock (innodb_lock_wait_timeout); one of an administrator may
+/* Seconds. A statement of a batch may wait 2 s for a row lock (innodb_lock_wait_timeout); one of an administrator may
  * be a migration. */
 static const struct {
     unsigned connect, statement;
@@ -64,7 +64,7 @@ struct session {
     char message[512];
 };
 
-/* --- what an error means --- */
+/* ---- what an error means ---- */
 
 /*
  * errno  meaning for us; the numbers from 2000 on are the client library's.
@@ -175,7 +175,17 @@ static bool session_is_over_limit(const struct session *session)
     return session->use == SESSION_LIST && (session->last_errno == MARIADB || session->last_errno == MYSQL);
 }
 
-/* Keeps the client library's last error. A lost connection is dropped at once: nothing sensible can be said on it. */
+/* An error of the client library itself: it may have read a part of an answer, and takes the rest for the next one. */
+static bool session_is_out_of_step(const struct session *session)
+{
+    enum { LIBRARY_FIRST = 2000, LIBRARY_LAST = 2999 };
+    return session->last_errno == 0 || (session->last_errno >= LIBRARY_FIRST && session->last_errno <= LIBRARY_LAST);
+}
+
+/*
+ * Keeps the client library's last error. A connection that is lost or out of step is dropped at once: nothing sensible
+ * can be said on it.
+ */
 static enum permit_status session_fail(struct session *session, const char *doing)
 {
     session->last_errno = mysql_errno(session->mysql);
@@ -186,7 +196,7 @@ static enum permit_status session_fail(struct session *session, const char *doin
         status = PERMIT_INTERNAL;
     if (session_is_over_limit(session))
         return PERMIT_BUSY;
-    if (status == PERMIT_DATABASE_LOST)
+    if (status == PERMIT_DATABASE_LOST || session_is_out_of_step(session))
         session_drop(session);
     return status;
 }
@@ -205,7 +215,7 @@ static enum permit_status session_refuse(struct session *session, enum permit_st
     return status;
 }
 
-/* --- life --- */
+/* ---- life ---- */
 
 bool session_library_begin(void)
 {
@@ -297,7 +307,7 @@ bool session_is_mariadb(const struct session *session)
     return session->mariadb;
 }
 
-/* --- packets --- */
+/* ---- packets ---- */
 
 /* Takes the result of the statement that has just run; `failed` is what the library said about running it. */
 static enum permit_status session_take_result(struct session *session, bool failed)
@@ -468,14 +478,14 @@ int64_t column_i64(struct bytes column)
     return negative ? (int64_t)(0 - number) : (int64_t)number;
 }
 
-/* --- setting up --- */
+/* ---- setting up ---- */
 
 /* Everything a session can set itself. completion_type, limits and autocommit too: a server may have odd defaults. */
 #define SET_ALL                                                                                                        \
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;"                                              \
     "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = DEFAULT, sql_safe_updates = 0,"      \
     " sql_mode = 'STRICT_TRANS_TABLES,STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',"           \
-    " time_zone = '+00:00', innodb_lock_wait_timeout = 5"
+    " time_zone = '+00:00', innodb_lock_wait_timeout = 2"
 
 /* "so that a stopped permitd frees its rows": the server ends a transaction whose client says nothing for so long. */
 #define SET_WORKER "SET SESSION wait_timeout = 5, net_read_timeout = 5, net_write_timeout = 5"
@@ -497,7 +507,7 @@ static const struct expectation {
     {"sql_mode", "STRICT_TRANS_TABLES", true, false},
     {"time_zone", "+00:00", false, false},
     {"autocommit", "ON", false, false},
-    {"innodb_lock_wait_timeout", "5", false, false},
+    {"innodb_lock_wait_timeout", "2", false, false},
     {"wsrep_sync_wait", "1", false, true},
     {"group_replication_consistency", "BEFORE_ON_PRIMARY_FAILOVER", false, true},
 };
@@ -558,9 +568,8 @@ static enum permit_status session_check_settings(struct session *session)
             return session_refuse_setting(session, expectations[i].name, BYTES(""), expectations[i].value);
     if (!seen[0] && !seen[1])
         return session_refuse_setting(session, expectations[0].name, BYTES(""), expectations[0].value);
-    return session->max_packet
-               ? PERMIT_OK
-               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is not known");
+    return session->max_packet ? PERMIT_OK
+                               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is unknown");
 }
 
 static enum permit_status session_read_back(struct session *session)

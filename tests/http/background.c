@@ -40,7 +40,7 @@ static void pair_stop(struct pair *pair)
     }
 }
 
-/* --- the cleaner --------------------------------------------------------------------------------------------- */
+/* ---- the cleaner ---- */
 
 /* `count` requests that ended eight days ago, behind this id, and as many permits: at once, or the cleaner comes
  * first. */
@@ -114,7 +114,7 @@ Test(background, work_goes_on_after_the_database_was_away, .timeout = 180)
     kit_database_stop(database);
 }
 
-/* --- the auditor --------------------------------------------------------------------------------------------- */
+/* ---- the auditor ---- */
 
 struct expected {
     struct talk *talk;
@@ -168,7 +168,7 @@ Test(background, a_drift_is_found_named_once_and_forgotten_when_mended, .timeout
     cr_assert(strstr(talk->reply.body, "semaphore units does not match its rows: in_use is 2"), "%s", talk->reply.body);
     cr_assert_eq(number_of(talk, "warnings"), 3, "%s", talk->reply.body);
     wait_for_rounds(talk, 2);
-    cr_assert_eq(log_count(pair.permitd[0], "usage does not match"), 3, "once each, not each round");
+    cr_assert_eq(log_count(pair.permitd[0], "usage mismatch"), 3, "once each, not each round");
     cr_assert_eq(log_count(pair.permitd[0], "semaphore=units finding=\"in_use is 2, its held permits have 1 units"), 1);
     cr_assert_eq(log_count(pair.permitd[0], "semaphore=seats"), 1);
     cr_assert_eq(log_count(pair.permitd[0], "request=bare"), 1);
@@ -177,7 +177,7 @@ Test(background, a_drift_is_found_named_once_and_forgotten_when_mended, .timeout
     kit_sql_run(pair.sql, "DELETE FROM permit_request WHERE external_id = 'bare'");
     wait_for_drifts(talk, 0);
     wait_for_drifts(&pair.talks[1], 0);
-    cr_assert_eq(log_count(pair.permitd[0], "usage matches again"), 3);
+    cr_assert_eq(log_count(pair.permitd[0], "usage mismatch resolved"), 3);
     pair_stop(&pair);
     kit_database_stop(database);
 }

@@ -66,7 +66,7 @@ Test(ends, a_unit_is_free_the_moment_somebody_needs_it, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- another server, an older copy ----------------------------------------------------------------------------- */
+/* ---- another server, an older copy ---- */
 
 enum { EPOCH_MS = 120000 };
 

@@ -90,7 +90,8 @@ bool kit_permitd_wait_served(struct kit_permitd *permitd, int ms);
 int kit_permitd_wait_end(struct kit_permitd *permitd, int ms);
 /* SIGTERM; checks that it exits 0 within 60 s; frees it. */
 void kit_permitd_stop(struct kit_permitd *permitd);
-/* SIGKILL, waits until it is gone, frees it. Its data_dir stays: take it over before by strdup. Accepts an ended one.
+/*
+ * SIGKILL, waits until it is gone, frees it. Its data_dir stays: take it over before by strdup. Accepts an ended one.
  */
 void kit_permitd_kill(struct kit_permitd *permitd);
 /* SIGSTOP and SIGCONT. */

@@ -154,9 +154,9 @@ Test(audit, slots_that_are_not_with_their_permit_are_found)
 Test(audit, a_permit_left_acquired_is_found)
 {
     must_run(session, "UPDATE permit SET state = 1 WHERE semaphore_id = 1 AND id = 5007");
-    finds(0, "many", "in_use is 10000, its held permits have 10001 units; 1 held permits of requests that ended");
+    finds(0, "many", "in_use is 10000, its held permits have 10001 units; 1 held permits of ended requests");
     must_run(session, "DELETE FROM permit_request WHERE id = 10007");
-    finds(0, "many", "in_use is 10000, its held permits have 10001 units; 1 held permits of requests that ended");
+    finds(0, "many", "in_use is 10000, its held permits have 10001 units; 1 held permits of ended requests");
 }
 
 Test(audit, a_request_without_its_permits_is_found)

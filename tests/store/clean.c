@@ -170,7 +170,8 @@ Test(clean, one_permitd_at_a_time)
                  1);
 }
 
-/* A batch that counts an answer in an ended row has it locked: the cleaner gives way at once and leaves nothing open.
+/*
+ * A batch that counts an answer in an ended row has it locked: the cleaner gives way at once and leaves nothing open.
  */
 Test(clean, a_row_that_somebody_holds_is_not_waited_for)
 {
@@ -194,7 +195,8 @@ static int64_t reads_of(const struct clean_task *task)
     return rows_read(session);
 }
 
-/* "With 1,000,000 live permits and nothing due no query reads more than 100 rows": it does not depend on their number.
+/*
+ * "With 1,000,000 live permits and nothing due no query reads more than 100 rows": it does not depend on their number.
  */
 Test(clean, live_rows_are_not_read, .timeout = 300)
 {

@@ -203,7 +203,7 @@ Test(doctor, what_other_servers_say_is_understood)
          DOCTOR_REFUSE,
          "unsafe_multi_writer",
          DOCTOR_WARN},
-        {"10.11.6-MariaDB", {{"wsrep_on", "ON"}}, "galera", DOCTOR_REFUSE, "the only one to take writes", DOCTOR_WARN},
+        {"10.11.6-MariaDB", {{"wsrep_on", "ON"}}, "galera", DOCTOR_REFUSE, "several nodes accept writes", DOCTOR_WARN},
         {"10.11.6-MariaDB",
          {{"wsrep_on", "ON"}, {"wsrep_cluster_size", "1"}},
          "galera",
@@ -273,7 +273,7 @@ Test(doctor, what_other_servers_say_is_understood)
 Test(doctor, a_schema_of_another_version_is_refused)
 {
     static const struct unsafe newer = {"newer", NULL, "schema", DOCTOR_REFUSE, "run the newer permitd"};
-    static const struct unsafe older = {"older", NULL, "schema", DOCTOR_REFUSE, "start permitd anew"};
+    static const struct unsafe older = {"older", NULL, "schema", DOCTOR_REFUSE, "restart permitd"};
     struct doctor_report report;
     struct session *session = connected(fresh_database(), SESSION_READER);
     must_run(session, "INSERT INTO schema_version (version, name) VALUES (900, 'of tomorrow')");

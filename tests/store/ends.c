@@ -129,7 +129,7 @@ Test(ends, the_sweepers_page_goes_by_deadline_and_leaves_out_what_has_none)
     cr_assert(bytes_equal(page.ret_requests[0].external_id, BYTES("late")));
 }
 
-/* --- access paths --------------------------------------------------------------------------------------------- */
+/* ---- access paths ---- */
 
 /* The reads that permitd makes all the time, as EXPLAIN sees them: never a scan. */
 Test(ends, who_is_due_is_found_along_an_index)
@@ -155,7 +155,7 @@ Test(ends, who_is_due_is_found_along_an_index)
     cr_assert_leq(rows_read(eye), 8, "as many rows as the page has");
 }
 
-/* --- the epoch ------------------------------------------------------------------------------------------------ */
+/* ---- the epoch ---- */
 
 static uint64_t raised(enum epoch_cause cause, uint64_t seen)
 {
@@ -217,7 +217,8 @@ Test(ends, the_next_epoch_is_higher_even_within_a_millisecond)
     cr_assert_gt(number_of(eye, "SELECT epoch FROM cluster"), (int64_t)second + 1000000000);
 }
 
-/* "fence bump once a second stops everybody": who may decides by what is in the database, whichever permitd is asked.
+/*
+ * "fence bump once a second stops everybody": who may decides by what is in the database, whichever permitd is asked.
  */
 Test(ends, operator_raises_the_epoch_again_only_a_hold_after_the_last_hold)
 {

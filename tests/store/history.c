@@ -167,7 +167,7 @@ Test(history, a_moment_is_converted_with_the_offset_of_now_and_the_future_is_now
     cr_assert(bytes_equal(requests[0].external_id, BYTES("key1")));
 }
 
-/* --- the record --- */
+/* ---- the record ---- */
 
 static struct event_row *events;
 
@@ -205,7 +205,7 @@ Test(history, events_come_newest_first_with_those_of_the_epoch)
     cr_assert_eq(query_events(session, BYTES("nobody"), 0, 10, &arena, &events, &count), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
-/* --- what is read --- */
+/* ---- what is read ---- */
 
 static int64_t touched_by(const struct held_filter *filter)
 {

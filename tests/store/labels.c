@@ -77,7 +77,7 @@ static bool label_is(struct bytes label, const char *expected)
     return expected ? bytes_equal(label, bytes_of(expected)) : label.data == NULL;
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 Test(labels, free_slots_come_with_theirs)
 {
@@ -274,7 +274,7 @@ Test(labels, due_holders_of_a_thousand_named_slots_are_read)
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
 }
 
-/* --- access paths --------------------------------------------------------------------------------------------- */
+/* ---- access paths ---- */
 
 /* Every statement of the packet that reads slots, explained: it walks the indexes that it names, each a few rows. */
 static void explain_slots(const char *packet, const char *const *indexes, size_t count)
@@ -371,7 +371,7 @@ Test(labels, the_packet_of_a_plain_acquire_is_what_it_was)
     buf_release(&sql);
 }
 
-/* --- with the permit ------------------------------------------------------------------------------------------ */
+/* ---- with the permit ---- */
 
 /* As the plan gives them to a permit. */
 static void give_permit_labels(struct permit *permit, struct bytes *labels)
@@ -456,7 +456,7 @@ Test(labels, who_has_none_does_not_write_the_column)
     buf_release(&sql);
 }
 
-/* --- writing -------------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 /* What a plan of OP_SEMAPHORE_LABELS comes to: the semaphore changes, and these labels. */
 static enum permit_status write_labels(const char *semaphore, const struct label_change *labels, size_t count)
@@ -533,7 +533,7 @@ Test(labels, go_with_a_semaphore_that_goes_out_of_service)
     cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE label IS NOT NULL"), MANY);
 }
 
-/* --- decided ---------------------------------------------------------------------------------------------------- */
+/* ---- decided ---- */
 
 static const struct outcome *acquire_these(const char *key, struct slot_name *names, size_t count)
 {
@@ -615,7 +615,7 @@ Test(labels, change_as_it_was_decided)
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
 }
 
-/* --- looking up ----------------------------------------------------------------------------------------------- */
+/* ---- looking up ---- */
 
 Test(labels, a_retired_semaphore_is_looked_up_as_such)
 {

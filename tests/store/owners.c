@@ -99,6 +99,10 @@ Test(owners, a_locked_row_is_waited_for_and_a_stranger_is_not)
     owners_rollback(other);
     cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
     owners_rollback(other);
+    cr_assert_eq(owners_lock_now(other, &b, 1, &arena, &image, &now), PERMIT_OK);
+    owners_rollback(other);
+    cr_assert_eq(owners_lock_now(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
+    owners_rollback(other);
     owners_rollback(session);
     cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_OK);
     owners_rollback(other);
@@ -232,7 +236,7 @@ Test(owners, the_probe_is_given_each_owner_of_something_unconfirmed_once)
     cr_assert(count == 2 && bytes_equal(holders[0].name, BYTES("sold")));
 }
 
-/* --- a grant that overtakes nothing ------------------------------------------------------------------------------- */
+/* ---- a grant that overtakes nothing ---- */
 
 /* One call on the owner `o`; false: the server has ended the session of a machine that is this slow. */
 static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcome *ret_outcome)
@@ -295,7 +299,7 @@ Test(owners, a_grant_that_commits_after_the_lapse_was_settled_stops_no_heartbeat
     side_close(&side);
 }
 
-/* --- access paths ------------------------------------------------------------------------------------------------- */
+/* ---- access paths ---- */
 
 /*
  * 20,000 owners alive, 20,000 settled, and as many requests held and ended by them: what is read must not grow with

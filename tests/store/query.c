@@ -296,7 +296,7 @@ Test(query, strangers_rows_are_not_read)
     }
 }
 
-/* --- filters that let few of many through ------------------------------------------------------------------------- */
+/* ---- filters that let few of many through ---- */
 
 /*
  * 45,000 ended requests of `big` that held hot, then one that held slots and is held; 25,000 of others that held

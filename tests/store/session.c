@@ -65,7 +65,7 @@ Test(session, settings_are_as_our_promises_need_them)
     cr_assert(strstr(text_of(session, "SELECT @@sql_mode"), "STRICT_TRANS_TABLES"));
     cr_assert_str_eq(text_of(session, "SELECT @@time_zone"), "+00:00");
     cr_assert_eq(number_of(session, "SELECT @@autocommit"), 1);
-    cr_assert_eq(number_of(session, "SELECT @@innodb_lock_wait_timeout"), 5);
+    cr_assert_eq(number_of(session, "SELECT @@innodb_lock_wait_timeout"), 2);
     cr_assert_eq(number_of(session, "SELECT @@wait_timeout"), 5);
     cr_assert_eq(number_of(session, "SELECT @@net_write_timeout"), 5);
     cr_assert_eq(session_max_packet(session), (size_t)number_of(session, "SELECT @@max_allowed_packet"));
@@ -193,7 +193,7 @@ Test(session, only_a_worker_holds_a_named_lock)
     session_free(looker);
 }
 
-Test(session, a_row_that_another_holds_is_waited_for_five_seconds)
+Test(session, a_row_that_another_holds_is_waited_for_two_seconds)
 {
     const struct database_address *address = fresh_database();
     struct session *holder = connected(address, SESSION_ADMIN);
@@ -203,7 +203,7 @@ Test(session, a_row_that_another_holds_is_waited_for_five_seconds)
     must_run(holder, sql);
     mono_us began = clock_mono();
     cr_assert_eq(session_run(waiter, "SELECT * FROM id_block FOR UPDATE"), PERMIT_LOCK_TIMEOUT);
-    cr_assert_geq(clock_mono() - began, 4 * US_PER_SECOND);
+    cr_assert_geq(clock_mono() - began, 1 * US_PER_SECOND);
     cr_assert_lt(clock_mono() - began, 30 * US_PER_SECOND);
     cr_assert(session_is_connected(waiter));
     session_free(waiter);
@@ -259,7 +259,7 @@ Test(session, a_socket_wins_over_a_host)
     session_free(session);
 }
 
-/* --- addresses --- */
+/* ---- addresses ---- */
 
 static bool same_text(const char *a, const char *b)
 {

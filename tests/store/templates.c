@@ -118,7 +118,7 @@ Test(templates, list_in_order_from_a_beginning_on)
     }
 }
 
-/* --- at once ------------------------------------------------------------------------------------------------------ */
+/* ---- at once ---- */
 
 static void *make_once(void *result)
 {
@@ -162,7 +162,7 @@ Test(templates, of_those_who_make_it_at_once_one_has_made_it)
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM template WHERE config_version = 1"), 20);
 }
 
-/* --- step 0 ------------------------------------------------------------------------------------------------------- */
+/* ---- step 0 ---- */
 
 static void match(struct resolve_name *names, size_t count)
 {

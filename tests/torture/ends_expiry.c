@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Expiry without load: nobody early, and how late. The exact figures are for tests/bench; here only "by far too late".
+/*
+ * Expiry without load: nobody early, and how late. The exact figures are for tests/bench; here only "by far too late".
  */
 #include "ends.h"
 
