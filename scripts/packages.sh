@@ -42,6 +42,8 @@ clang                     # the fuzzers (tests/fuzz)
 libclang-rt-14-dev        # libFuzzer and the sanitizers of clang; only recommended by it
 clang-format              # the layout of the code is checked
 galera-4                  # a cluster of three nodes, in the suite galera
+openssl                   # certificates of the database, in the suite store
+debootstrap               # a root with a MySQL server (tests/mysql/root.sh)
 curl                      # the commands of README.md are tried
 jq                        # docs/openapi.json is checked
 procps                    # ps, in the suite of permitctl

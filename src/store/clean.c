@@ -9,13 +9,13 @@
 
 #include "base/clock.h"
 #include "core/served_time.h"
+#include "store/dialect.h"
 #include "store/rows.h"
 #include "store/sql_text.h"
 
 enum { SQL_MAX = 256 * 1024 };
 
-/* Its name must be short, whatever the database is called. */
-#define LOCK_NAME "CONCAT('permitd.cleaner.',MD5(DATABASE()))"
+#define LOCK_NAME DIALECT_LOCK_NAME("cleaner")
 
 #define LOOK                                                                                                           \
     "SELECT GET_LOCK(" LOCK_NAME ",0);"                                                                                \

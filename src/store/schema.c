@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "store/dialect.h"
 #include "store/migration_text.h"
 
 enum {
@@ -82,12 +83,14 @@ static enum permit_status schema_use(struct session *session, const char *databa
     return status == PERMIT_OK ? PERMIT_OK : schema_fail(session, status, "cannot use the database", message);
 }
 
-/* One lock per database of a server; its name must be short, whatever the database is called. */
+#define LOCK_NAME DIALECT_LOCK_NAME("schema")
+
+/* One lock per database of a server. */
 static enum permit_status schema_lock(struct session *session, struct buf *message)
 {
     char sql[128];
     struct session_row row;
-    snprintf(sql, sizeof sql, "SELECT GET_LOCK(CONCAT('permitd.schema.', MD5(DATABASE())), %d)", LOCK_WAIT_S);
+    snprintf(sql, sizeof sql, "SELECT GET_LOCK(" LOCK_NAME ", %d)", LOCK_WAIT_S);
     enum permit_status status = session_send(session, bytes_of(sql));
     bool locked = status == PERMIT_OK && session_row(session, &row) && column_u64(row.columns[0]) == 1;
     enum permit_status finished = session_finish(session);
@@ -103,7 +106,7 @@ static enum permit_status schema_lock(struct session *session, struct buf *messa
 /* The first failure: `status` if that is one. */
 static enum permit_status schema_unlock(struct session *session, enum permit_status status, struct buf *message)
 {
-    enum permit_status unlocked = session_run(session, "DO RELEASE_LOCK(CONCAT('permitd.schema.', MD5(DATABASE())))");
+    enum permit_status unlocked = session_run(session, "DO RELEASE_LOCK(" LOCK_NAME ")");
     if (status == PERMIT_OK && unlocked != PERMIT_OK)
         return schema_fail(session, unlocked, "cannot unlock the schema", message);
     return status;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/uuid.h"
+#include "store/dialect.h"
 
 #ifdef LIBMARIADB
 typedef my_bool client_bool;
@@ -103,6 +104,9 @@ static const struct {
     {1792, PERMIT_DATABASE_UNAVAILABLE}, /* read only transaction */
     {1836, PERMIT_DATABASE_UNAVAILABLE}, /* running in read-only mode */
     {3100, PERMIT_DATABASE_UNAVAILABLE}, /* MySQL group replication: no quorum, or a plugin refuses */
+    {3781, PERMIT_DATABASE_UNAVAILABLE}, /* MySQL group replication: a new primary still applies what it lacks */
+    {3782, PERMIT_DATABASE_UNAVAILABLE}, /* the same, ended */
+    {3783, PERMIT_DATABASE_UNAVAILABLE}, /* the same, and it failed */
     {1047, PERMIT_DATABASE_UNAVAILABLE}, /* Galera: node is not ready for use */
     {1040, PERMIT_DATABASE_UNAVAILABLE}, /* too many connections */
     {1203, PERMIT_DATABASE_UNAVAILABLE}, /* too many connections of this user */
@@ -486,25 +490,10 @@ int64_t column_i64(struct bytes column)
 /* "so that a stopped permitd frees its rows": the server ends a transaction whose client says nothing for so long. */
 #define SET_WORKER "SET SESSION wait_timeout = 5, net_read_timeout = 5, net_write_timeout = 5"
 
-/* A list is bounded in rows as well; what takes longer than this has met a slow disk, or a lock on a whole table. */
-#define SET_LIST_MARIADB "SET SESSION max_statement_time = 5"
-#define SET_LIST_MYSQL   "SET SESSION max_execution_time = 5000"
-
-/* Longer lists in IN (...) would become a join that scans. */
-#define SET_MARIADB        "SET SESSION in_predicate_conversion_threshold = 0"
-#define SET_MARIADB_WORKER "SET SESSION idle_transaction_timeout = 5"
-
-/*
- * "Requests are read plainly after those locks": on a node of a Galera cluster a plain read can lack what was
- * acknowledged through another one, as that is still in the queue of what is to be applied. 1: BEGIN and SELECT wait
- * until all that was committed anywhere before has been applied here. Without a cluster it does nothing; servers
- * that were built without Galera do not have it.
- */
-#define SET_CAUSAL "SET SESSION wsrep_sync_wait = 1"
-
 #define READ_BACK                                                                                                      \
     "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone'," \
-    " 'autocommit', 'innodb_lock_wait_timeout', 'max_allowed_packet', 'wsrep_on', 'wsrep_sync_wait')"
+    " 'autocommit', 'innodb_lock_wait_timeout', 'max_allowed_packet', 'wsrep_on', 'wsrep_sync_wait',"                  \
+    " 'group_replication_consistency')"
 
 /* What must be read back. A server or proxy that swallows SET would break promises without a sound. */
 static const struct expectation {
@@ -520,6 +509,7 @@ static const struct expectation {
     {"autocommit", "ON", false, false},
     {"innodb_lock_wait_timeout", "2", false, false},
     {"wsrep_sync_wait", "1", false, true},
+    {"group_replication_consistency", "BEFORE_ON_PRIMARY_FAILOVER", false, true},
 };
 
 enum { ISOLATION_ROWS = 2 }; /* of the table above; one of them must be there */
@@ -651,26 +641,27 @@ static enum permit_status session_take_lock(struct session *session)
     return PERMIT_OK;
 }
 
-static enum permit_status session_set_causal(struct session *session)
+/* A setting that not every server has. */
+static enum permit_status session_set_if_known(struct session *session, const char *sql)
 {
     enum { UNKNOWN_VARIABLE = 1193 };
-    enum permit_status status = session_run(session, SET_CAUSAL);
+    enum permit_status status = session_run(session, sql);
     return session->last_errno == UNKNOWN_VARIABLE ? PERMIT_OK : status;
 }
 
 static enum permit_status session_set_up(struct session *session)
 {
     bool worker = session->use == SESSION_WORKER;
-    const char *limit = session->mariadb ? SET_LIST_MARIADB : SET_LIST_MYSQL;
-    const char *const packets[] = {SET_ALL, worker ? SET_WORKER : NULL, session->mariadb ? SET_MARIADB : NULL,
-                                   session->mariadb && worker ? SET_MARIADB_WORKER : NULL,
+    const char *limit = session->mariadb ? DIALECT_LIST_MARIADB : DIALECT_LIST_MYSQL;
+    const char *const packets[] = {SET_ALL, worker ? SET_WORKER : NULL, session->mariadb ? DIALECT_MARIADB : NULL,
+                                   session->mariadb && worker ? DIALECT_MARIADB_WORKER : NULL,
                                    session->use == SESSION_LIST ? limit : NULL};
     enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(packets) && status == PERMIT_OK; i++)
         if (packets[i])
             status = session_run(session, packets[i]);
     if (status == PERMIT_OK)
-        status = session_set_causal(session);
+        status = session_set_if_known(session, session->mariadb ? DIALECT_CAUSAL_GALERA : DIALECT_CAUSAL_GROUP);
     if (status == PERMIT_OK)
         status = session_read_back(session);
     if (status == PERMIT_OK)

@@ -25,6 +25,7 @@ static struct pair pair_start(const struct kit_database *database)
         pair.talks[i] = talk_to(pair.permitd[i]->port);
     }
     pair.sql = kit_sql_open(database->socket, "permitd");
+    kit_sql_make_numbers(pair.sql);
     return pair;
 }
 
@@ -41,20 +42,20 @@ static void pair_stop(struct pair *pair)
 
 /* ---- the cleaner ---- */
 
-/* `count` requests that ended eight days ago, from this id on, and as many permits: at once, or the cleaner comes
+/* `count` requests that ended eight days ago, behind this id, and as many permits: at once, or the cleaner comes
  * first. */
-static void ended(struct kit_sql *sql, int from, int count)
+static void ended(struct kit_sql *sql, int after, int count)
 {
     kit_sql_run(sql, "BEGIN");
     kit_sql_run(sql,
                 "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, acquired_at, ended_at)"
-                " SELECT seq, CONCAT('old', seq), 2, 1, SYSDATE(6) - INTERVAL 1 DAY, SYSDATE(6) - INTERVAL 8 DAY,"
-                " SYSDATE(6) - INTERVAL 8 DAY FROM seq_%d_to_%d",
-                from, from + count - 1);
+                " SELECT %d + seq, CONCAT('old', seq), 2, 1, SYSDATE(6) - INTERVAL 1 DAY, SYSDATE(6) - INTERVAL 8 DAY,"
+                " SYSDATE(6) - INTERVAL 8 DAY FROM numbers.upto WHERE seq <= %d",
+                after, count);
     kit_sql_run(sql,
                 "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
-                " SELECT 999999999, seq, seq, 1, 2 FROM seq_%d_to_%d",
-                from, from + count - 1);
+                " SELECT 999999999, %d + seq, %d + seq, 1, 2 FROM numbers.upto WHERE seq <= %d",
+                after, after, count);
     kit_sql_run(sql, "COMMIT");
 }
 

@@ -66,7 +66,7 @@ Test(start, a_strangers_table_ends_it_and_is_left_alone, .timeout = 300)
 {
     static const char *const tables[] = {"permit", "semaphore"};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        struct kit_sql *server = kit_sql_open(text("%s/mariadb.sock", shared_directory()), NULL);
+        struct kit_sql *server = kit_sql_open(shared_socket(), NULL);
         kit_sql_run(server, "CREATE DATABASE %s", own_database(tables[i]));
         kit_sql_close(server);
         struct kit_sql *sql = own_sql(tables[i]);

@@ -429,14 +429,10 @@ struct held {
     struct talk talk;
 };
 
-/* By the process list: innodb_trx is a copy that is not made anew while several ask for it all the time. */
 static bool waits_for_lock(void *context)
 {
     const struct held *held = context;
-    return kit_sql_number(held->eye,
-                          "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '%s' AND time_ms > 200"
-                          " AND info LIKE '%%FOR UPDATE%%' AND id <> CONNECTION_ID()",
-                          held->database) > 0;
+    return kit_sql_lock_waits(held->eye, held->database) > 0;
 }
 
 static struct held held_start(void)

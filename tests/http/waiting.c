@@ -131,7 +131,7 @@ static void kill_session(void *context, char **columns)
 /* permitd's; on a database of its own. */
 static void kill_sessions(void)
 {
-    const char *socket = text("%s/mariadb.sock", shared_directory());
+    const char *socket = shared_socket();
     struct kit_sql *list = kit_sql_open(socket, NULL), *killer = kit_sql_open(socket, NULL);
     cr_assert_gt(
         kit_sql_each(list, text("SELECT id FROM information_schema.processlist WHERE db = '%s'", own_database("own0")),

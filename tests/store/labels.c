@@ -281,18 +281,17 @@ static void explain_slots(const char *packet, const char *const *indexes, size_t
 {
     size_t found = 0;
     for (const char *at = packet; (at = strstr(at, "SELECT l.number")) != NULL; at++, found++) {
-        static char sql[SQL_ROOM];
-        struct session_row row;
-        snprintf(sql, sizeof sql, "EXPLAIN %.*s", (int)strcspn(at, ";"), at);
+        enum { TABLES_MAX = 8 };
+        struct explained tables[TABLES_MAX];
+        size_t table_count = explain(eye, at, tables, TABLES_MAX);
         cr_assert_lt(found, count);
-        cr_assert_eq(session_send(eye, bytes_of(sql)), PERMIT_OK, "%s", session_message(eye));
-        for (size_t table = 0; session_row(eye, &row); table++) {
-            struct bytes expected = bytes_of(table == 0 ? indexes[found] : "PRIMARY");
-            bool subquery = bytes_equal(row.columns[2], BYTES("semaphore"));
-            cr_expect(subquery || bytes_equal(row.columns[5], expected), "%s: table %zu", sql, table);
-            cr_expect(!bytes_equal(row.columns[3], BYTES("ALL")) && !bytes_equal(row.columns[3], BYTES("index")));
+        cr_assert_leq(table_count, TABLES_MAX);
+        for (size_t i = 0; i < table_count; i++) {
+            struct bytes expected = bytes_of(i == 0 ? indexes[found] : "PRIMARY");
+            bool subquery = bytes_equal(tables[i].table, BYTES("semaphore"));
+            cr_expect(subquery || bytes_equal(tables[i].key, expected), "%s: table %zu", at, i);
+            cr_expect(!bytes_equal(tables[i].type, BYTES("ALL")) && !bytes_equal(tables[i].type, BYTES("index")));
         }
-        cr_assert_eq(session_finish(eye), PERMIT_OK);
     }
     cr_assert_eq(found, count, "%s", packet);
 }
@@ -324,13 +323,9 @@ Test(labels, named_slots_are_found_by_their_indexes)
 /* It is explained as a walk of PRIMARY, a range of it. */
 static void walks_primary(const char *statement)
 {
-    static char sql[SQL_ROOM];
-    struct session_row row;
-    snprintf(sql, sizeof sql, "EXPLAIN %.*s", (int)strcspn(statement, ";"), statement);
-    cr_assert_eq(session_send(eye, bytes_of(sql)), PERMIT_OK, "%s", session_message(eye));
-    cr_assert(session_row(eye, &row));
-    cr_expect(bytes_equal(row.columns[5], BYTES("PRIMARY")) && bytes_equal(row.columns[3], BYTES("range")), "%s", sql);
-    cr_assert_eq(session_finish(eye), PERMIT_OK);
+    struct explained table;
+    cr_assert_geq(explain(eye, statement, &table, 1), 1);
+    cr_expect(bytes_equal(table.key, BYTES("PRIMARY")) && bytes_equal(table.type, BYTES("range")), "%s", statement);
 }
 
 Test(labels, who_holds_named_slots_and_what_is_labelled_is_found_by_the_primary_key)

@@ -97,9 +97,9 @@ Test(schema, a_newer_one_is_refused)
 /* Names and columns of all tables there, as one text; the caller frees it. */
 static char *content_of(struct session *session)
 {
-    static const char sql[] = "SELECT CONCAT_WS(';', COUNT(*), MD5(GROUP_CONCAT(TABLE_NAME, '.', COLUMN_NAME, ' ', "
+    static const char sql[] = "SELECT CONCAT_WS(';', COUNT(*), SHA2(GROUP_CONCAT(TABLE_NAME, '.', COLUMN_NAME, ' ', "
                               "COLUMN_TYPE, ' ', COLUMN_KEY"
-                              " ORDER BY TABLE_NAME, ORDINAL_POSITION)), (SELECT GROUP_CONCAT(TABLE_NAME, ' ', "
+                              " ORDER BY TABLE_NAME, ORDINAL_POSITION), 256), (SELECT GROUP_CONCAT(TABLE_NAME, ' ', "
                               "TABLE_TYPE ORDER BY TABLE_NAME)"
                               " FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()))"
                               " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE()";
