@@ -120,9 +120,9 @@ Test(embedded, a_killed_server_serves_again_within_seconds_and_has_lost_nothing)
     struct embedded *embedded = started(directory);
     struct session *session = served(embedded);
     must_run(session, "CREATE DATABASE permitd; CREATE TABLE permitd.t (a INT PRIMARY KEY)");
-    for (int i = 1; i <= 3; i++) {
+    for (unsigned i = 1; i <= 3; i++) {
         char sql[64];
-        snprintf(sql, sizeof sql, "INSERT INTO permitd.t VALUES (%d)", i);
+        snprintf(sql, sizeof sql, "INSERT INTO permitd.t VALUES (%u)", i);
         must_run(session, sql);
         pid_t pid = embedded_pid(embedded);
         mono_us began = clock_mono();
