@@ -203,9 +203,33 @@ static enum permit_status session_refuse(struct session *session, enum permit_st
 
 /* --- life --- */
 
+#ifndef LIBMARIADB
+/*
+ * libmysqlclient has no list of plugins that it may use. Those that prove a password are part of it, except
+ * mysql_native_password, a file since 9.0: loaded here, before sessions without TLS lose the way to all files
+ * (session_restrict_plugins). By these variables of the environment it would use more than it is told to.
+ */
+static void library_load_plugins(void)
+{
+    MYSQL *mysql = mysql_init(NULL);
+    if (mysql)
+        (void)mysql_client_find_plugin(mysql, "mysql_native_password", MYSQL_CLIENT_AUTHENTICATION_PLUGIN);
+    mysql_close(mysql);
+}
+#endif
+
 bool session_library_begin(void)
 {
-    return mysql_library_init(0, NULL, NULL) == 0;
+#ifndef LIBMARIADB
+    unsetenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN");
+    unsetenv("LIBMYSQL_PLUGINS");
+#endif
+    if (mysql_library_init(0, NULL, NULL) != 0)
+        return false;
+#ifndef LIBMARIADB
+    library_load_plugins();
+#endif
+    return true;
 }
 
 void session_library_end(void)
@@ -702,9 +726,25 @@ static void session_restrict_plugins(struct session *session)
 #ifdef LIBMARIADB
     mysql_options(session->mysql, MARIADB_OPT_RESTRICTED_AUTH, plugins_without_tls);
 #else
-    bool off = false; /* libmysqlclient has neither of the other two */
-    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
     (void)plugins_without_tls;
+    bool off = false;
+    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
+    mysql_options(session->mysql, MYSQL_PLUGIN_DIR, "/nonexistent");
+#endif
+}
+
+/* No TLS then, not even one that proves nothing: by that libmysqlclient would take the server for safe. */
+static void session_set_plain(struct session *session)
+{
+    session_restrict_plugins(session);
+#ifdef LIBMARIADB
+    client_bool off = 0; /* on from Connector/C 3.4 on, which would demand TLS */
+    mysql_options(session->mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &off);
+#else
+    unsigned mode = SSL_MODE_DISABLED;
+    bool on = true; /* caching_sha2_password and sha256_password encrypt the password for it, as Connector/C does */
+    mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
+    mysql_options(session->mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY, &on);
 #endif
 }
 
@@ -712,7 +752,7 @@ static void session_restrict_plugins(struct session *session)
 static void session_set_tls(struct session *session)
 {
     if (!session->address->ssl_ca) {
-        session_restrict_plugins(session);
+        session_set_plain(session);
         return;
     }
     mysql_options(session->mysql, MYSQL_OPT_SSL_CA, session->address->ssl_ca);
@@ -722,7 +762,9 @@ static void session_set_tls(struct session *session)
     mysql_options(session->mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &on);
 #else
     unsigned mode = SSL_MODE_VERIFY_IDENTITY;
+    bool on = true; /* as Connector/C does by itself */
     mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
+    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &on);
 #endif
 }
 
