@@ -727,24 +727,13 @@ static void session_restrict_plugins(struct session *session)
     mysql_options(session->mysql, MARIADB_OPT_RESTRICTED_AUTH, plugins_without_tls);
 #else
     (void)plugins_without_tls;
-    bool off = false;
+    bool off = false, on = true;
+    unsigned mode = SSL_MODE_DISABLED; /* TLS with any server that has it, by default: that proves nothing */
     mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
     mysql_options(session->mysql, MYSQL_PLUGIN_DIR, "/nonexistent");
-#endif
-}
-
-/* No TLS then, not even one that proves nothing: by that libmysqlclient would take the server for safe. */
-static void session_set_plain(struct session *session)
-{
-    session_restrict_plugins(session);
-#ifdef LIBMARIADB
-    client_bool off = 0; /* on from Connector/C 3.4 on, which would demand TLS */
-    mysql_options(session->mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &off);
-#else
-    unsigned mode = SSL_MODE_DISABLED;
-    bool on = true; /* caching_sha2_password and sha256_password encrypt the password for it, as Connector/C does */
     mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
-    mysql_options(session->mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY, &on);
+    mysql_options(session->mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY,
+                  &on); /* to encrypt the password, as Connector/C does */
 #endif
 }
 
@@ -752,7 +741,7 @@ static void session_set_plain(struct session *session)
 static void session_set_tls(struct session *session)
 {
     if (!session->address->ssl_ca) {
-        session_set_plain(session);
+        session_restrict_plugins(session);
         return;
     }
     mysql_options(session->mysql, MYSQL_OPT_SSL_CA, session->address->ssl_ca);
