@@ -160,7 +160,7 @@ static void append_waiting(struct buf *out, struct waiting waiting)
     append_head(out, "permitd_waiting", "gauge", "Requests waiting in this process, for any semaphore.");
     buf_printf(out, "permitd_waiting %zu\n", waiting.count);
     append_head(out, "permitd_oldest_wait_seconds", "gauge", "Age of the oldest wait.");
-    buf_printf(out, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / MS_PER_SECOND);
+    buf_printf(out, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / (double)MS_PER_SECOND);
 }
 
 static void append_server(struct buf *out, const struct server_counts *counts)

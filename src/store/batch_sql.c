@@ -144,12 +144,13 @@ static void make_slots_sql(const struct semaphore_image *image, struct buf *sql)
 static void slot_rows_sql(const struct semaphore_image *image, struct buf *sql)
 {
     if (image->drop_labels)
-        buf_printf(sql, "UPDATE slot SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
+        buf_printf(sql,
+                   "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
                    (unsigned long long)image->semaphore->id);
     if (image->slots_to)
         make_slots_sql(image, sql);
     if (image->retire_from)
-        buf_printf(sql, "UPDATE slot SET retired=1 WHERE semaphore_id=%llu AND number>=%u;",
+        buf_printf(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET retired=1 WHERE semaphore_id=%llu AND number>=%u;",
                    (unsigned long long)image->semaphore->id, image->retire_from);
 }
 
@@ -385,7 +386,7 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
     collect_ended(changes, keys);
     qsort(keys, count, sizeof *keys, compare_permit_keys);
     for (size_t first = 0, next; first < count; first = next) {
-        buf_append_text(sql, "UPDATE permit SET ");
+        buf_append_text(sql, "UPDATE permit FORCE INDEX (PRIMARY) SET ");
         guarded_sql(guard, "state", "state=1", "2", sql);
         buf_printf(sql, " WHERE semaphore_id=%llu AND id IN (", (unsigned long long)keys[first].semaphore_id);
         size_t end = statement_end(first, count);
@@ -608,12 +609,15 @@ static int compare_updates_and_ids(const void *a, const void *b)
            (left->change->request->id < right->change->request->id);
 }
 
-/* State goes one way: a row that is not in the state it was read in raises. */
+/*
+ * State goes one way: a row that is not in the state it was read in raises. Without the hint a list of most of the
+ * table is found by a scan, which waits for the rows of strangers.
+ */
 static void set_request_sql(const struct row_update *update, struct guard *guard, struct buf *sql)
 {
     const struct request *request = update->change->request;
     bool held = update->change->before->state == REQUEST_ACQUIRED;
-    buf_append_text(sql, "UPDATE permit_request SET ");
+    buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
     guarded_sql(guard, "state", held ? "state=1" : "state=2", request->state == REQUEST_ACQUIRED ? "1" : "2", sql);
     for (size_t i = 0; i < ARRAY_LENGTH(columns); i++) {
         if (!(update->differing & 1u << i))

@@ -234,7 +234,7 @@ static void patience_describe(struct patience *patience, const struct process_ac
         snprintf(ret_sentence, STORE_MESSAGE_SIZE,
                  "the private MariaDB has been %s for %d s and makes progress: %.1f s of CPU time and %.1f MB of disk "
                  "input and output in the last %d s; after a crash it recovers before it answers",
-                 patience->doing, waited_s, (double)cpu_ms / MS_PER_SECOND, (double)disk / 1e6,
+                 patience->doing, waited_s, (double)cpu_ms / (double)MS_PER_SECOND, (double)disk / 1e6,
                  (int)((at - patience->told_at) / US_PER_SECOND));
     } else {
         snprintf(ret_sentence, STORE_MESSAGE_SIZE,

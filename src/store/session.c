@@ -217,9 +217,33 @@ static enum permit_status session_refuse(struct session *session, enum permit_st
 
 /* ---- life ---- */
 
+#ifndef LIBMARIADB
+/*
+ * libmysqlclient has no list of plugins that it may use. Those that prove a password are part of it, except
+ * mysql_native_password, a file since 9.0: loaded here, before sessions without TLS lose the way to all files
+ * (session_restrict_plugins). By these variables of the environment it would use more than it is told to.
+ */
+static void library_load_plugins(void)
+{
+    MYSQL *mysql = mysql_init(NULL);
+    if (mysql)
+        (void)mysql_client_find_plugin(mysql, "mysql_native_password", MYSQL_CLIENT_AUTHENTICATION_PLUGIN);
+    mysql_close(mysql);
+}
+#endif
+
 bool session_library_begin(void)
 {
-    return mysql_library_init(0, NULL, NULL) == 0;
+#ifndef LIBMARIADB
+    unsetenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN");
+    unsetenv("LIBMYSQL_PLUGINS");
+#endif
+    if (mysql_library_init(0, NULL, NULL) != 0)
+        return false;
+#ifndef LIBMARIADB
+    library_load_plugins();
+#endif
+    return true;
 }
 
 void session_library_end(void)
@@ -702,9 +726,14 @@ static void session_restrict_plugins(struct session *session)
 #ifdef LIBMARIADB
     mysql_options(session->mysql, MARIADB_OPT_RESTRICTED_AUTH, plugins_without_tls);
 #else
-    bool off = false; /* libmysqlclient has neither of the other two */
-    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
     (void)plugins_without_tls;
+    bool off = false, on = true;
+    unsigned mode = SSL_MODE_DISABLED; /* TLS with any server that has it, by default: that proves nothing */
+    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
+    mysql_options(session->mysql, MYSQL_PLUGIN_DIR, "/nonexistent");
+    mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
+    mysql_options(session->mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY,
+                  &on); /* to encrypt the password, as Connector/C does */
 #endif
 }
 
@@ -722,7 +751,9 @@ static void session_set_tls(struct session *session)
     mysql_options(session->mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &on);
 #else
     unsigned mode = SSL_MODE_VERIFY_IDENTITY;
+    bool on = true; /* as Connector/C does by itself */
     mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
+    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &on);
 #endif
 }
 

@@ -258,7 +258,8 @@ static size_t count_waiters(struct talk *talk, const char *semaphore)
 static bool all_are_answered_or_wait(void *context)
 {
     struct talk *talk = context;
-    return metric_of(talk, "permitd_waiting") + metric_of(talk, "permitd_http_answers_total{class=\"4xx\"}") == CROWD;
+    return metric_of(talk, "permitd_waiting") + metric_of(talk, "permitd_http_answers_total{class=\"4xx\"}") ==
+           (double)CROWD;
 }
 
 static bool nobody_waits(void *context)

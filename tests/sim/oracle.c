@@ -45,7 +45,7 @@ static struct sure {
 void step_write(const char *format, ...)
 {
     char *line = steps[step_count++ % STEPS];
-    int length = snprintf(line, STEP_SIZE, "%10.6f p%d ", (double)sim_now() / US_PER_SECOND, process_current());
+    int length = snprintf(line, STEP_SIZE, "%10.6f p%d ", (double)sim_now() / (double)US_PER_SECOND, process_current());
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(line + length, (size_t)(STEP_SIZE - length), format, arguments);

@@ -316,6 +316,58 @@ Test(contract, locks_are_taken_along_the_primary_key)
     buf_release(&sql);
 }
 
+static void release_together(struct side *side, const struct bytes *keys, size_t count)
+{
+    enum { MOST = 8 };
+    struct operation releases[MOST];
+    const struct operation *pointers[MOST];
+    cr_assert_leq(count, MOST);
+    for (size_t i = 0; i < count; i++) {
+        releases[i] = (struct operation){.kind = OP_RELEASE, .external_id = keys[i]};
+        pointers[i] = &releases[i];
+    }
+    uint64_t beta = (uint64_t)number_of(eye, "SELECT id FROM semaphore WHERE name = 'beta'");
+    struct slots_wanted wanted = {0};
+    const struct lock_set set = {
+        .semaphore_ids = &beta, .slots_wanted = &wanted, .semaphore_count = 1, .keys = keys, .key_count = count};
+    arena_clear(&side->arena);
+    cr_assert_eq(store_lock(side->store, &set, &side->arena, &side->view), PERMIT_OK, "%s", side->store->message);
+    cr_assert_eq(plan_batch(&side->view, pointers, count, side->ids, &side_settings, &side->arena, &side->plan),
+                 PERMIT_OK);
+    for (size_t i = 0; i < count; i++)
+        cr_assert_eq(side->plan.outcomes[i].status, PERMIT_OK, "%s", side->plan.outcomes[i].detail);
+    cr_assert_eq(store_apply(side->store, &side->plan.changes), PERMIT_OK, "%s", side->store->message);
+}
+
+/*
+ * Most rows of the tables are in this batch: a scan would be the cheapest way to find them. With
+ * innodb_snapshot_isolation, which is on from MariaDB 11.6 on, a scan waits for every row, in READ COMMITTED too.
+ */
+Test(contract, a_batch_does_not_wait_for_requests_of_other_semaphores)
+{
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct bytes keys[] = {BYTES("a"), BYTES("b"), BYTES("c"), BYTES("d"), BYTES("e"), BYTES("f"), BYTES("g")};
+    struct operation stranger = acquire_of("stranger", alpha, 1);
+    cr_assert_eq(run(&two, &stranger)->status, PERMIT_OK);
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
+        struct operation acquire = acquire_of(keys[i].data, beta, 1);
+        cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    }
+    (void)!session_run(eye, "SET GLOBAL innodb_snapshot_isolation = ON"); /* MySQL has none */
+    struct side later;
+    side_open(&later, address);
+    (void)!session_run(eye, "SET GLOBAL innodb_snapshot_isolation = DEFAULT");
+    must_run(eye, "ANALYZE TABLE permit_request, permit");
+    must_run(eye, "BEGIN");
+    must_run(eye, "UPDATE permit_request r JOIN permit p ON p.permit_request_id = r.id SET r.replays = 1, p.count = 1"
+                  " WHERE r.external_id = 'stranger'");
+    release_together(&later, keys, ARRAY_LENGTH(keys));
+    must_run(eye, "ROLLBACK");
+    side_close(&later);
+    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM permit_request WHERE state = 2"), ARRAY_LENGTH(keys));
+}
+
 /* A client that asks again and again comes to the end of a counter of 32 bits; each answer still changes its row. */
 Test(contract, a_counter_that_is_full_begins_anew)
 {
