@@ -3,11 +3,13 @@
 # Installs the packages that permitd needs, and only those that are missing. Knows their names in Debian 12, Debian 13 and
 # unstable, and in Ubuntu 24.04 and newer.
 #
-#     scripts/packages.sh run              what an installed permitd needs
-#     scripts/packages.sh build            what compiling it needs, and run
-#     scripts/packages.sh test             what tests/run.sh and .ci/run need, and build
-#     scripts/packages.sh libmysqlclient   what -DPERMIT_MYSQL_CLIENT=mysql needs besides
-#     scripts/packages.sh try              what scripts/try.sh needs
+#     scripts/packages.sh run      what an installed permitd needs
+#     scripts/packages.sh build    what compiling it needs, and run
+#     scripts/packages.sh test     what tests/run.sh and .ci/run need, and build
+#     scripts/packages.sh try      what scripts/try.sh needs
+#
+# PERMIT_MYSQL_CLIENT=mysql in the environment: for a build with Oracle's client library. Its package and that of MariaDB's
+# exclude each other.
 #
 # Asks dpkg first: if everything is there, apt is not called and no rights are needed. Otherwise it calls apt-get, through
 # sudo where it is not root.
@@ -45,7 +47,7 @@ test_packages='
 libcriterion-dev                     # the suites in C
 clang                                # the fuzzers (tests/fuzz)
 libclang-rt-dev                      # libFuzzer and the sanitizers of clang; only recommended by it
-clang-format                         # the layout of the code is checked
+clang-format-14|clang-format         # the layout of the code is checked, by version 14 alone
 galera-4                             # a cluster of three nodes, in the suite galera
 openssl                              # certificates of the database, in the suite store
 debootstrap                          # a root with a MySQL server (tests/mysql/root.sh)
@@ -60,14 +62,12 @@ haproxy                              # requests are read behind it, in the suite
 nginx                                # and behind this one
 python3                              # its HTTP client, in the suite http
 '
-
-libmysqlclient_packages='
-libmysqlclient-dev                   # of unstable and Ubuntu; Debian 12 and 13 have none
-'
 try_packages='
 debootstrap
 git
 '
+# Unstable and Ubuntu have it; Debian 12 and 13 do not.
+[ "${PERMIT_MYSQL_CLIENT-}" != mysql ] || build_packages=${build_packages/libmariadb-dev/libmysqlclient-dev}
 
 # One package a line, comments after #.
 entries() { sed 's/#.*//' <<<"$1" | xargs -n 1; }
@@ -97,10 +97,9 @@ wanted_for() {
     run) entries "$run_packages" ;;
     build) entries "$run_packages$build_packages" ;;
     test) entries "$run_packages$build_packages$test_packages" ;;
-    libmysqlclient) entries "$libmysqlclient_packages" ;;
     try) entries "$try_packages" ;;
     *)
-        echo "usage: scripts/packages.sh run|build|test|libmysqlclient|try" >&2
+        echo "usage: scripts/packages.sh run|build|test|try" >&2
         exit 64
         ;;
     esac

@@ -202,6 +202,7 @@ collect() {
     done
 }
 
+[ "$preset" != libmysqlclient ] || export PERMIT_MYSQL_CLIENT=mysql # for packages.sh
 mkdir -p "$logs"
 prepare packages scripts/packages.sh test
 prepare configure configure "$preset"

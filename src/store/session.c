@@ -732,8 +732,8 @@ static void session_restrict_plugins(struct session *session)
     mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
     mysql_options(session->mysql, MYSQL_PLUGIN_DIR, "/nonexistent");
     mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
-    mysql_options(session->mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY,
-                  &on); /* to encrypt the password, as Connector/C does */
+    /* By which caching_sha2_password and sha256_password encrypt the password, as Connector/C does. */
+    mysql_options(session->mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY, &on);
 #endif
 }
 

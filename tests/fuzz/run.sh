@@ -85,7 +85,7 @@ run() {
 
 # Which lines the corpus and what was found reach, by file.
 cover() {
-    local target profiles=() programs=()
+    local target version profiles=() programs=()
     mkdir -p "$build/profiles"
     for target in "${chosen[@]}"; do
         mkdir -p "build-fuzz/found/$target"
@@ -94,8 +94,10 @@ cover() {
         profiles+=("$build/profiles/$target.raw")
         programs+=(-object "$build/fuzz_$target")
     done
-    llvm-profdata-14 merge -o "$build/profiles/all" "${profiles[@]}" &&
-        llvm-cov-14 report "${programs[@]:1}" -instr-profile "$build/profiles/all" -ignore-filename-regex=tests/fuzz/
+    version=$(clang -dumpversion)
+    version=${version%%.*}
+    "llvm-profdata-$version" merge -o "$build/profiles/all" "${profiles[@]}" &&
+        "llvm-cov-$version" report "${programs[@]:1}" -instr-profile "$build/profiles/all" -ignore-filename-regex=tests/fuzz/
 }
 
 if ! output=$(build_targets 2>&1); then

@@ -138,7 +138,7 @@ Test(bounds, the_largest_request_is_granted_and_released)
         snprintf(names[i], sizeof names[i], "s%02zu", i);
         semaphore_make(&side, names[i], KIND_SLOTTED, SLOTS_MAX_COUNT);
         char sql[64];
-        snprintf(sql, sizeof sql, "SELECT id FROM semaphore WHERE name='%s'", names[i]);
+        snprintf(sql, sizeof sql, "SELECT id FROM semaphore WHERE name='s%02zu'", i);
         ids[i] = (uint64_t)number_of(eye, sql);
         wants[i] = (struct want){.semaphore = bytes_of(names[i]), .semaphore_id = ids[i], .count = SLOTS_MAX_COUNT};
         wanted[i] = (struct slots_wanted){.free = SLOTS_MAX_COUNT};
