@@ -166,5 +166,7 @@ and then, from any program or cron job on this machine:
     $permitctl semaphore put backups --capacity 2
     $permitctl run -s backups -- your-backup-command
 
-\`cmake --install $build\` installs both (README.md says more).
+To install both, as root (README.md says more):
+
+    cmake --build $build && cmake --install $build
 END

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permitd: reads the settings, starts the database (its own, or yours), engine and HTTP server in that order, and stops
- * them in the other. What each of them does is in its folder.
+ * permitd: reads the settings, listens, starts the database (its own, or connects to yours) and the engine, and serves;
+ * while its own database starts, clients are told so. What each part does is in its folder.
  */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -32,7 +33,7 @@
 #include "store/mysql_store.h"
 #include "store/schema.h"
 
-/* --- settings ----------------------------------------------------------------------------------------------------- */
+/* ---- settings ---- */
 
 struct settings {
     char *listen;
@@ -79,24 +80,24 @@ static const struct config_row setting_rows[] = {
      .offset = AT(listen),
      .default_text = "127.0.0.1:7070",
      .placeholder = "ADDRESS:PORT",
-     .help = "Where to serve HTTP. Port 0 takes a free one and prints it."},
+     .help = "Address and port of the HTTP server. Port 0 chooses a free port and prints it."},
     {.name = "insecure",
      .type = CONFIG_BOOL,
      .offset = AT(insecure),
      .default_text = "false",
-     .help = "Serve other than loopback addresses too, to anybody, without credentials."},
+     .help = "Allow addresses other than loopback. Any client that can connect is served, without credentials."},
     {.name = "allowed_hosts",
      .type = CONFIG_TEXT,
      .offset = AT(allowed_hosts),
      .flags = CONFIG_RELOADABLE,
      .placeholder = "NAMES",
      .help = "Host names that clients may use in URLs, separated by commas. Addresses and localhost are always served. "
-             "A request for another host is answered 421, because a web page may have chosen the name."},
+             "A request for another host is answered 421, because a web page could have chosen the name."},
     {.name = "data_dir",
      .type = CONFIG_TEXT,
      .offset = AT(data_dir),
      .placeholder = "DIR",
-     .help = "Run on a private MariaDB in this directory, which is made if it is missing."},
+     .help = "Run on a private MariaDB in this directory, which is created if it is missing."},
     {.name = "database",
      .type = CONFIG_TEXT,
      .offset = AT(database),
@@ -108,19 +109,19 @@ static const struct config_row setting_rows[] = {
      .offset = AT(database_password),
      .flags = CONFIG_SECRET,
      .placeholder = "TEXT",
-     .help = "The password for database, better from the environment or the file than in the URL."},
+     .help = "Password of the database user. Safer in the environment or the settings file than in the URL."},
     {.name = "unsafe_multi_writer",
      .type = CONFIG_BOOL,
      .offset = AT(unsafe_multi_writer),
      .default_text = "false",
-     .help = "Serve also if several servers of a cluster take writes, for which nothing is promised."},
+     .help = "Serve a cluster in which several servers accept writes. permitd's promises do not hold there."},
     {.name = "workers",
      .type = CONFIG_NUMBER,
      .offset = AT(workers),
      .default_text = "2",
      .min = 1,
      .max = 64,
-     .help = "Database connections that run batches, one thread each."},
+     .help = "Database connections that run batches. Each has a thread."},
     {.name = "max_connections",
      .type = CONFIG_NUMBER,
      .offset = AT(max_connections),
@@ -128,8 +129,8 @@ static const struct config_row setting_rows[] = {
      .min = 1,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "Client connections held at once. For a further one the longest idle one is closed; while none is idle it "
-             "waits to be accepted."},
+     .help = "Maximum number of client connections. A new connection beyond it closes the connection that has been "
+             "idle longest; while none is idle, it waits to be accepted."},
     {.name = "max_connections_per_address",
      .type = CONFIG_NUMBER,
      .offset = AT(max_connections_per_address),
@@ -137,7 +138,7 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "The same for connections from one address (of IPv6: from one /64); while none of those is idle a further "
+     .help = "Maximum number of connections from one address (IPv6: from one /64). While none of them is idle, a new "
              "one is answered 429 and closed. 0: a quarter of max_connections."},
     {.name = "max_memory",
      .type = CONFIG_SIZE,
@@ -146,9 +147,9 @@ static const struct config_row setting_rows[] = {
      .min = 64LL << 20,
      .max = 1LL << 40,
      .flags = CONFIG_RELOADABLE,
-     .help =
-         "Resident memory of permitd, without its private MariaDB. Requests and answers share what the rest leaves; "
-         "beyond, those of more than 2 KiB are answered 503."},
+     .help = "Limit of permitd's resident memory, without its private MariaDB. Requests and answers share the memory "
+             "that the rest of permitd leaves. When it is used up, requests and answers of more than 2 KiB are refused "
+             "with 503."},
     {.name = "max_pending",
      .type = CONFIG_NUMBER,
      .offset = AT(max_pending),
@@ -156,10 +157,9 @@ static const struct config_row setting_rows[] = {
      .min = 1,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help =
-         "Acquires, and calls about semaphores and owners, that are not yet decided; further ones are answered 429. "
-         "Releases, renewals and confirms have four times as many places of their own, look-ups, lists "
-         "and changes of templates 10,000 each."},
+     .help = "Maximum number of undecided acquires and calls about semaphores and owners; more are answered 429. "
+             "Releases, renewals and confirms together have a limit of four times as many. Queries, lists and changes "
+             "of templates have a limit of 10,000 each."},
     {.name = "max_wait",
      .type = CONFIG_DURATION,
      .offset = AT(max_wait_ms),
@@ -167,7 +167,7 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = DAY_MS,
      .flags = CONFIG_RELOADABLE,
-     .help = "The longest wait that an acquire may ask for; 0: nobody waits."},
+     .help = "Longest wait of an acquire. 0: waiting is off."},
     {.name = "max_waiters",
      .type = CONFIG_NUMBER,
      .offset = AT(max_waiters),
@@ -175,8 +175,8 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "Acquires that may wait at once; further ones are answered 429. Each needs a connection too "
-             "(max_connections)."},
+     .help =
+         "Maximum number of waiting acquires; more are answered 429. Each also needs a connection (max_connections)."},
     {.name = "max_semaphore_waiters",
      .type = CONFIG_NUMBER,
      .offset = AT(max_semaphore_waiters),
@@ -184,7 +184,7 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "The same for one semaphore."},
+     .help = "Maximum number of waiting acquires for one semaphore."},
     {.name = "max_semaphores",
      .type = CONFIG_NUMBER,
      .offset = AT(max_semaphores),
@@ -192,8 +192,8 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = 1000000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "Templates make no more semaphores once there are about so many, retired ones too: acquires that would "
-             "need one are answered 429. PUT makes them all the same."},
+     .help = "Approximate number of semaphores, retired ones included, at which templates stop creating more: an "
+             "acquire that needs a new one is answered 429. PUT has no such limit."},
     {.name = "wait_poll",
      .type = CONFIG_DURATION,
      .offset = AT(wait_poll_ms),
@@ -201,8 +201,7 @@ static const struct config_row setting_rows[] = {
      .min = 5,
      .max = 60 * 1000,
      .flags = CONFIG_RELOADABLE,
-     .help =
-         "How often the semaphores that somebody waits for are looked at for units that another permitd has freed."},
+     .help = "Interval at which semaphores with waiters are checked for units that another permitd has freed."},
     {.name = "backfill_bound",
      .type = CONFIG_DURATION,
      .offset = AT(backfill_bound_ms),
@@ -210,7 +209,7 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = DAY_MS,
      .flags = CONFIG_RELOADABLE,
-     .help = "With queue backfill nobody passes who has waited for so long: units are kept for it."},
+     .help = "With queue backfill, no request passes a waiter older than this; freed units are reserved for it."},
     {.name = "request_timeout",
      .type = CONFIG_DURATION,
      .offset = AT(request_timeout_ms),
@@ -218,7 +217,7 @@ static const struct config_row setting_rows[] = {
      .min = 100,
      .max = 3600 * 1000,
      .flags = CONFIG_RELOADABLE,
-     .help = "After this, and the wait it asked for, a request is answered 503, whatever the database does."},
+     .help = "A request that is not decided within this time plus its wait is answered 503."},
     {.name = "idle_timeout",
      .type = CONFIG_DURATION,
      .offset = AT(idle_timeout_ms),
@@ -226,7 +225,7 @@ static const struct config_row setting_rows[] = {
      .min = 100,
      .max = DAY_MS,
      .flags = CONFIG_RELOADABLE,
-     .help = "A connection that brings no complete request, or does not read its answer, in this time is closed."},
+     .help = "A connection is closed if its request is not complete, or its answer not read, within this time."},
     {.name = "default_ttl",
      .type = CONFIG_DURATION,
      .offset = AT(default_ttl_ms),
@@ -234,7 +233,7 @@ static const struct config_row setting_rows[] = {
      .min = 1,
      .max = 3660 * DAY_MS,
      .flags = CONFIG_RELOADABLE,
-     .help = "The default_ttl of a semaphore that is made without one; those that exist keep theirs."},
+     .help = "default_ttl of a semaphore that is created without one. Existing semaphores keep theirs."},
     {.name = "retention",
      .type = CONFIG_DURATION,
      .offset = AT(retention_ms),
@@ -242,7 +241,7 @@ static const struct config_row setting_rows[] = {
      .min = 3600 * 1000,
      .max = 3660 * DAY_MS,
      .flags = CONFIG_RELOADABLE,
-     .help = "How long the key of an ended request is remembered, unless retention_rows is less."},
+     .help = "How long the key of an ended request is remembered. retention_rows can shorten it."},
     {.name = "retention_rows",
      .type = CONFIG_NUMBER,
      .offset = AT(retention_rows),
@@ -250,8 +249,8 @@ static const struct config_row setting_rows[] = {
      .min = 100000,
      .max = 1000000000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "How many requests are kept: ended ones beyond the newest so many are forgotten before their retention is "
-             "over, an hour after their end at the earliest."},
+     .help = "Number of requests that are kept. Ended requests beyond the newest of this number are deleted before "
+             "their retention has passed, but not within an hour of their end."},
     {.name = "failover_hold",
      .type = CONFIG_DURATION,
      .offset = AT(failover_hold_ms),
@@ -259,14 +258,13 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = 3600 * 1000,
      .flags = CONFIG_RELOADABLE,
-     .help = "Nothing is granted for so long after the database turned out to be another server, or an older copy."},
+     .help = "How long nothing is granted after permitd detected a failover or an older copy of the database."},
     {.name = "liveness_url",
      .type = CONFIG_TEXT,
      .offset = AT(liveness_url),
      .placeholder = "URL",
-     .help =
-         "Who knows whether an owner is alive: http://HOST:PORT/PATH with {owner} for its name. 200 is alive; 404 or "
-         "410, twice in a row, ends what it holds; anything else ends nothing."},
+     .help = "URL that tells whether an owner is alive: http://HOST:PORT/PATH with {owner} for its name. 200 means "
+             "alive; 404 or 410, twice in a row, ends the requests of the owner; any other answer ends nothing."},
     {.name = "liveness_interval",
      .type = CONFIG_DURATION,
      .offset = AT(liveness_interval_ms),
@@ -274,28 +272,28 @@ static const struct config_row setting_rows[] = {
      .min = 100,
      .max = DAY_MS,
      .flags = CONFIG_RELOADABLE,
-     .help = "How often liveness_url is asked about each owner of held requests."},
+     .help = "Interval of the calls of liveness_url for each owner of held requests."},
     {.name = "metrics_semaphores",
      .type = CONFIG_NUMBER,
      .offset = AT(metrics_semaphores),
      .default_text = "1000",
      .min = 0,
      .max = 100000,
-     .help = "Semaphores shown one by one in /metrics; with more of them only sums are."},
+     .help = "Maximum number of semaphores that /metrics shows one by one. With more it shows only sums."},
     {.name = "log_level",
      .type = CONFIG_CHOICE,
      .offset = AT(log_level),
      .default_text = "info",
      .choices = log_levels,
      .flags = CONFIG_RELOADABLE,
-     .help = "What is logged on standard error: this and worse."},
+     .help = "Lowest level of the lines that are logged on standard error."},
     {.name = "log_format",
      .type = CONFIG_CHOICE,
      .offset = AT(log_format),
      .default_text = "text",
      .choices = log_formats,
      .flags = CONFIG_RELOADABLE,
-     .help = "Log lines for people or, as JSON, for programs."},
+     .help = "Format of log lines: text, or JSON for programs."},
 };
 
 /* permitctl reads these. */
@@ -381,7 +379,7 @@ static bool settings_load(const struct command_line *line, struct settings *sett
            config_load_environment(&setting_table, settings, message) && load_arguments(line, settings, message);
 }
 
-/* --- the process -------------------------------------------------------------------------------------------------- */
+/* ---- the process ---- */
 
 enum {
     STOP_GRACE_MS = 5000,      /* for what runs, at the end */
@@ -405,6 +403,7 @@ struct permitd {
     struct service service;      /* of the loop's handlers */
     struct service body_service; /* of those of large bodies */
     bool stopping;               /* a signal has said so */
+    atomic_bool serves;          /* both services have the engine: the thread of large bodies may be at work before */
 };
 
 static void configure_log(const struct settings *settings)
@@ -433,8 +432,7 @@ static void raise_file_limit(struct permitd *permitd)
     permitd->max_connections = max_i64(1, (int64_t)limit.rlim_cur - DESCRIPTORS_OF_OURS);
     char allowed[24];
     snprintf(allowed, sizeof allowed, "%lld", (long long)permitd->max_connections);
-    log_write(LOG_WARN, "the limit of open files allows fewer connections than max_connections", "allowed", allowed,
-              NULL);
+    log_write(LOG_WARN, "the open file limit allows fewer connections than max_connections", "allowed", allowed, NULL);
 }
 
 static bool one_database_is_named(struct permitd *permitd)
@@ -530,7 +528,7 @@ static void show_report(const struct permitd *permitd, const struct doctor_repor
     } else {
         for (size_t i = 0; i < report->count; i++)
             if (report->findings[i].verdict == DOCTOR_WARN)
-                log_write(LOG_WARN, "a setting of the database", "check", report->findings[i].check, "finding",
+                log_write(LOG_WARN, "database setting warning", "check", report->findings[i].check, "finding",
                           report->findings[i].sentence, NULL);
     }
     buf_release(&text);
@@ -542,13 +540,13 @@ static enum permit_status examine_database(struct permitd *permitd, struct sessi
     struct doctor_report report;
     enum permit_status status = doctor_examine(session, &permitd->doctor, &report);
     if (status != PERMIT_OK) {
-        buf_printf(&permitd->message, "the database cannot be examined: %s", session_message(session));
+        buf_printf(&permitd->message, "cannot check the database: %s", session_message(session));
         return status;
     }
     show_report(permitd, &report);
     if (!report.refusals)
         return PERMIT_OK;
-    buf_append_text(&permitd->message, "the database is not safe to serve on");
+    buf_append_text(&permitd->message, "unsafe database settings");
     if (permitd->line.action != ACTION_CHECK) { /* which has shown all findings */
         buf_append_text(&permitd->message, ":\n");
         doctor_print(&report, DOCTOR_REFUSE, &permitd->message);
@@ -562,7 +560,7 @@ static enum permit_status know_server(struct permitd *permitd, struct session *s
     enum permit_status status = epoch_raise(session, EPOCH_SERVER, 0, permitd->settings.failover_hold_ms,
                                             BYTES("the server is another one"), NULL);
     if (status != PERMIT_OK)
-        buf_printf(&permitd->message, "the database does not tell who it is: %s", session_message(session));
+        buf_printf(&permitd->message, "cannot read the identity of the database: %s", session_message(session));
     return status;
 }
 
@@ -572,7 +570,7 @@ static enum permit_status look_at_schema(struct permitd *permitd, struct session
     unsigned version;
     enum permit_status status = schema_look(session, permitd->address->database, &version, &permitd->message);
     if (status == PERMIT_OK && version < schema_newest())
-        printf("schema: version %u; permitd makes it %u when it starts\n", version, schema_newest());
+        printf("schema: version %u; permitd upgrades it to %u when it starts\n", version, schema_newest());
     return status;
 }
 
@@ -698,9 +696,9 @@ static void on_reload(void *context)
         server_reload(permitd->server, &server);
         service_take_settings(&permitd->service, &permitd->settings);
         service_take_settings(&permitd->body_service, &permitd->settings);
-        log_write(LOG_INFO, "settings loaded again", "needs_restart", buf_text(&message), NULL);
+        log_write(LOG_INFO, "settings reloaded", "needs_restart", buf_text(&message), NULL);
     } else {
-        log_write(LOG_ERROR, "settings not loaded again", "why", buf_text(&message), NULL);
+        log_write(LOG_ERROR, "settings reload failed", "why", buf_text(&message), NULL);
     }
     config_release(&setting_table, &fresh);
     buf_release(&message);
@@ -711,7 +709,7 @@ static bool database_is_absent(void *context, char ret_sentence[STORE_MESSAGE_SI
     struct permitd *permitd = context;
     if (permitd->embedded && embedded_is_absent(permitd->embedded, ret_sentence))
         return true;
-    if (permitd->engine)
+    if (atomic_load(&permitd->serves))
         return false;
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "permitd is starting");
     return true;
@@ -749,6 +747,7 @@ static bool start_engine(struct permitd *permitd)
     if (!engine_start(&settings, &permitd->engine, &permitd->message))
         return false;
     permitd->service.engine = permitd->body_service.engine = permitd->engine;
+    atomic_store(&permitd->serves, true);
     return true;
 }
 
@@ -783,7 +782,7 @@ static bool check(struct permitd *permitd)
         return false;
     if (is_made)
         return take_database(permitd) && prepare_database(permitd);
-    printf("there is no database in %s; permitd makes one when it starts\n", data_dir);
+    printf("there is no database in %s; permitd creates one when it starts\n", data_dir);
     return true;
 }
 
@@ -821,7 +820,7 @@ static bool run(struct permitd *permitd)
     map_seed(random_u64(), random_u64());
     memory_begin();
     if (!session_library_begin()) {
-        buf_append_text(&permitd->message, "the database library cannot be used");
+        buf_append_text(&permitd->message, "cannot initialize the database library");
         return false;
     }
     session_thread_begin();

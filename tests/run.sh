@@ -40,6 +40,8 @@ storm        lines      900  {bin}/torture/storm
 each         lines      600  {bin}/torture/each
 promoted     lines      600  {bin}/torture/promoted
 galera       lines      600  {bin}/torture/galera
+mysql        lines      900  tests/mysql/run.sh
+election     lines      600  tests/mysql/run.sh election
 guards       lines      600  {bin}/guards/guards
 fuzz         lines      600  tests/fuzz/run.sh --seconds 6
 examples     lines      600  tests/examples/run.sh
@@ -125,10 +127,11 @@ number_after() {
     grep -a 'Synthesis:' "$2" | tail -n 1 | grep -aoE "$1: [0-9]+" | grep -oE '[0-9]+'
 }
 
-# Sets good and bad to what a finished suite reports; a suite that reports nothing, or that fails without saying in which
-# test, has one failure.
+# Sets good and bad to what a finished suite reports, and why to its line `skipped: WHY` if it has one. A suite that reports
+# nothing, or that fails without saying in which test, has one failure.
 count() {
     local how=$1 log=$2 status=$3 crashed
+    why=
     good=0
     bad=0
     case "$how" in
@@ -146,7 +149,8 @@ count() {
     esac
     good=${good:-0}
     bad=${bad:-0}
-    if [ "$bad" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$good" -eq 0 ]; }; then
+    why=$(grep -a '^skipped: ' "$log" | tail -n 1) # it cannot be run here, and says why
+    if [ "$bad" -eq 0 ] && { [ "$status" -ne 0 ] || { [ "$good" -eq 0 ] && [ -z "$why" ]; }; }; then
         bad=1
     fi
 }
@@ -165,6 +169,7 @@ run_suite() {
     trap 'kill "$pid"; exit 143' TERM
     wait "$pid" || status=$?
     count "$how" "$log" "$status"
+    [ -z "$why" ] || note=", $why"
     if grep -aqE 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ' "$log"; then
         bad=$((bad + 1)) # Criterion passes a test whose process ends with a leak
         note=', a sanitizer reports'

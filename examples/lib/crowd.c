@@ -91,7 +91,7 @@ static void client_answered(struct evhttp_request *request, void *context)
 
     if (request)
         answer.status = evhttp_request_get_response_code(request);
-    if ((answer.status == 0 || answer.status == 429 || answer.status == 503) && answer.ms < GIVE_UP_MS) {
+    if ((answer.status == 0 || answer.status == 429 || answer.status == 503) && answer.ms < (double)GIVE_UP_MS) {
         client_wait(client, 20 + rand() % 40);
         return;
     }

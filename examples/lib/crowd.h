@@ -42,7 +42,8 @@ void *crowd_context(struct crowd *crowd);
 /* Opens the connections of all clients: to have come before the shop opens. */
 void crowd_connect(struct crowd *crowd);
 
-/* Client number `client` sends a request; method "GET", "PUT", "POST", "DELETE". `format` makes its body; NULL: none.
+/*
+ * Client number `client` sends a request; method "GET", "PUT", "POST", "DELETE". `format` makes its body; NULL: none.
  */
 void crowd_send(struct crowd *crowd, unsigned client, crowd_answered *answered, const char *method, const char *path,
                 const char *format, ...) __attribute__((format(printf, 6, 7)));
@@ -52,7 +53,8 @@ void crowd_wait(struct crowd *crowd, unsigned client, double ms, crowd_woken *wo
 bool crowd_told_to_stop(void);
 /* Until no client has an answer or its time to wait for. */
 void crowd_run(struct crowd *crowd);
-/* One request by itself, outside of the crowd's turns. Its status; *ret_json, if not NULL, is to be put by the caller.
+/*
+ * One request by itself, outside of the crowd's turns. Its status; *ret_json, if not NULL, is to be put by the caller.
  */
 int crowd_ask(struct crowd *crowd, struct json_object **ret_json, const char *method, const char *path,
               const char *format, ...) __attribute__((format(printf, 5, 6)));

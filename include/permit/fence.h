@@ -56,9 +56,7 @@ struct permit_fence_refusal {
     uint64_t newer;
 };
 
-/* Tokens are below 2^53. */
-#define PERMIT_FENCE_TOKEN_MAX ((UINT64_C(1) << 53) - 1)
-#define PERMIT_FENCE_SLOT_MAX  UINT32_C(999999999)
+#define PERMIT_FENCE_SLOT_MAX UINT32_C(999999999)
 
 /*
  * The largest token that any semaphore can have given out by now, and a day more for clocks that are wrong: a token of

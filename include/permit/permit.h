@@ -117,7 +117,8 @@ const char *permit_client_url(const struct permit_client *client);
 const char *permit_client_message(const struct permit_client *client);
 /* The JSON text of the last answer, a problem (RFC 9457) after a refusal; "" if there was none. Never NULL. */
 const char *permit_client_answer(const struct permit_client *client);
-/* The key of the last acquire, also when it failed: to release it when the outcome is unknown. "" before. Never NULL.
+/*
+ * The key of the last acquire, also when it failed: to release it when the outcome is unknown. "" before. Never NULL.
  */
 const char *permit_client_key(const struct permit_client *client);
 /*

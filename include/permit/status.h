@@ -26,7 +26,7 @@ enum permit_retry {
  */
 #define PERMIT_STATUS_MAP(X)                                                                                           \
     X(PERMIT_OK, "ok", 200, NEVER, "Done")                                                                             \
-    X(PERMIT_MALFORMED, "malformed", 400, NEVER, "The request cannot be read")                                         \
+    X(PERMIT_MALFORMED, "malformed", 400, NEVER, "Malformed request")                                                  \
     X(PERMIT_UNAUTHENTICATED, "unauthenticated", 401, NEVER, "No valid credential")                                    \
     X(PERMIT_FORBIDDEN, "forbidden", 403, NEVER, "Not allowed")                                                        \
     X(PERMIT_UNKNOWN_SEMAPHORE, "unknown_semaphore", 404, NEVER, "No such semaphore")                                  \
@@ -34,31 +34,31 @@ enum permit_retry {
     X(PERMIT_UNKNOWN_OWNER, "unknown_owner", 404, NEVER, "No such owner")                                              \
     X(PERMIT_UNKNOWN_TEMPLATE, "unknown_template", 404, NEVER, "No such template")                                     \
     X(PERMIT_UNKNOWN_PATH, "unknown_path", 404, NEVER, "No such path")                                                 \
-    X(PERMIT_METHOD_NOT_ALLOWED, "method_not_allowed", 405, NEVER, "This path does not take that method")              \
-    X(PERMIT_IN_USE, "in_use", 409, NEVER, "Permits of it are held")                                                   \
+    X(PERMIT_METHOD_NOT_ALLOWED, "method_not_allowed", 405, NEVER, "Method not allowed")                               \
+    X(PERMIT_IN_USE, "in_use", 409, NEVER, "Permits are still held")                                                   \
     X(PERMIT_CONFIRMED, "confirmed", 409, NEVER, "The request is confirmed")                                           \
     X(PERMIT_ENDED, "ended", 410, NEVER, "The request has ended")                                                      \
-    X(PERMIT_VERSION_MISMATCH, "version_mismatch", 412, NEVER, "It was changed in the meantime")                       \
-    X(PERMIT_TOO_LARGE, "too_large", 413, NEVER, "The body is too large")                                              \
+    X(PERMIT_VERSION_MISMATCH, "version_mismatch", 412, NEVER, "Precondition failed")                                  \
+    X(PERMIT_TOO_LARGE, "too_large", 413, NEVER, "Request body too large")                                             \
     X(PERMIT_NOT_JSON, "not_json", 415, NEVER, "The body must be application/json")                                    \
-    X(PERMIT_MISDIRECTED, "misdirected", 421, NEVER, "Host not served here")                                           \
-    X(PERMIT_KEY_REUSED, "key_reused", 422, NEVER, "The key stands for another request")                               \
-    X(PERMIT_NEVER_SATISFIABLE, "never_satisfiable", 422, NEVER, "This can never be granted")                          \
-    X(PERMIT_INVALID, "invalid", 422, NEVER, "The content is not valid")                                               \
-    X(PERMIT_NO_CAPACITY, "no_capacity", 423, LATER, "No capacity now")                                                \
+    X(PERMIT_MISDIRECTED, "misdirected", 421, NEVER, "Host not served by this server")                                 \
+    X(PERMIT_KEY_REUSED, "key_reused", 422, NEVER, "Key already used with a different request")                        \
+    X(PERMIT_NEVER_SATISFIABLE, "never_satisfiable", 422, NEVER, "Request can never be granted")                       \
+    X(PERMIT_INVALID, "invalid", 422, NEVER, "Invalid content")                                                        \
+    X(PERMIT_NO_CAPACITY, "no_capacity", 423, LATER, "No capacity")                                                    \
     X(PERMIT_PAUSED, "paused", 423, LATER, "The semaphore is paused")                                                  \
     X(PERMIT_TOO_MANY, "too_many", 429, LATER, "Too many requests")                                                    \
-    X(PERMIT_INTERNAL, "internal", 500, SAME, "A fault of the server")                                                 \
+    X(PERMIT_INTERNAL, "internal", 500, SAME, "Internal error")                                                        \
     X(PERMIT_BUSY, "busy", 503, LATER, "The server is busy")                                                           \
-    X(PERMIT_OUTCOME_UNKNOWN, "outcome_unknown", 503, SAME, "Whether it was done is not known")                        \
-    X(PERMIT_UNFINISHED, "unfinished", 503, SAME, "It is done in part")                                                \
-    X(PERMIT_DATABASE_UNAVAILABLE, "database_unavailable", 503, LATER, "The database cannot be used")                  \
+    X(PERMIT_OUTCOME_UNKNOWN, "outcome_unknown", 503, SAME, "Outcome unknown")                                         \
+    X(PERMIT_UNFINISHED, "unfinished", 503, SAME, "Partially completed")                                               \
+    X(PERMIT_DATABASE_UNAVAILABLE, "database_unavailable", 503, LATER, "Database unavailable")                         \
     X(PERMIT_SHUTTING_DOWN, "shutting_down", 503, LATER, "The server is stopping")                                     \
-    X(PERMIT_NO_SERVER, "no_server", 503, SAME, "No server could be reached")                                          \
-    X(PERMIT_CONFLICT, "conflict", 503, LATER, "The transaction must be run again")                                    \
-    X(PERMIT_LOCK_TIMEOUT, "lock_timeout", 503, LATER, "A row lock was not had in time")                               \
-    X(PERMIT_DATABASE_LOST, "database_lost", 503, SAME, "The database connection is gone")                             \
-    X(PERMIT_DATABASE_FULL, "database_full", 503, LATER, "The database has no room")                                   \
+    X(PERMIT_NO_SERVER, "no_server", 503, SAME, "No server reachable")                                                 \
+    X(PERMIT_CONFLICT, "conflict", 503, LATER, "Transaction conflict")                                                 \
+    X(PERMIT_LOCK_TIMEOUT, "lock_timeout", 503, LATER, "Row lock wait timed out")                                      \
+    X(PERMIT_DATABASE_LOST, "database_lost", 503, SAME, "Database connection lost")                                    \
+    X(PERMIT_DATABASE_FULL, "database_full", 503, LATER, "Database storage full")                                      \
     X(PERMIT_NO_MEMORY, "no_memory", 503, LATER, "No memory")
 
 enum permit_status {

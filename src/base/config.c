@@ -17,7 +17,7 @@ static void *member(const struct config_row *row, void *settings)
     return (char *)settings + row->offset;
 }
 
-/* --- values --- */
+/* ---- values ---- */
 
 static bool parse_bool(const char *text, bool *ret_value)
 {
@@ -156,7 +156,7 @@ static void expect_choice(const struct config_row *row, struct buf *message)
 static void expect(const struct config_row *row, struct buf *message)
 {
     switch (row->type) {
-    case CONFIG_TEXT: buf_append_text(message, "a text that is not empty"); return;
+    case CONFIG_TEXT: buf_append_text(message, "a non-empty text"); return;
     case CONFIG_BOOL: buf_append_text(message, "true or false"); return;
     case CONFIG_NUMBER:
         buf_printf(message, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max);
@@ -174,9 +174,9 @@ static bool set_or_say(const struct config_row *row, void *settings, const char 
     if (set_value(row, settings, value))
         return true;
     if (row->flags & CONFIG_SECRET)
-        buf_printf(message, "%s: this value cannot be used; expected ", shown);
+        buf_printf(message, "%s: invalid value; expected ", shown);
     else
-        buf_printf(message, "%s: '%s' cannot be used; expected ", shown, value);
+        buf_printf(message, "%s: invalid value '%s'; expected ", shown, value);
     expect(row, message);
     const char *hint = row->type == CONFIG_DURATION ? duration_hint(bytes_of(value)) : NULL;
     if (hint)
@@ -184,7 +184,7 @@ static bool set_or_say(const struct config_row *row, void *settings, const char 
     return false;
 }
 
-/* --- names --- */
+/* ---- names ---- */
 
 static const struct config_row *find_row(const struct config_table *table, const char *name)
 {
@@ -258,11 +258,12 @@ static size_t unlikeness(const char *name, const char *known)
     return part ? 1 : distance(name, known);
 }
 
-/* The setting whose name is most like `name`, which has underscores and small letters; NULL if the table is empty. */
+/* The setting whose name is most like `name`, which has underscores and small letters; NULL if none is: over half of
+ * its letters differ. */
 static const struct config_row *nearest_row(const struct config_table *table, const char *name)
 {
     const struct config_row *nearest = NULL;
-    size_t least = SIZE_MAX;
+    size_t least = strlen(name) / 2 + 1;
     for (size_t i = 0; i < table->count; i++) {
         char known[NAME_SIZE];
         size_t away = unlikeness(name, file_name(&table->rows[i], known));
@@ -299,7 +300,7 @@ static void say_unknown(const struct config_table *table, const char *name, stru
         buf_printf(message, "; the nearest is %s%s", prefix, form(row, near));
 }
 
-/* --- life --- */
+/* ---- life ---- */
 
 bool config_init(const struct config_table *table, void *settings, struct buf *message)
 {
@@ -327,7 +328,7 @@ void config_release(const struct config_table *table, void *settings)
         }
 }
 
-/* --- file --- */
+/* ---- file ---- */
 
 /* A file while inih reads it. */
 struct ini_file {
@@ -375,13 +376,13 @@ static bool take_line(struct ini_file *file, const char *section, const char *na
         return set_or_say(row, file->settings, shown, value, file->message);
     }
     if (*section) { /* inih tells it with the first setting below it */
-        buf_printf(file->message, "%s, above line %d: [%s] is not expected; settings stand in no section", file->path,
+        buf_printf(file->message, "%s, above line %d: [%s] is not expected; sections are not supported", file->path,
                    file->line, section);
         return false;
     }
     say_line(file);
     if (row)
-        buf_printf(file->message, "%s stands here twice (a line that begins with a space continues the one before)",
+        buf_printf(file->message, "duplicate setting %s (a line that begins with a space continues the line before it)",
                    name);
     else
         say_unknown(file->table, name, file->message, file_name, "");
@@ -428,7 +429,7 @@ bool config_load_file(const struct config_table *table, void *settings, const ch
     return loaded;
 }
 
-/* --- environment --- */
+/* ---- environment ---- */
 
 static const struct config_row *find_variable(const struct config_table *table, struct bytes name)
 {
@@ -475,7 +476,7 @@ bool config_load_environment(const struct config_table *table, void *settings, s
     return true;
 }
 
-/* --- command line --- */
+/* ---- command line ---- */
 
 static const struct config_row *find_flag(const struct config_table *table, struct bytes name)
 {
@@ -515,12 +516,12 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
         return set_or_say(row, settings, shown, "true", message);
     if (*index + 1 < argc)
         return set_or_say(row, settings, shown, argv[++*index], message);
-    buf_printf(message, "%s: a value is missing; expected ", shown);
+    buf_printf(message, "%s: missing value; expected ", shown);
     expect(row, message);
     return false;
 }
 
-/* --- reload --- */
+/* ---- reload ---- */
 
 static size_t member_size(const struct config_row *row)
 {
@@ -566,7 +567,7 @@ void config_reload(const struct config_table *table, void *settings, void *fresh
     }
 }
 
-/* --- printing --- */
+/* ---- printing ---- */
 
 static void print_placeholder(const struct config_row *row, const char *separator, struct buf *out)
 {

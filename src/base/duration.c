@@ -115,6 +115,17 @@ const char *duration_hint(struct bytes text)
            "2d";
 }
 
+const char *duration_text_hint(struct bytes text)
+{
+    int64_t ms;
+    if (!text.length || !is_digit(text.data[0]) || duration_parse(text, &ms))
+        return NULL;
+    for (size_t at = 0; at < text.length; at++)
+        if (!is_digit(text.data[at]) && text.data[at] != '.')
+            return "the units are d, h, m, s and ms, the largest first, and all of it must be whole milliseconds";
+    return "a number in quotes needs a unit, such as \"30s\"; a number of seconds stands without quotes";
+}
+
 bool duration_parse_any(struct bytes text, int64_t *ret_ms)
 {
     return duration_parse(text, ret_ms) || duration_parse_seconds(text, ret_ms);

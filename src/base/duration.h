@@ -21,10 +21,10 @@ bool duration_parse(struct bytes text, int64_t *ret_ms) MUST_CHECK;
 bool duration_parse_seconds(struct bytes text, int64_t *ret_ms) MUST_CHECK;
 /* Either of the two: what the command line and the settings file take. */
 bool duration_parse_any(struct bytes text, int64_t *ret_ms) MUST_CHECK;
-/* A sentence if the text is a number without a unit that is over DURATION_MAX_SECONDS; else NULL. */
-const char *duration_hint(struct bytes text);
 /* The sentence for a text that is a number over DURATION_MAX_SECONDS; NULL: it is something else. */
 const char *duration_hint(struct bytes text);
+/* The sentence for a JSON string that duration_parse has refused and that begins as a duration; NULL: it does not. */
+const char *duration_text_hint(struct bytes text);
 /* "1h30m", "500ms", "0s"; zero-terminated; returns its length. */
 enum { DURATION_TEXT_SIZE = 64 };
 size_t duration_format(int64_t ms, char text[DURATION_TEXT_SIZE]);

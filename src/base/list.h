@@ -40,11 +40,6 @@ static inline void list_append(struct list *list, struct list *node)
     list_insert_before(list, node);
 }
 
-static inline void list_prepend(struct list *list, struct list *node)
-{
-    list_insert_before(list->next, node);
-}
-
 /* Harmless on a member that is on no list. */
 static inline void list_remove(struct list *node)
 {

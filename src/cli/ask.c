@@ -42,8 +42,8 @@ static void abandon(const struct cli *cli, int signal_fd)
     const char *key = permit_client_key(cli->client);
     if (cli->options.id || !ask_give_back(cli, key, signal_fd))
         (void)cli_complain(
-            0, "%s may have been granted: then it is held until its ttl is over, or until permitctl release %s", key,
-            key);
+            0, "%s may have been granted; if so, it is held until its ttl expires. To release it: permitctl release %s",
+            key, key);
 }
 
 /* "-s user:4711" asks for 4711 units of user, which may not be what was meant. */
@@ -67,23 +67,24 @@ static void explain_slots(const struct cli_options *given)
                                given->names[i], given->names[i]);
 }
 
-/* The server speaks of its own interface: what that means for who types. */
-static void explain(const struct cli_options *given, enum permit_status status)
+/* The server speaks of its own interface: what that means for who types. `owner`: the one that was sent, or NULL. */
+static void explain(const struct cli_options *given, const char *owner, enum permit_status status)
 {
     if (status == PERMIT_UNKNOWN_SEMAPHORE)
         explain_counts(given);
     else if (status == PERMIT_NEVER_SATISFIABLE)
         explain_slots(given);
-    else if (status == PERMIT_UNKNOWN_OWNER && given->owner)
-        (void)cli_complain(0, "permitctl owner beat %s sends a heartbeat", given->owner);
+    else if (status == PERMIT_UNKNOWN_OWNER && owner)
+        (void)cli_complain(0, "permitctl owner beat %s sends a heartbeat%s", owner,
+                           given->owner ? "" : "; --owner names another owner");
 }
 
 /* No permit: says why, and cleans up. The exit status. */
-static int give_up(struct cli *cli, int signal_fd, enum permit_status status)
+static int give_up(struct cli *cli, int signal_fd, const char *owner, enum permit_status status)
 {
     int signal = take_signals(signal_fd);
     int code = signal ? 128 + signal : cli_fail(cli, status);
-    explain(&cli->options, status);
+    explain(&cli->options, owner, status);
     if (permit_client_in_doubt(cli->client))
         abandon(cli, signal_fd);
     int late = signal ? 0 : take_signals(signal_fd);
@@ -126,6 +127,6 @@ bool ask_acquire(struct cli *cli, const struct ask *ask, struct permit_request *
     };
     enum permit_status status = permit_acquire(cli->client, &options, ret_request);
     if (status)
-        *ret_code = give_up(cli, ask->signal_fd, status);
+        *ret_code = give_up(cli, ask->signal_fd, options.owner, status);
     return status == PERMIT_OK;
 }

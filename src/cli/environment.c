@@ -156,12 +156,17 @@ static bool write_all(int fd, const char *text, size_t length)
     return true;
 }
 
+const char *environment_directory(void)
+{
+    const char *directory = getenv("TMPDIR");
+    return directory && *directory ? directory : "/tmp";
+}
+
 /* A new file that only this user can read. */
 static bool write_grant_file(struct environment *environment, const char *grant_json)
 {
-    const char *directory = getenv("TMPDIR");
     char path[ENVIRONMENT_PATH_MAX];
-    int length = snprintf(path, sizeof(path), "%s/permit-grant.XXXXXX", directory && *directory ? directory : "/tmp");
+    int length = snprintf(path, sizeof(path), "%s/permit-grant.XXXXXX", environment_directory());
     if (length >= (int)sizeof(path)) {
         errno = ENAMETOOLONG;
         return false;

@@ -19,6 +19,8 @@ struct environment {
  */
 bool environment_set(struct environment *environment, const struct permit_request *request,
                      const char *grant_json) MUST_CHECK;
+/* Where the file is made: TMPDIR, or /tmp. */
+const char *environment_directory(void);
 /* Removes the file. */
 void environment_release(struct environment *environment);
 #endif

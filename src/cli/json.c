@@ -239,6 +239,7 @@ static size_t print_escaped(const unsigned char *at)
 void json_print_text(const char *text)
 {
     size_t left = strlen(text);
+    bool ended = left && text[left - 1] == '\n'; /* as an answer of permitd */
     while (left) {
         size_t plain = escape_plain_length(text, left);
         (void)fwrite(text, 1, plain, stdout);
@@ -246,7 +247,8 @@ void json_print_text(const char *text)
         text += plain + escaped;
         left -= plain + escaped;
     }
-    (void)putchar('\n');
+    if (!ended)
+        (void)putchar('\n');
 }
 
 /* ---- Reading ---- */

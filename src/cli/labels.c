@@ -33,7 +33,7 @@ static bool read_file(const char *path, char **ret_text, size_t *ret_length)
     *ret_text = buf_steal(&text);
     buf_release(&text);
     if (!whole || !*ret_text)
-        (void)cli_complain(CLI_USAGE, "%s cannot be read, or is longer than any list of labels", path);
+        (void)cli_complain(CLI_USAGE, "cannot read %s, or it is longer than any list of labels", path);
     return whole && *ret_text;
 }
 
@@ -58,7 +58,7 @@ static int read_lines(const char *path, struct labels *labels)
     if (!read_file(path, &labels->file, &length))
         return CLI_USAGE;
     if (memchr(labels->file, '\0', length))
-        return cli_complain(CLI_USAGE, "%s: a zero byte stands in it", path);
+        return cli_complain(CLI_USAGE, "%s: contains a zero byte", path);
     size_t lines = 1;
     for (size_t i = 0; i < length; i++)
         lines += labels->file[i] == '\n';

@@ -45,70 +45,72 @@ struct option {
  */
 static const struct option options[] = {
     {'s', "semaphore", "NAME[:COUNT]", ASKS, OPTION_WANT, 0, 0,
-     "take COUNT units (1) of this semaphore; repeat it for several: all or nothing. The last :DIGITS are the count: "
-     "user:7 is 7 units of user, user:7:1 is one of user:7"},
+     "acquire COUNT units (default: 1) of this semaphore; repeat for several semaphores, all or nothing. The last "
+     ":DIGITS are the count: user:7 is 7 units of user, user:7:1 is one unit of user:7"},
     {0, "slot", "SLOT", ASKS, OPTION_SLOT, 0, 0,
-     "of the -s before it take exactly this slot: its label, or '#12' for number 12; repeat it for several"},
+     "acquire exactly this slot of the preceding -s: its label, or '#12' for number 12; repeat for several slots"},
     {0, "any-of", "SLOT", ASKS, OPTION_ANY_OF, 0, 0,
-     "of the -s before it take COUNT of these slots, the lowest that are free; repeat it for each"},
-    {0, "adjacent", NULL, ASKS, OPTION_ADJACENT, 0, 0,
-     "of the -s before it take slots with numbers that follow each other"},
+     "acquire COUNT of these slots of the preceding -s, lowest free first; repeat for each slot"},
+    {0, "adjacent", NULL, ASKS, OPTION_ADJACENT, 0, 0, "acquire adjacent slots of the preceding -s"},
     {'w', "wait", "TIME", ASKS, OPTION_DURATION, AT(wait_ms), 0,
-     "wait so long for capacity, such as 10m (run: for as long as it takes; acquire: not at all)"},
+     "maximum wait for capacity, such as 10m (default: run waits without limit, acquire does not wait)"},
     {0, "wait-piece", "TIME", ASKS, OPTION_DURATION, AT(wait_piece_ms), 100,
-     "wait in calls of at most this length (60s): less than a proxy on the way allows; the place in the queue is kept"},
+     "maximum length of one waiting call (default: 60s); must be below the timeout of any proxy; the place in the "
+     "queue is kept"},
     {'n', "no-wait", NULL, ASKS, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
     {'E', "conflict-exit-code", "N", ASKS, OPTION_NUMBER, AT(exit_code), 0, "exit with N instead of 75"},
     {'t', "ttl", "TIME", ASKS | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
-     "the permit ends by itself after this time unless renewed; none: never; owner: as long as the owner's heartbeat "
-     "(run: 30s, renewed every 10s)"},
+     "the permit expires after this time unless renewed; none: never; owner: with the owner's heartbeat (run: 30s, "
+     "renewed every 10s)"},
     {0, "id", "KEY", ASKS, OPTION_KEY, AT(id), 0,
-     "the key of the request (a random one); a key is used once: after its end it is refused as long as it is "
-     "remembered (7 days)"},
-    {0, "owner", "OWNER", ASKS, OPTION_KEY, AT(owner), 0, "who asks, for people (USER@HOST; with --id none)"},
+     "the key of the request (default: random); a key is used once: after the request has ended the key is refused for "
+     "7 days"},
+    {0, "owner", "OWNER", ASKS, OPTION_KEY, AT(owner), 0, "owner of the request (default: USER@HOST; none with --id)"},
     {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,
-     "when the permit is lost: TERM and 5 s later KILL (the default), KILL at once, or only say so"},
+     "when the permit is lost: TERM and KILL 5 s later (the default), KILL immediately, or only report it"},
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
      "write a JSON object with times, token, slots and exit status"},
     {'v', "verbose", NULL, ASKS, OPTION_FLAG, AT(verbose), 0,
-     "say on stderr why it waits (on a terminal it always does); run: also how long it waited and ran"},
-    {'c', "capacity", "N", SETS, OPTION_NUMBER, AT(capacity), 0, "units; 0: closed; needed to make one"},
+     "report on stderr why it waits (always on a terminal); run: also how long it waited and ran"},
+    {'c', "capacity", "N", SETS, OPTION_NUMBER, AT(capacity), 0, "units; 0: closed; required to create a semaphore"},
     {0, "kind", "slotted|counted", SETS, OPTION_CHOICE, AT(kind), 0,
-     "numbered slots (the default) or only their number; fixed when it is made"},
-    {0, "default-ttl", "TIME", SETS, OPTION_DURATION, AT(default_ttl_ms), 1, "for requests that do not say"},
-    {0, "max-ttl", "TIME", SETS, OPTION_TTL, AT(max_ttl_ms), 1, "longer ones are refused; none: no limit"},
-    {0, "grace", "TIME", SETS, OPTION_DURATION, AT(grace_ms), 0, "how long after its end a permit is still kept"},
-    {0, "max-hold", "TIME", SETS, OPTION_DURATION, AT(max_hold_ms), 1, "the end of requests without a ttl"},
-    {0, "queue", "backfill|fifo", SETS, OPTION_CHOICE, AT(queue), 0, "who may pass whom while waiting"},
+     "slotted: numbered slots (the default); counted: units without numbers; fixed at creation"},
+    {0, "default-ttl", "TIME", SETS, OPTION_DURATION, AT(default_ttl_ms), 1, "ttl of requests that set none"},
+    {0, "max-ttl", "TIME", SETS, OPTION_TTL, AT(max_ttl_ms), 1, "longest ttl accepted; none: no limit"},
+    {0, "grace", "TIME", SETS, OPTION_DURATION, AT(grace_ms), 0, "extra time before an expired permit is ended"},
+    {0, "max-hold", "TIME", SETS, OPTION_DURATION, AT(max_hold_ms), 1, "longest hold of requests without a ttl"},
+    {0, "queue", "backfill|fifo", SETS, OPTION_CHOICE, AT(queue), 0,
+     "waitlist order: fifo, or backfill (a request that fits may pass one that does not)"},
     {0, "note", "TEXT", SETS, OPTION_TEXT, AT(note), 0, "for people"},
-    {0, "label", "LABEL", VERB_PUT, OPTION_LABEL, 0, 0, "of slot 1, then of slot 2, and so on; an empty one: none"},
+    {0, "label", "LABEL", VERB_PUT, OPTION_LABEL, 0, 0, "label of slot 1, then of slot 2, and so on; empty: no label"},
     {0, "labels", "FILE", VERB_PUT, OPTION_TEXT, AT(labels), 0,
-     "labels of slots 1, 2, ..., one a line; an empty line: none; -: standard input"},
-    {0, "prefix", "TEXT", VERB_LIST | VERB_TOP, OPTION_TEXT, AT(prefix), 0, "only names that begin so"},
-    {0, "prefix", "TEXT", VERB_SLOTS, OPTION_TEXT, AT(prefix), 0, "only slots whose labels begin so"},
-    {0, "state", "free|held", VERB_SLOTS, OPTION_CHOICE, AT(state), 0, "only those that are free, or held"},
+     "labels of slots 1, 2, ..., one a line; empty line: no label; -: standard input"},
+    {0, "prefix", "TEXT", VERB_LIST | VERB_TOP, OPTION_TEXT, AT(prefix), 0, "only names with this prefix"},
+    {0, "prefix", "TEXT", VERB_SLOTS, OPTION_TEXT, AT(prefix), 0, "only slots whose label has this prefix"},
+    {0, "state", "free|held", VERB_SLOTS, OPTION_CHOICE, AT(state), 0, "only free or only held slots"},
     {'s', "semaphore", "NAME", VERB_REQUESTS, OPTION_TEXT, AT(semaphore), 0,
-     "only those that hold or held units of it"},
-    {0, "owner", "OWNER", VERB_REQUESTS, OPTION_TEXT, AT(owner), 0, "only those of this owner"},
-    {0, "state", "held|released", VERB_REQUESTS, OPTION_CHOICE, AT(state), 0, "only what is held, or what has ended"},
+     "only requests that hold or held units of it"},
+    {0, "owner", "OWNER", VERB_REQUESTS, OPTION_TEXT, AT(owner), 0, "only requests of this owner"},
+    {0, "state", "held|released", VERB_REQUESTS, OPTION_CHOICE, AT(state), 0, "only held or only ended requests"},
     {0, "at", "TIME", VERB_REQUESTS, OPTION_TEXT, AT(at), 0,
-     "who held the semaphore then: 02:14, \"2026-11-21 02:14\" (time of this machine), 2026-11-21T02:14:00Z"},
+     "requests that held the semaphore at this time: 02:14, \"2026-11-21 02:14\" (time of this machine), "
+     "2026-11-21T02:14:00Z"},
     {0, "force", NULL, VERB_SEMAPHORE_DELETE, OPTION_FLAG, AT(force), 0,
-     "also while it is held: it is paused, and every request that holds units of it is ended; needs --reason"},
+     "retire it while permits are held: pauses it and ends every request that holds units of it; requires --reason"},
     {0, "reason", "TEXT", VERB_FORCE | VERB_PAUSE | VERB_BUMP | VERB_SEMAPHORE_DELETE, OPTION_TEXT, AT(reason), 0,
-     "why; it is recorded"},
-    {0, "confirmed", NULL, VERB_RELEASE, OPTION_FLAG, AT(confirmed), 0, "also if it was confirmed (a refund)"},
-    {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(yes), 0, "do not ask"},
-    {'i', "interval", "TIME", VERB_TOP, OPTION_DURATION, AT(interval_ms), 100, "look again after this time (1s)"},
+     "reason, which is recorded"},
+    {0, "confirmed", NULL, VERB_RELEASE, OPTION_FLAG, AT(confirmed), 0, "release a confirmed request, too (a refund)"},
+    {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(yes), 0, "do not ask for confirmation"},
+    {'i', "interval", "TIME", VERB_TOP, OPTION_DURATION, AT(interval_ms), 100, "refresh interval (default: 1s)"},
     {'1', "once", NULL, VERB_TOP, OPTION_FLAG, AT(once), 0,
-     "print one table and end, as also where there is no terminal"},
+     "print one table and exit (the default without a terminal)"},
     {0, "limit", "N", VERB_LIST | VERB_HOLDERS | VERB_SLOTS | VERB_WAITERS | VERB_EVENTS | VERB_REQUESTS, OPTION_NUMBER,
-     AT(limit), 1, "at most so many (all)"},
-    {0, "slot", "N", VERB_FENCE, OPTION_NUMBER, AT(slot), 1, "live on this slot"},
+     AT(limit), 1, "maximum number of rows (default: all)"},
+    {0, "slot", "N", VERB_FENCE, OPTION_NUMBER, AT(slot), 1, "check whether the token is live on this slot"},
     {0, "url", "URL", VERB_ANY, OPTION_TEXT, AT(url), 0, "the server (PERMITD_URL, or " PERMIT_DEFAULT_URL ")"},
     {0, "token", "TEXT", VERB_ANY, OPTION_TEXT, AT(token), 0,
-     "credential (better by PERMITD_TOKEN, which others cannot see)"},
-    {0, "json", NULL, VERB_ANY, OPTION_FLAG, AT(json), 0, "print what the server answered, as JSON"},
+     "credential (PERMITD_TOKEN is safer: other users cannot see it)"},
+    {0, "json", NULL, VERB_ANY, OPTION_FLAG, AT(json), 0, "print the server's answer as JSON"},
     {'h', "help", NULL, VERB_ANY, OPTION_FLAG, AT(help), 0, "print this"},
     {'V', "version", NULL, VERB_ANY, OPTION_FLAG, AT(version), 0, "print the version"},
 };
@@ -116,15 +118,15 @@ static const struct option options[] = {
 static const char exit_codes[] =
     "\nExit status:\n"
     "   0  done (run: the command's own status, 128 + N if signal N ended it)\n"
-    "   1  fence bump: whoever was asked said no, and nothing was done\n"
+    "   1  fence bump: not confirmed, nothing was done\n"
     "  64  the command line is wrong\n"
-    "  65  the server refused it, and would again\n"
-    "  69  no server answers, or it cannot serve now: its database is away, it is busy, it stops\n"
+    "  65  refused by the server; a retry will not help\n"
+    "  69  no server available: unreachable, not permitd, busy, stopping, or its database is unavailable\n"
     "  71  this machine is out of memory, processes or descriptors, or a file cannot be written\n"
-    "  75  not in time (-E changes it): no capacity, a paused semaphore, too many who wait or ask, too\n"
-    "      many semaphores for a template to make one more; or somebody else runs under that --id\n"
-    "  76  the permit is not held any more\n"
-    "  77  no valid credential, for the server or for a proxy on the way; 78: not allowed\n"
+    "  75  not granted in time (-E changes it): no capacity, a paused semaphore, too many waiting or pending\n"
+    "      requests, too many semaphores for a template to create one more; or another client holds that --id\n"
+    "  76  the permit is no longer held\n"
+    "  77  no valid credential, for the server or for a proxy; 78: not allowed\n"
     " 126  run: the command cannot be executed; 127: it is not found\n"
     "\nTimes are 500ms, 1.5s, 10m, 1h30m, 7d, or a number of seconds, at most 86400.\n";
 
@@ -159,7 +161,10 @@ static bool read_duration(const struct option *option, const char *value, int64_
     int64_t ms;
     if (!duration_parse_any(bytes_of(value), &ms) || ms < option->least) {
         const char *hint = duration_hint(bytes_of(value));
-        return refuse(option, value, hint ? hint : "a time such as 30s, 10m or 1h30m");
+        if (!hint)
+            return refuse(option, value, "a time such as 30s, 10m or 1h30m");
+        (void)cli_complain(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
+        return false;
     }
     *ret_ms = ms;
     return true;
@@ -199,8 +204,11 @@ static bool read_want(const struct option *option, char *value, struct cli_optio
         count = strlen(colon + 1) < 18 ? strtoll(colon + 1, NULL, 10) : 0;
         count = count > 0 ? count : -1;
     }
-    if (count < 0 || !name_is_semaphore(bytes_of(value)))
+    if (count < 0 || !name_is_semaphore(bytes_of(value))) {
+        if (count)
+            *colon = ':'; /* shown as it was given */
         return refuse(option, value, "NAME or NAME:COUNT; names have A-Z a-z 0-9 . _ : @ -, a count is at least 1");
+    }
     into->wants[into->want_count++] = (struct permit_want){.semaphore = value, .count = count};
     return true;
 }
@@ -210,7 +218,7 @@ static struct permit_want *last_want(const struct option *option, struct cli_opt
 {
     if (into->want_count)
         return &into->wants[into->want_count - 1];
-    (void)cli_complain(CLI_USAGE, "--%s belongs to the -s NAME before it, and there is none", option->name);
+    (void)cli_complain(CLI_USAGE, "--%s must follow an -s NAME", option->name);
     return NULL;
 }
 
@@ -306,7 +314,7 @@ static bool apply(const struct option *option, char *value, struct cli *cli, int
 /* Not with its value, which may be secret. */
 static bool unknown(const char *text)
 {
-    (void)cli_complain(CLI_USAGE, "there is no option %.*s (permitctl --help)", (int)strcspn(text, "="), text);
+    (void)cli_complain(CLI_USAGE, "unknown option %.*s (permitctl --help)", (int)strcspn(text, "="), text);
     return false;
 }
 
@@ -344,8 +352,8 @@ static bool begins(const struct verb *verb, const char *word)
     return strncmp(verb->name, word, length) == 0 && verb->name[length] == ' ';
 }
 
-/* A word that is no verb: which ones it begins. */
-static void no_verb(const char *word)
+/* A word that is no verb: which ones it begins, if `next` does not go on so. */
+static void no_verb(const char *word, const char *next)
 {
     struct buf known;
     size_t count;
@@ -354,10 +362,14 @@ static void no_verb(const char *word)
     for (size_t i = 0; i < count; i++)
         if (begins(&verbs[i], word))
             buf_append_text(&known, verbs[i].name + strlen(word));
-    if (known.length)
-        (void)cli_complain(CLI_USAGE, "\"%s\" needs one more word:%s (permitctl --help)", word, buf_text(&known));
+    if (known.length && *next && *next != '-')
+        (void)cli_complain(CLI_USAGE, "unknown verb \"%s %s\"; expected \"%s\" with one of:%s (permitctl --help)", word,
+                           next, word, buf_text(&known));
+    else if (known.length)
+        (void)cli_complain(CLI_USAGE, "incomplete verb \"%s\"; expected one of:%s (permitctl --help)", word,
+                           buf_text(&known));
     else
-        (void)cli_complain(CLI_USAGE, "there is no verb \"%s\" (permitctl --help)", word);
+        (void)cli_complain(CLI_USAGE, "unknown verb \"%s\" (permitctl --help)", word);
     buf_release(&known);
 }
 
@@ -380,7 +392,7 @@ static bool take_verb(int argc, char **argv, int *at, struct cli *cli)
     int used = 1;
     cli->verb = verb_find(argv + *at, argc - *at, &used);
     if (!cli->verb && !take_group(argc, argv, *at, cli)) {
-        no_verb(argv[*at]);
+        no_verb(argv[*at], *at + 1 < argc ? argv[*at + 1] : "");
         return false;
     }
     *at += used - 1;
@@ -393,8 +405,7 @@ static bool check_wants(const struct cli_options *given)
     for (size_t i = 0; i < given->want_count; i++) {
         const struct permit_want *want = &given->wants[i];
         if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) {
-            (void)cli_complain(CLI_USAGE, "%s: --slot says which and how many; it takes no :COUNT and no --adjacent",
-                               want->semaphore);
+            (void)cli_complain(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
             return false;
         }
     }
@@ -412,7 +423,7 @@ static bool check_words(const struct cli *cli)
         return false;
     }
     if ((verb->bit & ASKS) && cli->options.want_count == 0) {
-        (void)cli_complain(CLI_USAGE, "%s needs at least one -s NAME", verb->name);
+        (void)cli_complain(CLI_USAGE, "%s requires at least one -s NAME", verb->name);
         return false;
     }
     if (!check_wants(&cli->options))
@@ -422,7 +433,7 @@ static bool check_words(const struct cli *cli)
         return false;
     }
     if (cli->options.wait_piece_ms > INT_MAX) {
-        (void)cli_complain(CLI_USAGE, "--wait-piece: at most 24 days");
+        (void)cli_complain(CLI_USAGE, "--wait-piece must be at most 24 days");
         return false;
     }
     if (cli->options.no_wait && cli->options.wait_ms != CLI_UNSET) {
@@ -508,8 +519,11 @@ void options_print_help(const struct verb *verb, const char *group, FILE *out)
         (void)fputs("\nOptions:\n", out);
         print_options(verb->bit, false, out);
     } else {
-        (void)fputs("Usage: permitctl VERB [options] ...\n\nTalks to permitd, which hands out permits of counting "
-                    "semaphores.\n\nVerbs (permitctl VERB --help says more):\n",
+        (void)fputs("Usage: permitctl VERB [options] ...\n"
+                    "\n"
+                    "Talks to permitd, which hands out permits of counting semaphores.\n"
+                    "\n"
+                    "Verbs (permitctl VERB --help says more):\n",
                     out);
         print_verbs(NULL, out);
         (void)fputs("\nOptions of all verbs:\n", out);

@@ -87,7 +87,7 @@ int verb_requests(struct cli *cli)
         return cli_complain(CLI_USAGE, "--at %s: expected 02:14, \"2026-11-21 02:14\" or 2026-11-21T02:14:00Z",
                             given->at);
     if (given->at && (!given->semaphore || state))
-        return cli_complain(CLI_USAGE, "--at needs --semaphore, and takes no --state");
+        return cli_complain(CLI_USAGE, "--at requires --semaphore and excludes --state");
     struct buf path;
     buf_init(&path, CLI_PATH_MAX);
     buf_append_text(&path, "/v1/requests?");

@@ -75,7 +75,7 @@ static bool acquire(struct run *run, int *ret_code)
     bool granted = ask_acquire(run->cli, &ask, &run->request, ret_code);
     run->granted_at = clock_wall();
     if (granted && !run->request->yours) { /* another permitctl has it, and will release it */
-        *ret_code = cli_complain((int)run->cli->options.exit_code, "somebody else already runs under the key %s",
+        *ret_code = cli_complain((int)run->cli->options.exit_code, "key %s is already held by another client",
                                  run->request->external_id);
         return false;
     }
@@ -217,10 +217,10 @@ static void end_all(const struct run *run)
     if (all_ended_by(run, SIGKILL, clock_mono() + (mono_us)END_AFTER_KILL_MS * US_PER_MS, &refused))
         return;
     if (refused)
-        (void)cli_complain(0, "process %d of the command cannot be ended, and runs on without a permit: %s",
-                           (int)refused, strerror(EPERM));
+        (void)cli_complain(0, "cannot end process %d of the command; it continues without a permit: %s", (int)refused,
+                           strerror(EPERM));
     else
-        (void)cli_complain(0, "some process of the command has not ended, and runs on without a permit");
+        (void)cli_complain(0, "a process of the command has not ended; it continues without a permit");
 }
 
 /* ---- Afterwards ---- */
@@ -269,10 +269,10 @@ static int release(struct run *run)
     int code = CLI_OK;
     if (status && stays(run->request))
         code = cli_complain(cli_exit_of(run->cli, status),
-                            "the permit could not be given back, and is held until permitctl release %s: %s",
+                            "cannot release the permit; it is held until permitctl release %s: %s",
                             run->request->external_id, why);
     else if (status)
-        (void)cli_complain(0, "the permit could not be given back, and ends with its ttl: %s", why);
+        (void)cli_complain(0, "cannot release the permit, it will expire: %s", why);
     if (after && ended_by_server(after)) {
         (void)cli_complain(0, "the permit was lost before the command ended: %s", after->end_reason);
         run->lost = true;
@@ -302,10 +302,10 @@ static void report(const struct run *run, int code)
     json_add_number(writer, "exit_status", code);
     const char *text = json_text(writer);
     if (!text)
-        (void)cli_complain(0, "%s cannot be written: no memory", run->cli->options.report);
+        (void)cli_complain(0, "cannot write %s: out of memory", run->cli->options.report);
     else if (!report_write(run->cli->options.report, text))
-        (void)cli_complain(0, "%s cannot be written: %s", run->cli->options.report,
-                           errno == ETIMEDOUT ? "nobody reads it" : strerror(errno));
+        (void)cli_complain(0, "cannot write %s: %s", run->cli->options.report,
+                           errno == ETIMEDOUT ? "no reader" : strerror(errno));
     json_writer_free(writer);
 }
 
@@ -383,9 +383,11 @@ static int hold(struct run *run)
     if (given->verbose)
         tell_grant(run);
     if (!environment_set(&run->environment, run->request, permit_client_answer(run->cli->client)))
-        (void)cli_complain(code, "the environment of the command cannot be made: %s", strerror(errno));
+        (void)cli_complain(code,
+                           "cannot create the environment of the command (a long grant needs a file in TMPDIR, %s): %s",
+                           environment_directory(), strerror(errno));
     else if (permit_renewer_start(run->cli->client, run->request, &options, &run->renewer))
-        (void)cli_complain(code, "the permit cannot be renewed: %s", strerror(errno));
+        (void)cli_complain(code, "cannot renew the permit: %s", strerror(errno));
     else
         code = run_command(run);
     environment_release(&run->environment);
@@ -409,7 +411,7 @@ static int acquire_and_hold(struct run *run)
     int code = CLI_OK;
     const char *path = run->cli->options.report;
     if (path && !report_is_possible(path))
-        return cli_complain(CLI_NO_START, "%s cannot be written: %s", path, strerror(errno));
+        return cli_complain(CLI_NO_START, "cannot write %s: %s", path, strerror(errno));
     if (!acquire(run, &code))
         return code;
     (void)signals_take(run->signal_fd, job_signals, ARRAY_LENGTH(job_signals), &set);

@@ -197,7 +197,7 @@ int verb_semaphore_delete(struct cli *cli)
     char encoded[3 * REASON_MAX + 1];
     char suffix[sizeof(encoded) + 64];
     if (!given->force && given->reason)
-        return cli_complain(CLI_USAGE, "--reason belongs to --force");
+        return cli_complain(CLI_USAGE, "--reason requires --force");
     if (!given->force)
         return retire(cli, "");
     if (!cli_has_reason(cli))
@@ -247,7 +247,7 @@ static bool is_meant(const struct cli *cli)
     if (cli->options.yes || !isatty(STDIN_FILENO))
         return true;
     (void)fprintf(stderr,
-                  "This lifts the tokens of all semaphores; nothing is granted for some seconds. Go on? [y/N] ");
+                  "This raises the tokens of all semaphores and stops grants for a few seconds. Continue? [y/N] ");
     return fgets(line, sizeof(line), stdin) && (line[0] == 'y' || line[0] == 'Y');
 }
 

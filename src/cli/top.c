@@ -358,7 +358,7 @@ static void refresh(struct top *top)
     if (status != PERMIT_OUTCOME_UNKNOWN)
         (void)snprintf(top->failure, sizeof(top->failure), "%s%s%s%s", status ? permit_status_word(status) : "",
                        status ? ": " : "", status ? permit_client_message(top->cli->client) : "",
-                       status ? " (asking again)" : "");
+                       status ? " (retrying)" : "");
 }
 
 static int watch(struct top *top, struct screen *screen)

@@ -11,54 +11,53 @@
 enum { COMPLAINT_MAX = 8192 };
 
 static const char run_more[] =
-    ". The permit is renewed from outside the\n"
-    "command and given back when it ends. permitctl exits with the command's own status.\n"
+    ". permitctl renews the permit while the\n"
+    "command runs and releases it when the command ends. permitctl exits with the command's own status.\n"
     "\n"
-    "The command finds in its environment:\n"
+    "Environment of the command:\n"
     "  PERMIT_REQUEST         the key of the request\n"
-    "  PERMIT_TOKEN           the fencing token: send it along with every write, and let the store refuse older ones\n"
+    "  PERMIT_TOKEN           the fencing token: send it with every write, and let the store refuse older tokens\n"
     "  PERMIT_SLOTS           the numbers of its slots, separated by commas\n"
-    "  PERMIT_LABELS          their labels, separated by commas; not set if none has one\n"
-    "  PERMIT_GRANT           the whole grant, as JSON; if that is too long for a variable there is instead\n"
-    "  PERMIT_GRANT_FILE      the name of a file that has it, until the command ends\n"
+    "  PERMIT_LABELS          their labels, separated by commas; unset if no slot has a label\n"
+    "  PERMIT_GRANT           the whole grant as JSON; unset if it is too long for a variable\n"
+    "  PERMIT_GRANT_FILE      then: the name of a file with the grant, which exists until the command ends\n"
     "  PERMIT_TOKEN_<NAME>, PERMIT_SLOTS_<NAME>, PERMIT_LABELS_<NAME>\n"
-    "                         instead of these when there are several semaphores: the name in upper case, everything\n"
-    "                         but A-Z and 0-9 as _ (names that would be equal so: PERMIT_GRANT)\n"
+    "                         with several semaphores, instead of the above: the name in upper case, every other\n"
+    "                         character than A-Z and 0-9 as _ (if two names become equal: use PERMIT_GRANT)\n"
     "\n"
-    "Signals are passed on to the command's process group, but for those that were ignored when permitctl began\n"
-    "(nohup). On a terminal the command is in the foreground.\n"
-    "The permit is lost when the server says that it has ended, and also when renewals have failed for so long that\n"
-    "permitctl, by its own clock, cannot prove any more that it is held. Then --on-lost says what becomes of the\n"
-    "command; with term and kill the exit status is 76, and all that the command has started is ended, too, in "
-    "whatever\n"
-    "process group it is. Out of reach is what it has started elsewhere (by ssh, a service manager or a container's\n"
-    "daemon) or as another user; and if permitctl itself is killed, all but the command.\n"
-    "If the permit cannot be given back it ends with its ttl; without one the exit status is 69 if the command's was "
-    "0.\n"
-    "With --id, a request that is already held under that key belongs to somebody else: exit status 75. A key is used\n"
-    "once: one whose request has ended is refused with 65, for as long as it is remembered (7 days).\n"
-    "Without -n and --wait it waits for as long as it takes";
+    "permitctl passes signals on to the command's process group, except those that were ignored when it started\n"
+    "(nohup). On a terminal the command runs in the foreground.\n"
+    "The permit is lost when the server reports that it has ended, or when renewals have failed for so long that\n"
+    "permitctl, by its own clock, can no longer prove that it is held. --on-lost selects what happens then; with\n"
+    "term and kill the exit status is 76, and every process that the command started is ended, in whatever process\n"
+    "group it is. Out of reach are processes that the command started elsewhere (by ssh, a service manager or a\n"
+    "container's daemon) or as another user; if permitctl itself is killed, only the command is ended.\n"
+    "If the permit cannot be released, it ends with its ttl; without a ttl, the exit status is 69 if the command's\n"
+    "was 0. With --id, a request that is already held under that key belongs to another client: exit status 75. A\n"
+    "key is used once: after its request has ended, the key is refused with 65 for 7 days.\n"
+    "Without -n and --wait it waits without limit";
 
 static const char acquire_more[] =
-    ". They are held until they are released or their ttl is over.\n"
+    ". They are held until they are released or their ttl expires.\n"
     "\n"
-    "Certain seats:      permitctl acquire -s hall --slot A1 --slot A2\n"
-    "Four side by side:  permitctl acquire -s hall:4 --adjacent\n"
+    "Specific seats:     permitctl acquire -s hall --slot A1 --slot A2\n"
+    "Four adjacent:      permitctl acquire -s hall:4 --adjacent\n"
     "Two of a section:   permitctl acquire -s hall:2 --any-of B1 --any-of B2 --any-of B3\n"
     "One of user:4711:   permitctl acquire -s user:4711:1\n"
     "\n"
-    "Without the :1 the digits would be the count, and 4711 units of user be asked for";
+    "Without :1 the digits would be the count: 4711 units of user.\n"
+    "\n"
+    "If the key of --id is held already, that grant is printed, with \"yours no\", and the exit status is 0";
 
 static const char put_more[] =
-    ". What is not given stays as it is.\n"
-    "Many labels go in pages of 1000: those of the first page together with all else, the others after it";
+    ". Options that are not given keep their value.\n"
+    "Labels are sent in pages of 1000: the first page together with the other options, the rest after it";
 
 static const char top_more[] =
-    ": those for which somebody waits first, then the fullest. OLDEST WAIT\n"
-    "is how long the first in the queue has waited, OLDEST HOLD how long the longest holder has held. q quits, any "
-    "other\n"
-    "key looks again at once. A server that does not answer is asked again and again. With --json it prints one\n"
-    "table, as --once does";
+    ": semaphores with waiters first, then the fullest. OLDEST WAIT\n"
+    "is the age of the oldest wait, OLDEST HOLD the age of the oldest hold. q quits, any other\n"
+    "key refreshes. If the server does not answer, top retries. With --json it prints one\n"
+    "table, like --once";
 
 /*
  * name  arguments  bit  least words  most words  takes a command  function  help  more
@@ -67,69 +66,74 @@ static const struct verb verbs[] = {
     {"run", "-s NAME[:COUNT]... [options] [--] COMMAND [ARGUMENT...]", VERB_RUN, 1, 0, true, verb_run,
      "Runs a command while holding permits", run_more},
     {"acquire", "-s NAME[:COUNT]... [options]", VERB_ACQUIRE, 0, 0, false, verb_acquire,
-     "Takes permits and prints the grant", acquire_more},
-    {"release", "KEY [--confirmed]", VERB_RELEASE, 1, 1, false, verb_release, "Gives the permits of a request back",
-     ". May be repeated; also ends a request that has not arrived yet. A confirmed one only with --confirmed"},
+     "Acquires permits and prints the grant", acquire_more},
+    {"release", "KEY [--confirmed]", VERB_RELEASE, 1, 1, false, verb_release, "Releases the permits of a request",
+     ". Safe to repeat; also ends a request that has not arrived yet. A confirmed request needs --confirmed"},
     {"renew", "KEY [--ttl TIME]", VERB_RENEW, 1, 1, false, verb_renew, "Extends a request by its ttl, from now",
-     ". Exit status 76: it is not held any more"},
+     ". Exit status 76: it is no longer held"},
     {"confirm", "KEY", VERB_CONFIRM, 1, 1, false, verb_confirm, "Makes a hold permanent: a sale",
-     ". It has no deadline any more. Exit status 76: too late, it is not held any more"},
+     ". It then has no deadline. Exit status 76: it is no longer held"},
     {"show", "KEY", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
     {"requests", "[-s NAME] [--owner OWNER] [--state held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
      verb_requests, "Lists requests, held and ended",
-     ", the oldest first; with --at the last granted first.\n\n"
-     "Who held backups at 02:14: permitctl requests -s backups --at 02:14\n\n"
-     "A semaphore or an owner that there is not gives an empty table"},
+     ", oldest first; with --at the last granted first.\n"
+     "\n"
+     "Who held backups at 02:14: permitctl requests -s backups --at 02:14\n"
+     "\n"
+     "An unknown semaphore or owner gives an empty table"},
     {"force-release", "KEY --reason TEXT", VERB_FORCE, 1, 1, false, verb_force_release,
-     "Ends a request that somebody else holds",
-     ". The reason is recorded (semaphore events). The holder learns it when it renews next: let the store look at\n"
+     "Ends a request of another client",
+     ". The reason is recorded (semaphore events). The holder learns of it at its next renewal: let the store check\n"
      "tokens"},
     {"semaphore put", "NAME [--capacity N] [options]", VERB_PUT, 1, 1, false, verb_semaphore_put,
-     "Makes or changes a semaphore", put_more},
+     "Creates or changes a semaphore", put_more},
     {"semaphore get", "NAME", VERB_GET, 1, 1, false, verb_semaphore_get, "Shows a semaphore", NULL},
     {"semaphore list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_semaphore_list, "Lists semaphores", NULL},
     {"semaphore delete", "NAME [--force --reason TEXT]", VERB_SEMAPHORE_DELETE, 1, 1, false, verb_semaphore_delete,
      "Retires a semaphore",
-     ". Refused while permits of it are held, unless --force ends all who hold them, as\n"
-     "force-release does, whatever else they hold. Its tokens go on if it is ever made again"},
+     ". Refused while permits are held, unless --force ends every request that holds them, as\n"
+     "force-release does, with all its other permits. Its tokens continue if it is created again"},
     {"semaphore pause", "NAME --reason TEXT", VERB_PAUSE, 1, 1, false, verb_semaphore_pause,
-     "Stops new grants of a semaphore", ". Who holds keeps what he has; who asks is told the reason"},
+     "Stops new grants of a semaphore", ". Holders keep their permits; new requests are refused with the reason"},
     {"semaphore resume", "NAME", VERB_RESUME, 1, 1, false, verb_semaphore_resume, "Allows new grants again", NULL},
     {"semaphore events", "NAME", VERB_EVENTS, 1, 1, false, verb_semaphore_events,
-     "Lists what was done to a semaphore, the newest first", ". Also of a retired one"},
+     "Lists the events of a semaphore, newest first", ". Works for a retired semaphore, too"},
     {"template put", "PREFIX [--capacity N] [options]", VERB_TEMPLATE, 1, 1, false, verb_template_put,
-     "Makes or changes a template",
-     ": semaphores whose name begins with PREFIX are made with its settings on\ntheir first use; the longest prefix "
-     "decides. What is not given stays as it is, and so do semaphores that are there"},
+     "Creates or changes a template",
+     ": a semaphore whose name begins with PREFIX is created with these settings\n"
+     "when it is first acquired; the longest prefix decides. Options that are not given keep their value; existing\n"
+     "semaphores do not change"},
     {"template get", "PREFIX", VERB_GET, 1, 1, false, verb_template_get, "Shows a template", NULL},
     {"template list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_template_list, "Lists templates", NULL},
     {"template delete", "PREFIX", VERB_TEMPLATE_DELETE, 1, 1, false, verb_template_delete, "Removes a template",
-     ". What was made from it stays"},
+     ". Semaphores that were created from it stay"},
     {"owner beat", "NAME [--ttl TIME]", VERB_BEAT, 1, 1, false, verb_owner_beat, "Sends a heartbeat of an owner",
-     ": it is alive, for the ttl (30s) from now. What was acquired with\n"
-     "--ttl owner is held as long as heartbeats come; when they stop, all that the owner holds ends. Exit status 76:\n"
-     "they had stopped, and what ends with that is still ending"},
-    {"owner show", "NAME", VERB_OWNER, 1, 1, false, verb_owner_show, "Says whether an owner is alive", NULL},
-    {"owner gone", "NAME", VERB_OWNER, 1, 1, false, verb_owner_gone, "Ends an owner, and with it all that it holds",
-     ". Confirmed requests stay. May be repeated"},
+     ": the owner is alive for the ttl (30s) from now. Requests acquired with\n"
+     "--ttl owner are held as long as heartbeats arrive; when they stop, all requests of the owner end.\n"
+     "Exit status 76: heartbeats had stopped, and requests of the owner are still ending"},
+    {"owner show", "NAME", VERB_OWNER, 1, 1, false, verb_owner_show, "Shows whether an owner is alive", NULL},
+    {"owner gone", "NAME", VERB_OWNER, 1, 1, false, verb_owner_gone, "Ends an owner and all requests that it holds",
+     ". Confirmed requests stay. Safe to repeat"},
     {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
     {"slots", "NAME [--state free|held] [--prefix TEXT]", VERB_SLOTS, 1, 1, false, verb_slots,
      "Lists the slots of a semaphore, and who holds them", NULL},
-    {"waiters", "NAME", VERB_WAITERS, 1, 1, false, verb_waiters, "Lists who waits for a semaphore, in order",
-     ": at the permitd that answers;\nothers on the same database have queues of their own"},
-    {"why", "KEY", VERB_WHY, 1, 1, false, verb_why, "Says what a request waits for, and who is in the way",
-     ": of each semaphore\nwhat is asked, what is in use, who has held it longest, its place in the queue and who is "
-     "ahead of it"},
+    {"waiters", "NAME", VERB_WAITERS, 1, 1, false, verb_waiters, "Lists the waiting requests of a semaphore, in order",
+     ": at the permitd that answers;\n"
+     "others on the same database have queues of their own"},
+    {"why", "KEY", VERB_WHY, 1, 1, false, verb_why, "Shows what a request waits for, and what is ahead of it",
+     ": of each semaphore\n"
+     "what is asked, what is in use, who has held it longest, its place in the queue and who is ahead of it"},
     {"top", "[--prefix TEXT] [--interval TIME] [--once]", VERB_TOP, 0, 0, false, verb_top,
      "Shows a live table of semaphores", top_more},
-    {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Says whether a token is live",
+    {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Shows whether a token is live",
      ". Exit status 76 if it is not"},
     {"fence bump", "--reason TEXT [--yes]", VERB_BUMP, 0, 0, false, verb_fence_bump,
-     "Lifts the tokens of all semaphores above all that were handed out",
-     ". After the restore of an older\ncopy of the database. Nothing is granted for some seconds afterwards. On a "
-     "terminal it asks first"},
-    {"doctor", "", VERB_DOCTOR, 0, 0, false, verb_doctor, "Says what is unsafe at the server's database",
-     " and how to mend it.\nExit status 65 if something is, for which permitd refuses to serve"},
+     "Raises the tokens of all semaphores above every token issued so far",
+     ". Needed after an older\n"
+     "copy of the database was restored. Grants stop for a few seconds. On a terminal it asks first"},
+    {"doctor", "", VERB_DOCTOR, 0, 0, false, verb_doctor, "Reports unsafe database settings",
+     " and how to fix them.\n"
+     "Exit status 65 if permitd refuses to serve because of one"},
 };
 
 const struct verb *verb_table(size_t *ret_count)
@@ -198,8 +202,11 @@ int cli_fail(struct cli *cli, enum permit_status status)
         json_print_text(answer);
     else if (cli->options.json)
         json_print_problem(status, message);
-    return cli_complain(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
-                        *message ? message : permit_status_title(status));
+    int code = cli_complain(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
+                            *message ? message : permit_status_title(status));
+    if (status == PERMIT_NO_SERVER && !cli->server.url)
+        (void)cli_complain(code, "no server was named, so that was the default: --url or PERMITD_URL names another");
+    return code;
 }
 
 bool cli_has_reason(const struct cli *cli)
@@ -254,7 +261,7 @@ static int with_client(struct cli *cli)
 static int flush(int code)
 {
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)
-        return cli_complain(CLI_NO_START, "the output cannot be written");
+        return cli_complain(CLI_NO_START, "cannot write the output");
     return code;
 }
 

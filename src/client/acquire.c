@@ -194,7 +194,7 @@ static enum permit_status renew(struct permit_client *client, struct permit_requ
     enum permit_status status = permit_renew(client, request->external_id, 0, &renewed);
     *ret_ended = status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST || (renewed && !renewed->held);
     if (!status && *ret_ended)
-        status = client_fail(client, PERMIT_INTERNAL, "the server has renewed what is not held");
+        status = client_fail(client, PERMIT_INTERNAL, "the server renewed a request that is not held");
     else if (!status)
         request->held_until_us = renewed->held_until_us;
     permit_request_free(renewed);
@@ -229,7 +229,7 @@ static enum permit_status take_grant(const struct wait *wait, struct permit_requ
     struct permit_request *request = NULL;
     enum permit_status status = client_take_request(wait->client, &wait->course, &request);
     if (!status && !request->held)
-        status = client_fail(wait->client, PERMIT_INTERNAL, "the server has granted what is not held");
+        status = client_fail(wait->client, PERMIT_INTERNAL, "the server granted a request that is not held");
     else if (!status)
         status = prove(wait->client, request);
     if (status)

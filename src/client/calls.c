@@ -28,12 +28,12 @@ size_t permit_path_encode(const char *word, char *to, size_t size)
     return length;
 }
 
-/* Writes "<before>WORD<suffix>", WORD encoded. False: too long, or an empty word. */
+/* Writes "<before>WORD<suffix>", WORD encoded. False: too long, or no word. */
 static bool path_write(const char *before, const char *word, const char *suffix, char path[PATH_MAX_BYTES])
 {
     size_t length = strlen(before);
     memcpy(path, before, length);
-    size_t encoded = permit_path_encode(word, path + length, PATH_MAX_BYTES - length);
+    size_t encoded = !word ? 0 : permit_path_encode(word, path + length, PATH_MAX_BYTES - length);
     size_t room = PATH_MAX_BYTES - length - encoded;
     return encoded > 0 && (size_t)snprintf(path + length + encoded, room, "%s", suffix) < room;
 }
@@ -46,13 +46,26 @@ bool client_request_path(const char *external_id, const char *suffix, char path[
 enum permit_status client_take_request(struct permit_client *client, const struct course *course,
                                        struct permit_request **ret_request)
 {
-    if (!ret_request)
-        return PERMIT_OK;
     struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
     if (!request)
-        return client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+        return client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
     *ret_request = request;
     return PERMIT_OK;
+}
+
+/* The same, of an answer that must be about this key. ret_request may be NULL. */
+static enum permit_status take_request_of(struct permit_client *client, const struct course *course,
+                                          const char *external_id, struct permit_request **ret_request)
+{
+    struct permit_request *request = NULL;
+    enum permit_status status = client_take_request(client, course, &request);
+    if (!status && strcmp(request->external_id, external_id) != 0)
+        status = client_fail(client, PERMIT_INTERNAL, "the server's answer is about another request");
+    if (status || !ret_request)
+        permit_request_free(request);
+    else
+        *ret_request = request;
+    return status;
 }
 
 /* One call about one request, by its key. */
@@ -65,7 +78,7 @@ static enum permit_status call_request(struct permit_client *client, const char 
     struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = client->options.cancel_fd};
     struct course course = {.sent = 0};
     enum permit_status status = client_persist(client, &call, &course);
-    return status ? status : client_take_request(client, &course, ret_request);
+    return status ? status : take_request_of(client, &course, external_id, ret_request);
 }
 
 /* ---- Renew, confirm, release, show ---- */
@@ -207,5 +220,5 @@ enum permit_status permit_fence_check(struct permit_client *client, const char *
         return status;
     return wire_read_fence(permit_client_answer(client), ret_fence)
                ? PERMIT_OK
-               : client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+               : client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
 }

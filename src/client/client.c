@@ -137,29 +137,37 @@ static enum permit_status judge_foreign(struct permit_client *client)
     switch (status) {
     case 401:
     case 407:
-        buf_printf(&client->message, "%s: HTTP status %d of a proxy, not of permitd: it wants a credential", url,
+        buf_printf(&client->message, "%s: HTTP status %d from a proxy, not from permitd: it requires a credential", url,
                    status);
         return PERMIT_UNAUTHENTICATED;
     case 403:
-        buf_printf(&client->message, "%s: HTTP status 403 of a proxy, not of permitd: it does not allow this", url);
+        buf_printf(&client->message, "%s: HTTP status 403 from a proxy, not from permitd: it forbids this request",
+                   url);
         return PERMIT_FORBIDDEN;
     default:
-        buf_printf(&client->message, "%s: an answer that is not permitd's, HTTP status %d", url, status);
+        buf_printf(&client->message, "%s: HTTP status %d from another server, not from permitd", url, status);
         return PERMIT_NO_SERVER;
     }
 }
 
-static enum permit_status judge(struct permit_client *client)
+/* A web server that is none of ours may answer 200 to anything. */
+static bool is_success(const struct http_call *call, const struct http_reply *reply)
+{
+    return reply->status >= 200 && reply->status < 300 &&
+           (wire_is_object(buf_text(&reply->body)) || strcmp(call->path, "/metrics") == 0);
+}
+
+static enum permit_status judge(struct permit_client *client, const struct http_call *call)
 {
     struct http_reply *reply = &client->reply;
     enum permit_status status;
     if (reply->cancelled)
-        return client_fail(client, PERMIT_OUTCOME_UNKNOWN, "cancelled before there was an answer");
+        return client_fail(client, PERMIT_OUTCOME_UNKNOWN, "cancelled before an answer arrived");
     if (reply->status == 0) {
         buf_printf(&client->message, "%s: %s", http_url(client->http), reply->error);
         return PERMIT_NO_SERVER;
     }
-    if (reply->status >= 200 && reply->status < 300)
+    if (is_success(call, reply))
         return PERMIT_OK;
     if (wire_read_problem(buf_text(&reply->body), reply->status, &status, &reply->retry_after_ms, &client->message))
         return status;
@@ -186,7 +194,7 @@ enum permit_status client_try(struct permit_client *client, struct http_call *ca
     buf_clear(&client->message);
     if (!http_is_ours(client->http)) {
         http_reply_clear(&client->reply);
-        return client_fail(client, PERMIT_INVALID, "this client was made before a fork: a child makes one of its own");
+        return client_fail(client, PERMIT_INVALID, "this client was created before a fork; create one in the child");
     }
     int64_t given_ms = call->timeout_ms;
     if (!given_ms)
@@ -194,7 +202,7 @@ enum permit_status client_try(struct permit_client *client, struct http_call *ca
     course->sent = clock_boot();
     http_exchange(client->http, call, &client->reply);
     call->timeout_ms = given_ms;
-    enum permit_status status = judge(client);
+    enum permit_status status = judge(client, call);
     course->silences = client->reply.timed_out ? course->silences + 1 : 0;
     course->answer_lost |= has_lost_answer(&client->reply, status);
     return status;

@@ -53,7 +53,7 @@ static void lose_proof(struct permit_renewer *renewer, enum permit_status status
     const char *message = permit_client_message(renewer->client);
     lose(renewer, status,
          *message ? message
-                  : "its ttl was over before it could be renewed: it is too short, or this process was stopped");
+                  : "the ttl expired before it could be renewed: it is too short, or this process was suspended");
 }
 
 /* What one try, with the pause after it, may take of the time that is left: so that three fit at least. */
@@ -76,7 +76,7 @@ static enum permit_status renew_once(struct permit_renewer *renewer, struct cour
         return status;
     struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
     if (!request)
-        return client_fail(client, PERMIT_INTERNAL, "the server's answer cannot be read");
+        return client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
     if (request->held)
         atomic_store(&renewer->held_until, request->held_until_us);
     status = request->held ? PERMIT_OK : PERMIT_ENDED;

@@ -154,6 +154,13 @@ static struct json_object *parse(const char *body)
     return NULL;
 }
 
+bool wire_is_object(const char *body)
+{
+    struct json_object *object = parse(body);
+    json_object_put(object);
+    return object != NULL;
+}
+
 /* The member if it has that type; else NULL. Borrowed from the object. */
 static struct json_object *member(struct json_object *object, const char *name, enum json_type type)
 {

@@ -27,5 +27,7 @@ bool wire_read_max_wait(const char *body, int64_t *ret_max_wait_ms) MUST_CHECK;
 bool wire_is_expired(const char *body) MUST_CHECK;
 /* `sent` is the moment before the call was sent. NULL: not a request, or no memory. */
 struct permit_request *wire_read_request(const char *body, boot_us sent) MUST_CHECK;
+/* True for what every success of permitd has but that of /metrics: one JSON object. */
+bool wire_is_object(const char *body) MUST_CHECK;
 bool wire_read_fence(const char *body, struct permit_fence *ret_fence) MUST_CHECK;
 #endif

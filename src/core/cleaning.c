@@ -8,7 +8,7 @@ enum {
     PAUSE_MAX_US = 2000000, /* after the slowest batch */
 };
 
-#define DAY_US (86400.0 * US_PER_SECOND)
+#define DAY_US (86400.0 * (double)US_PER_SECOND)
 
 bool cleaning_may_delete(const struct ended_request *request, utc_us now, uint64_t oldest_kept)
 {
@@ -39,8 +39,8 @@ size_t cleaning_fit(const struct ended_request *requests, size_t count, size_t r
 
 size_t cleaning_next_rows(size_t rows, int64_t took_us)
 {
-    double fitting = (double)rows * AIM_US / (double)max_i64(took_us, 1);
-    double most = (double)rows * GROWTH_PERCENT / 100;
+    double fitting = (double)rows * (double)AIM_US / (double)max_i64(took_us, 1);
+    double most = (double)rows * (double)GROWTH_PERCENT / 100;
     fitting = fitting < most ? fitting : most;
     return (size_t)max_i64(CLEANING_ROWS_MIN, min_i64(CLEANING_ROWS_MAX, (int64_t)fitting));
 }
@@ -61,7 +61,7 @@ static const struct {
 int64_t cleaning_pause_us(int64_t took_us, double commits_a_second, double behind)
 {
     size_t row = 0;
-    if (commits_a_second < BUSY_COMMITS)
+    if (commits_a_second < (double)BUSY_COMMITS)
         return 0;
     while (row + 1 < ARRAY_LENGTH(pauses) && behind < pauses[row].behind)
         row++;

@@ -49,7 +49,7 @@ bool operation_ends_request(enum operation_kind kind)
     return kind == OP_RELEASE || kind == OP_FORCE_RELEASE || kind == OP_EXPIRE;
 }
 
-/* --- what is short ------------------------------------------------------------------------------------------- */
+/* ---- what is short ---- */
 
 /* What the acquires of the batch want of one semaphore, all together; but PLACE_BEHIND is granted nothing. */
 static int64_t units_wanted(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
@@ -124,7 +124,7 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
     return count;
 }
 
-/* --- the batch ----------------------------------------------------------------------------------------------- */
+/* ---- the batch ---- */
 
 static enum permit_status plan_operation(struct planner *planner, size_t index)
 {
@@ -295,7 +295,7 @@ static enum permit_status decide_all(struct planner *planner)
     return status;
 }
 
-/* --- the result ---------------------------------------------------------------------------------------------- */
+/* ---- the result ---- */
 
 static int compare_request_ids(const void *a, const void *b)
 {

@@ -134,7 +134,7 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
     return PERMIT_PAUSED;
 }
 
-/* --- room ---------------------------------------------------------------------------------------------------- */
+/* ---- room ---- */
 
 /* Others wait before it for this semaphore, so whatever is free is not for this operation. */
 static bool is_behind(const struct planner *planner, const struct operation *operation,
@@ -355,7 +355,7 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
     return true;
 }
 
-/* --- the grant ----------------------------------------------------------------------------------------------- */
+/* ---- the grant ---- */
 
 static uint64_t next_token(const struct planner *planner, struct semaphore *semaphore)
 {
@@ -425,7 +425,7 @@ static enum permit_status check_newcomer(struct planner *planner, const struct o
     }
     if (planner->now < planner->view->grants_from) {
         *ret_detail =
-            "the epoch has just risen (failover, restore, or fence bump); nothing is granted for some seconds";
+            "the token epoch was just raised (failover, restore, or fence bump); grants resume in a few seconds";
         return PERMIT_BUSY;
     }
     return PERMIT_OK;

@@ -4,7 +4,7 @@
 
 #include "base/plant.h"
 
-/* --- how long ------------------------------------------------------------------------------------------------ */
+/* ---- how long ---- */
 
 void limits_add(struct hold_limits *limits, const struct semaphore *semaphore)
 {
@@ -21,9 +21,9 @@ const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits)
     if (limits->max_ttl_ms < 0)
         return NULL;
     if (ttl.kind == TTL_UNLIMITED)
-        return "ttl \"none\" is not allowed: a semaphore has a max_ttl";
+        return "ttl \"none\" is not allowed: a semaphore of the request has a max_ttl";
     if (ttl.kind == TTL_DURATION && ttl.ms > limits->max_ttl_ms)
-        return "ttl is longer than the max_ttl of a semaphore";
+        return "ttl exceeds the max_ttl of a semaphore of the request";
     return NULL;
 }
 
@@ -50,7 +50,7 @@ bool request_is_due(const struct planner *planner, const struct request *request
     return request->state == REQUEST_ACQUIRED && request->due_at <= planner->now;
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 void end_request(struct planner *planner, struct key *key, enum end_reason reason)
 {
@@ -117,7 +117,7 @@ enum permit_status plan_release(struct planner *planner, struct outcome *outcome
     if (key->request->confirmed_at != NEVER && !operation->of_confirmed) {
         outcome_refuse(
             outcome, PERMIT_CONFIRMED,
-            "it was confirmed: to release it all the same, say so (?confirmed=true, permitctl release --confirmed)");
+            "the request is confirmed; to release it anyway, use ?confirmed=true or permitctl release --confirmed");
         return outcome_assert_again(planner, outcome, key);
     }
     end_request(planner, key, END_RELEASED);
@@ -163,7 +163,7 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
     return outcome_assert(planner, outcome, request);
 }
 
-/* --- renew and confirm --------------------------------------------------------------------------------------- */
+/* ---- renew and confirm ---- */
 
 /*
  * What renew and confirm share: 404, put back, and "afterwards 410 with the end reason". True: it is held, and locked.
@@ -192,9 +192,9 @@ static const char *renew_refusal(const struct request *request, struct ttl ttl, 
 {
     bool by_owner = request->ttl_ms == TTL_BY_OWNER;
     if (by_owner && ttl.kind != TTL_ABSENT && ttl.kind != TTL_OWNER)
-        return "it lives as long as its owner's heartbeat; renew it without a ttl";
+        return "the request has ttl \"owner\"; renew it without a ttl";
     if (!by_owner && ttl.kind == TTL_OWNER)
-        return "ttl \"owner\" is for the acquire; this request has a ttl of its own";
+        return "ttl \"owner\" is only allowed in an acquire; this request has its own ttl";
     return ttl_refusal(ttl, limits);
 }
 

@@ -70,7 +70,7 @@ static enum permit_status check_unique(struct planner *planner, const struct lab
         int length = (int)uses[i].label.length;
         *ret_detail = outside ? planner_sentence(planner, "%.*s is the label of slot %u", length, uses[i].label.data,
                                                  outside->number)
-                              : planner_sentence(planner, "%.*s is there twice", length, uses[i].label.data);
+                              : planner_sentence(planner, "duplicate label %.*s", length, uses[i].label.data);
         return PERMIT_INVALID;
     }
     return PERMIT_OK;
@@ -130,11 +130,11 @@ enum permit_status planner_change_labels(struct planner *planner, const struct s
     const struct semaphore *semaphore = image->semaphore;
     const struct named_slots *slots = image->insert ? &none : planner_shelf(planner, image)->named;
     if (semaphore->kind == KIND_COUNTED) {
-        *ret_detail = "it is counted: it has no slots to label";
+        *ret_detail = "the semaphore is counted; it has no slots to label";
         return PERMIT_INVALID;
     }
     if (change->labels_from < 1 || change->labels_from - 1 + (int64_t)change->label_count > semaphore->capacity) {
-        *ret_detail = planner_sentence(planner, "%zu labels from slot %u on are more than a capacity of %lld has",
+        *ret_detail = planner_sentence(planner, "%zu labels from slot %u on exceed the capacity of %lld",
                                        change->label_count, change->labels_from, (long long)semaphore->capacity);
         return PERMIT_INVALID;
     }

@@ -81,11 +81,11 @@ static bool same_settings(const struct semaphore *a, const struct semaphore *b)
 static const char *settings_refusal(const struct semaphore *semaphore, const struct semaphore_change *change)
 {
     if (change->has_kind && change->kind != semaphore->kind)
-        return "kind never changes";
+        return "kind cannot change";
     if (semaphore->kind == KIND_SLOTTED && semaphore->capacity > SLOTS_MAX_CAPACITY)
         return "capacity is at most 65536 for a slotted semaphore; \"kind\":\"counted\" takes more";
     if (semaphore->max_ttl_ms >= 0 && semaphore->default_ttl_ms > semaphore->max_ttl_ms)
-        return "default_ttl is longer than max_ttl";
+        return "default_ttl exceeds max_ttl";
     return NULL;
 }
 
@@ -106,7 +106,7 @@ static void follow_capacity(struct semaphore_image *image, int64_t before)
     }
 }
 
-/* --- the record ---------------------------------------------------------------------------------------------- */
+/* ---- the record ---- */
 
 static struct bytes number_text(struct planner *planner, int64_t number)
 {
@@ -212,11 +212,11 @@ static bool is_one_of(const struct semaphore_change *change, uint64_t config_ver
 static const char *precondition_refusal(const struct semaphore_change *change, const struct semaphore *exists)
 {
     if (change->if_none_match && exists)
-        return "it exists already";
+        return "it already exists";
     if (change->if_exists && !exists)
         return "it does not exist";
     if (change->match_count && !(exists && is_one_of(change, exists->config_version)))
-        return "its config_version is another one";
+        return "config_version does not match";
     return NULL;
 }
 
@@ -238,7 +238,7 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
         return PERMIT_OK;
     }
     if (!in_service && !change->has_capacity) {
-        outcome_refuse(outcome, PERMIT_INVALID, "capacity is needed to create a semaphore");
+        outcome_refuse(outcome, PERMIT_INVALID, "capacity is required to create a semaphore");
         return PERMIT_OK;
     }
     if (!image)
@@ -265,7 +265,7 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
     return PERMIT_OK;
 }
 
-/* --- templates ----------------------------------------------------------------------------------------------- */
+/* ---- templates ---- */
 
 enum permit_status template_apply(struct template *template, bool exists, const struct semaphore_change *change,
                                   int64_t default_ttl_ms, const char **ret_refusal)
@@ -277,7 +277,7 @@ enum permit_status template_apply(struct template *template, bool exists, const 
     if (change->has_labels)
         *ret_refusal = "a template has no labels; give them to each semaphore";
     else if (!exists && !change->has_capacity)
-        *ret_refusal = "capacity is needed to create a template";
+        *ret_refusal = "capacity is required to create a template";
     if (*ret_refusal)
         return PERMIT_INVALID;
     if (!exists) {
@@ -318,7 +318,7 @@ struct semaphore_change template_change(const struct template *template)
     };
 }
 
-/* --- labels, pause, resume, retire --------------------------------------------------------------------------- */
+/* ---- labels, pause, resume, retire ---- */
 
 /* The semaphore in service with the operation's name; NULL: refused as unknown. */
 static struct semaphore_image *find_in_service(struct planner *planner, struct outcome *outcome,

@@ -9,7 +9,7 @@ struct shelf *planner_shelf(struct planner *planner, const struct semaphore_imag
     return &planner->shelves[image - planner->images];
 }
 
-/* --- as they were read --------------------------------------------------------------------------------------- */
+/* ---- as they were read ---- */
 
 /* How many slots of a semaphore the rows that were read hold: so many may come back. */
 static size_t held_slots(const struct view *view, uint64_t semaphore_id)
@@ -122,7 +122,7 @@ enum permit_status planner_fill_shelves(struct planner *planner)
     return planner->slots ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-/* --- which are meant ----------------------------------------------------------------------------------------- */
+/* ---- which are meant ---- */
 
 static const struct slot_row *row_of_label(const struct shelf *shelf, struct bytes label)
 {
@@ -168,12 +168,11 @@ static enum permit_status resolve_name(struct planner *planner, const struct sem
         return PERMIT_OK;
     }
     if (name->number)
-        *ret_detail = planner_sentence(planner, "%.*s: there is no slot %u, its capacity is %lld", length,
-                                       semaphore->name.data, number, (long long)semaphore->capacity);
+        *ret_detail = planner_sentence(planner, "%.*s: no slot %u; the capacity is %lld", length, semaphore->name.data,
+                                       number, (long long)semaphore->capacity);
     else
-        *ret_detail =
-            planner_sentence(planner, row ? "%.*s: %.*s is out of service" : "%.*s: there is no slot labelled %.*s",
-                             length, semaphore->name.data, (int)name->label.length, name->label.data);
+        *ret_detail = planner_sentence(planner, row ? "%.*s: %.*s is out of service" : "%.*s: no slot with label %.*s",
+                                       length, semaphore->name.data, (int)name->label.length, name->label.data);
     return PERMIT_NEVER_SATISFIABLE;
 }
 
@@ -241,20 +240,20 @@ enum permit_status planner_resolve_want(struct planner *planner, const struct wa
     if (status != PERMIT_OK)
         return status;
     if (want->choice == CHOOSE_NAMED && want->count != list->count) {
-        *ret_detail = "count is how many slots are named";
+        *ret_detail = "count must equal the number of slots";
         return PERMIT_INVALID;
     }
     uint32_t at_most = want->adjacent ? longest_run(list) : list->count;
     if (want->count <= at_most)
         return PERMIT_OK;
     *ret_detail = planner_sentence(planner,
-                                   want->adjacent ? "%.*s: %lld asked, at most %u of those named follow each other"
+                                   want->adjacent ? "%.*s: %lld asked, at most %u of the named slots are adjacent"
                                                   : "%.*s: %lld asked of %u",
                                    (int)name.length, name.data, (long long)want->count, at_most);
     return PERMIT_NEVER_SATISFIABLE;
 }
 
-/* --- what is lacking ----------------------------------------------------------------------------------------- */
+/* ---- what is lacking ---- */
 
 /* The first of the lowest run that a want for neighbours would get; 0: there is none. */
 static uint32_t find_run(const struct shelf *shelf, const struct want *want, const struct slots *list)
@@ -311,7 +310,7 @@ enum permit_status planner_slots_sought(struct planner *planner, const struct wa
     return PERMIT_OK;
 }
 
-/* --- who has them -------------------------------------------------------------------------------------------- */
+/* ---- who has them ---- */
 
 /* The request that holds a slot, if it is known here: it may have been renewed in this batch. NULL: it is not. */
 static const struct request *holder_of(struct planner *planner, const struct shelf *shelf, const struct slot_row *row)
@@ -363,7 +362,7 @@ enum permit_status planner_taken_slots(struct planner *planner, const struct wan
     return PERMIT_OK;
 }
 
-/* --- how they move ------------------------------------------------------------------------------------------- */
+/* ---- how they move ---- */
 
 static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t permit_id)
 {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* --- locked semaphores --------------------------------------------------------------------------------------- */
+/* ---- locked semaphores ---- */
 
 /* The image of a locked semaphore, or NULL: not locked, or no such row. */
 struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id)
@@ -66,7 +66,7 @@ const struct request *planner_request(const struct planner *planner, struct byte
     return found ? planner->keys[low].request : NULL;
 }
 
-/* --- outcomes ------------------------------------------------------------------------------------------------ */
+/* ---- outcomes ---- */
 
 const char *planner_sentence(struct planner *planner, const char *format, ...)
 {
@@ -142,7 +142,7 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
     return PERMIT_OK;
 }
 
-/* --- the record ---------------------------------------------------------------------------------------------- */
+/* ---- the record ---- */
 
 void record_event(struct planner *planner, const struct semaphore_image *image, struct event event)
 {

@@ -80,7 +80,7 @@ void image_touch(struct semaphore_image *image);
 /* True if all semaphores of the request are locked: only then may anything of it be changed. */
 bool planner_holds_all(struct planner *planner, const struct request *request);
 
-/* --- plan_slots.c --- */
+/* ---- plan_slots.c ---- */
 
 /* The shelves as they were read, and room for all moves. */
 enum permit_status planner_fill_shelves(struct planner *planner) MUST_CHECK;
@@ -109,7 +109,7 @@ enum permit_status planner_taken_slots(struct planner *planner, const struct wan
 bool planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                         struct permit *permit) MUST_CHECK;
 
-/* --- plan_labels.c --- */
+/* ---- plan_labels.c ---- */
 
 /* Fills in planner->labels for `image` as it is to be; or PERMIT_INVALID, PERMIT_IN_USE with a sentence. */
 enum permit_status planner_change_labels(struct planner *planner, const struct semaphore_image *image,
@@ -118,7 +118,7 @@ enum permit_status planner_change_labels(struct planner *planner, const struct s
 void planner_record_labels(struct planner *planner, const struct semaphore_image *image,
                            const struct operation *operation);
 
-/* --- planner.c --- */
+/* ---- planner.c ---- */
 
 /* A sentence for a refusal, in the arena; NULL, which means the status's title, if there is no memory. */
 const char *planner_sentence(struct planner *planner, const char *format, ...) PRINTF_LIKE(2, 3);

@@ -67,7 +67,8 @@ struct semaphore {
     utc_us retired_at;          /* NEVER: in service */
 };
 
-/* What its next grant gets at least: "a grant's token is at least epoch << 10", above all that a lost tail handed out.
+/*
+ * What its next grant gets at least: "a grant's token is at least epoch << 10", above all that a lost tail handed out.
  */
 static inline uint64_t semaphore_next_token(uint64_t next_permit_id, uint64_t epoch)
 {

@@ -36,7 +36,7 @@ void slot_pool_take(struct slot_pool *pool, uint32_t number)
     pool->count--;
 }
 
-/* --- finding ------------------------------------------------------------------------------------------------- */
+/* ---- finding ---- */
 
 static uint32_t lowest_bit(size_t at, uint64_t word)
 {
@@ -102,7 +102,7 @@ uint32_t slot_pool_count_of(const struct slot_pool *pool, const struct slots *li
     return count;
 }
 
-/* --- labels -------------------------------------------------------------------------------------------------- */
+/* ---- labels ---- */
 
 bool slot_pool_set_label(struct slot_pool *pool, uint32_t number, struct bytes label, struct arena *arena)
 {

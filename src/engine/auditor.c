@@ -23,7 +23,7 @@ struct auditor {
     uint64_t seen[DRIFTS_MAX]; /* per drift of the engine: the round in which it was last found */
 };
 
-/* --- the list of drifts -------------------------------------------------------------------------------------- */
+/* ---- the list of drifts ---- */
 
 static void log_drift(enum log_level level, const char *message, const struct audit_drift *drift)
 {
@@ -36,7 +36,8 @@ static bool same_subject(const struct audit_drift *a, const struct audit_drift *
     return a->is_request == b->is_request && a->id == b->id;
 }
 
-/* Where it is in the list, or the end of the list. Only this thread writes the list, so it reads it without the mutex.
+/*
+ * Where it is in the list, or the end of the list. Only this thread writes the list, so it reads it without the mutex.
  */
 static size_t find_drift(const struct engine *engine, const struct audit_drift *drift)
 {
@@ -66,7 +67,7 @@ static void note_drift(struct auditor *auditor, const struct audit_drift *drift)
     auditor->seen[at] = auditor->round;
     publish_count(engine);
     if (!known)
-        log_drift(LOG_ERROR, "usage does not match", drift);
+        log_drift(LOG_ERROR, "usage mismatch", drift);
 }
 
 /* What a whole round has not found any more is in order. */
@@ -76,7 +77,7 @@ static void forget_drifts(struct auditor *auditor)
     for (size_t i = engine->drift_count; i-- > 0;) {
         if (auditor->seen[i] == auditor->round)
             continue;
-        log_drift(LOG_WARN, "usage matches again", &engine->drifts[i]);
+        log_drift(LOG_WARN, "usage mismatch resolved", &engine->drifts[i]);
         pthread_mutex_lock(&engine->mutex);
         engine->drifts[i] = engine->drifts[--engine->drift_count];
         pthread_mutex_unlock(&engine->mutex);
@@ -95,7 +96,7 @@ size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size
     return count;
 }
 
-/* --- pieces -------------------------------------------------------------------------------------------------- */
+/* ---- pieces ---- */
 
 struct piece {
     uint64_t semaphore_id; /* the one that was looked at; 0: there is none any more */

@@ -40,10 +40,10 @@ void background_note(struct background *background, enum permit_status status)
         return;
     bool failed = status != PERMIT_OK;
     if (failed && !background->in_trouble)
-        log_write(LOG_WARN, "work in the background has to wait", "thread", background->who, "status",
-                  permit_status_word(status), "error", session_message(background->session), NULL);
+        log_write(LOG_WARN, "background task delayed", "thread", background->who, "status", permit_status_word(status),
+                  "error", session_message(background->session), NULL);
     if (!failed && background->in_trouble)
-        log_write(LOG_INFO, "work in the background goes on", "thread", background->who, NULL);
+        log_write(LOG_INFO, "background task recovered", "thread", background->who, NULL);
     background->in_trouble = failed;
 }
 

@@ -48,7 +48,7 @@ static enum permit_status learn_load(struct cleaner *cleaner)
         return status;
     uint64_t known = cleaner->commits + cleaner->own_commits;
     if (cleaner->load_at && commits >= known)
-        cleaner->load = (double)(commits - known) * US_PER_SECOND / (double)passed;
+        cleaner->load = (double)(commits - known) * (double)US_PER_SECOND / (double)passed;
     cleaner->load_at = now;
     cleaner->commits = commits;
     cleaner->own_commits = 0;

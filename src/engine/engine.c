@@ -34,7 +34,7 @@ void op_init(struct op *op, struct operation *operation, mono_us deadline,
     op->counts_as_end = operation->kind != OP_ACQUIRE && !operation_is_administrative(operation->kind);
 }
 
-/* --- start and stop ------------------------------------------------------------------------------------------ */
+/* ---- start and stop ---- */
 
 static bool start_thread(struct engine *engine, void *(*body)(void *), void *context)
 {
@@ -167,7 +167,7 @@ void engine_free(struct engine *engine)
     free(engine);
 }
 
-/* --- the way in ---------------------------------------------------------------------------------------------- */
+/* ---- the way in ---- */
 
 /* Overload must not expire live holders: what is about those has a bound of its own. */
 static bool has_room(const struct engine *engine, struct op *op)
@@ -248,10 +248,10 @@ bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]
 void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE])
 {
     static const char *const texts[] = {
-        [BOUND_ENDS] = "as many releases, renewals and confirms are pending as four times max_pending",
-        [BOUND_PENDING] = "as many calls are pending as max_pending allows",
-        [BOUND_LOOKS] = "as many look-ups are pending as may be",
-        [BOUND_NAMED] = "the slots that pending and waiting acquires name take as many bytes as they may",
+        [BOUND_ENDS] = "too many pending releases, renewals and confirms (four times max_pending)",
+        [BOUND_PENDING] = "too many pending calls (max_pending)",
+        [BOUND_LOOKS] = "too many pending queries",
+        [BOUND_NAMED] = "too many bytes of slots named by pending and waiting acquires",
     };
     pthread_mutex_lock(&engine->mutex);
     size_t bounds[] = {[BOUND_ENDS] = engine->settings.max_pending_ends,
@@ -259,7 +259,7 @@ void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char 
                        [BOUND_LOOKS] = MAX_LOOKS,
                        [BOUND_NAMED] = ENGINE_MAX_NAMED};
     pthread_mutex_unlock(&engine->mutex);
-    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s, %zu", texts[bound], bounds[bound]);
+    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s; the limit is %zu", texts[bound], bounds[bound]);
 }
 
 void engine_reload(struct engine *engine, const struct engine_settings *settings)

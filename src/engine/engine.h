@@ -140,7 +140,8 @@ struct probe_question {
     enum probe_answer ret_answer;
 };
 
-/* Asks whoever knows whether owners live. Blocks until all are answered, or *stopping is true: then some are unknown.
+/*
+ * Asks whoever knows whether owners live. Blocks until all are answered, or *stopping is true: then some are unknown.
  */
 typedef void probe_ask(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping);
 
@@ -178,7 +179,7 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
  */
 enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
 
-/* --- waiting ------------------------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
 /*
  * Nobody waits for this op's answer any more (the client has gone). True: it waited for room, or for its first batch;
@@ -214,7 +215,8 @@ struct waiter_place {
     struct bytes *ahead_keys; /* external_ids of the first of them, at most 10 */
     size_t ahead_key_count;
 };
-/* Finds a waiter by its key; ret_places has one for each of its wants. PERMIT_UNKNOWN_REQUEST: it does not wait here.
+/*
+ * Finds a waiter by its key; ret_places has one for each of its wants. PERMIT_UNKNOWN_REQUEST: it does not wait here.
  */
 enum permit_status engine_find_waiter(struct engine *engine, struct bytes external_id, struct arena *arena,
                                       struct waiter_row *ret_row, struct waiter_place **ret_places) MUST_CHECK;
@@ -226,7 +228,7 @@ struct waiting {
 /* Who waits for a semaphore in this process; for the empty name: all. */
 struct waiting engine_waiting(struct engine *engine, struct bytes semaphore);
 
-/* --- look-ups ------------------------------------------------------------------------------------------------ */
+/* ---- look-ups ---- */
 
 /* Each lane has a reader and a session of its own: what runs in one never stands behind what runs in another. */
 enum look_lane {
@@ -265,7 +267,8 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
 /* The probe could not say of this owner that it lives. Of this process; a restart forgets it. */
 bool engine_owner_in_doubt(struct engine *engine, struct bytes owner);
 
-/* May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows,
+/*
+ * May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows,
  * liveness_interval_ms, max_waiters, max_semaphore_waiters, wait_poll_ms, backfill_bound_ms, max_semaphores.
  */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);

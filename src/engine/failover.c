@@ -40,8 +40,8 @@ enum permit_status failover_run(struct engine *engine, struct store *store, enum
     if (status != PERMIT_OK)
         return status;
     log_write(LOG_WARN,
-              cause == EPOCH_SERVER ? "the database is another server: tokens go on above all that it may have lost"
-                                    : "the database is an older copy: tokens go on above all that it has lost",
+              cause == EPOCH_SERVER ? "failover detected, token epoch raised"
+                                    : "older database copy detected, token epoch raised",
               NULL);
     atomic_fetch_add(&engine->servers, 1);
     return PERMIT_OK;

@@ -84,7 +84,7 @@ static void expire_ops(struct engine *engine)
         decide_status(engine, LIST_ENTRY(node, struct op, node), up ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE, NULL);
 }
 
-/* --- is it safe? --------------------------------------------------------------------------------------------- */
+/* ---- is it safe? ---- */
 
 /* A new connection is examined by itself; an open one in every tenth round, for a setting can change under it. */
 static enum permit_status examine(struct keeper *keeper)
@@ -103,17 +103,16 @@ static void tell(struct engine *engine, const char *refusal)
     if (strcmp(engine->refusal, refusal) == 0)
         return;
     if (refusal[0])
-        log_write(LOG_ERROR, "the database is not safe, nothing is served until it is mended", "finding", refusal,
-                  NULL);
+        log_write(LOG_ERROR, "unsafe database settings, refusing requests", "finding", refusal, NULL);
     else
-        log_write(LOG_INFO, "the database is safe again", NULL);
+        log_write(LOG_INFO, "database settings are safe again", NULL);
     pthread_mutex_lock(&engine->mutex);
     snprintf(engine->refusal, sizeof engine->refusal, "%s", refusal);
     atomic_store(&engine->refusing, refusal[0] != '\0');
     pthread_mutex_unlock(&engine->mutex);
 }
 
-/* --- the thread ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* Served time moves on; after a failover the epoch rises first, and the hold counts from here. */
 static enum permit_status tick(struct keeper *keeper)

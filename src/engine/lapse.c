@@ -36,7 +36,7 @@ static void call_all(struct owners *owners, enum owner_call_kind kind, const str
     owners_run(owners, pointers, count);
 }
 
-/* --- lapses -------------------------------------------------------------------------------------------------- */
+/* ---- lapses ---- */
 
 /* Writes the lapses that are due; *ret_wait_us: until the next one. */
 static enum permit_status lapse_due(struct owners *owners, utc_us now, int64_t *ret_wait_us)
@@ -58,7 +58,7 @@ static enum permit_status lapse_due(struct owners *owners, utc_us now, int64_t *
     return PERMIT_OK;
 }
 
-/* --- what ends with them ------------------------------------------------------------------------------------- */
+/* ---- what ends with them ---- */
 
 struct ending {
     struct op op;
@@ -185,7 +185,7 @@ static enum permit_status end_lapsed(struct owners *owners)
     return status;
 }
 
-/* --- rows that are not needed any more ----------------------------------------------------------------------- */
+/* ---- rows that are not needed any more ---- */
 
 /* A day later nobody asks any more how it ended, and a heartbeat makes a new row. */
 static enum permit_status forget_settled(struct owners *owners, utc_us now)

@@ -40,7 +40,7 @@ struct liveness {
     bool in_trouble;
 };
 
-/* --- watches ------------------------------------------------------------------------------------------------- */
+/* ---- watches ---- */
 
 struct liveness *liveness_new(struct engine *engine)
 {
@@ -120,7 +120,7 @@ static void forget_unasked(struct liveness *liveness)
     pthread_mutex_unlock(&liveness->mutex);
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 /*
  * Takes an answer to a question that was asked after `asked_at`. True: the second "dead" in a row; *ret_since is the
@@ -185,7 +185,7 @@ static void judge(struct liveness *liveness, const struct probe_question *questi
     }
 }
 
-/* --- passes -------------------------------------------------------------------------------------------------- */
+/* ---- passes ---- */
 
 static enum permit_status connect_session(struct liveness *liveness)
 {
@@ -246,7 +246,7 @@ static enum permit_status run_pass(struct liveness *liveness)
 static void note_pass(struct liveness *liveness, enum permit_status status)
 {
     if (status != PERMIT_OK && !liveness->in_trouble)
-        log_write(LOG_WARN, "owners cannot be asked about", "status", permit_status_word(status), "error",
+        log_write(LOG_WARN, "liveness probe cannot read owners", "status", permit_status_word(status), "error",
                   session_message(liveness->session), NULL);
     if (status == PERMIT_DATABASE_UNAVAILABLE)
         session_drop(liveness->session);

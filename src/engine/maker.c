@@ -21,7 +21,7 @@ void makers_release(struct makers *makers)
     map_release(&makers->by_name);
 }
 
-/* --- one maker -------------------------------------------------------------------------------------------------- */
+/* ---- one maker ---- */
 
 static struct bytes keep(char **at, struct bytes bytes)
 {
@@ -85,7 +85,7 @@ static struct maker *maker_start(struct engine *engine, struct bytes name, const
     return maker;
 }
 
-/* --- those who ask ------------------------------------------------------------------------------------------------ */
+/* ---- those who ask ---- */
 
 bool maker_ask(struct engine *engine, struct op *op, struct bytes name, const struct template *template)
 {
@@ -128,7 +128,7 @@ void maker_look_again(struct engine *engine, struct op *op)
     queue_look_up(&engine->queue, op);
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* ---- the end ---- */
 
 /* What an operator would have been told of the same PUT. */
 static void refusal_sentence(const struct maker *maker, const char *why, char *ret_text, size_t size)
@@ -136,7 +136,7 @@ static void refusal_sentence(const struct maker *maker, const char *why, char *r
     enum { SHOWN_MAX = 100 };
     struct bytes name = maker->operation.semaphore;
     struct bytes template = maker->operation.why;
-    snprintf(ret_text, size, "%.*s cannot be made from %.*s: %s", (int)min_i64(SHOWN_MAX, (int64_t)name.length),
+    snprintf(ret_text, size, "cannot create %.*s from %.*s: %s", (int)min_i64(SHOWN_MAX, (int64_t)name.length),
              name.data, (int)min_i64(SHOWN_MAX, (int64_t) template.length), template.data, why);
 }
 

@@ -119,7 +119,7 @@ static void print_waits(struct metrics *metrics, struct buf *out)
 {
     static const char *const end_words[WAIT_END_COUNT] = {"granted", "given_up", "abandoned", "failed"};
     print_head(out, "permitd_waits_total", "counter",
-               "Waits that ended: granted, given up when their time was over, abandoned by their client, failed.");
+               "Waits that ended: granted, timed out, abandoned by the client, failed.");
     for (int end = 0; end < WAIT_END_COUNT; end++)
         buf_printf(out, "permitd_waits_total{end=\"%s\"} %llu\n", end_words[end], load(&metrics->waits[end]));
     print_head(out, "permitd_wait_seconds", "histogram", "From arrival to grant, of acquires that had to wait.");
@@ -129,13 +129,12 @@ static void print_waits(struct metrics *metrics, struct buf *out)
 static void print_background(struct metrics *metrics, struct buf *out)
 {
     static const char *const cleaned_words[CLEANED_COUNT] = {"requests", "events"};
-    print_head(out, "permitd_cleaned_total", "counter", "Ended requests and events that the cleaner has deleted.");
+    print_head(out, "permitd_cleaned_total", "counter", "Ended requests and events deleted by retention.");
     for (int i = 0; i < CLEANED_COUNT; i++)
         buf_printf(out, "permitd_cleaned_total{what=\"%s\"} %llu\n", cleaned_words[i], load(&metrics->cleaned[i]));
-    print_head(out, "permitd_cleaner_longest_seconds", "gauge",
-               "The longest transaction of the cleaner since the start.");
+    print_head(out, "permitd_cleaner_longest_seconds", "gauge", "Longest retention transaction since the start.");
     buf_printf(out, "permitd_cleaner_longest_seconds %g\n", (double)load(&metrics->cleaned_longest_us) / 1e6);
-    print_head(out, "permitd_audit_rounds_total", "counter", "Times that everything held was compared.");
+    print_head(out, "permitd_audit_rounds_total", "counter", "Completed audits of everything held.");
     buf_printf(out, "permitd_audit_rounds_total %llu\n", load(&metrics->audit_rounds));
     print_head(out, "permitd_usage_drift", "gauge",
                "Semaphores, and requests without their permits, whose rows do not match; anything but 0 is a bug.");
@@ -145,18 +144,19 @@ static void print_background(struct metrics *metrics, struct buf *out)
 static void print_owners(struct metrics *metrics, struct buf *out)
 {
     static const char *const answer_words[ARRAY_LENGTH(metrics->probes)] = {"unknown", "alive", "dead"};
-    print_head(out, "permitd_owner_calls_total", "counter",
-               "Heartbeats (beat), goodbyes (gone), and what permitd found out about owners, by outcome.");
+    print_head(
+        out, "permitd_owner_calls_total", "counter",
+        "Heartbeats (beat), owners that ended themselves (gone), and results of the liveness probe, by outcome.");
     for (enum owner_call_kind kind = 0; kind < OWNER_CALL_KIND_COUNT; kind++)
         for (enum permit_status status = 0; status < PERMIT_STATUS_COUNT; status++)
             if (load(&metrics->owner_calls[kind][status]))
                 buf_printf(out, "permitd_owner_calls_total{call=\"%s\",outcome=\"%s\"} %llu\n", owner_call_word(kind),
                            permit_status_word(status), load(&metrics->owner_calls[kind][status]));
-    print_head(out, "permitd_probes_total", "counter", "Questions to liveness_url, by answer.");
+    print_head(out, "permitd_probes_total", "counter", "Calls of liveness_url, by answer.");
     for (size_t i = 0; i < ARRAY_LENGTH(answer_words); i++)
         buf_printf(out, "permitd_probes_total{answer=\"%s\"} %llu\n", answer_words[i], load(&metrics->probes[i]));
     print_head(out, "permitd_owners_suspect", "gauge",
-               "Owners of held requests that liveness_url does not call alive.");
+               "Owners of held requests that liveness_url does not report alive.");
     buf_printf(out, "permitd_owners_suspect %llu\n", load(&metrics->owners_suspect));
 }
 
@@ -164,13 +164,13 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
 {
     static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
     print_operations(metrics, out);
-    print_head(out, "permitd_batch_operations", "histogram", "Operations that one database transaction carried.");
+    print_head(out, "permitd_batch_operations", "histogram", "Operations per database transaction.");
     print_histogram(out, "permitd_batch_operations", "", &metrics->batch_operations);
-    print_head(out, "permitd_batch_retries_total", "counter", "Transactions that were run again, by reason.");
+    print_head(out, "permitd_batch_retries_total", "counter", "Transactions that were retried, by reason.");
     for (int i = 0; i < BATCH_RETRY_COUNT; i++)
         buf_printf(out, "permitd_batch_retries_total{reason=\"%s\"} %llu\n", retry_words[i],
                    load(&metrics->retries[i]));
-    print_head(out, "permitd_put_backs_total", "counter", "Operations that turned out to need more semaphores.");
+    print_head(out, "permitd_put_backs_total", "counter", "Operations requeued because they needed more semaphores.");
     buf_printf(out, "permitd_put_backs_total %llu\n", load(&metrics->put_backs));
     print_head(out, "permitd_ended_total", "counter", "Requests that ended, by reason.");
     for (int reason = END_RELEASED; reason <= END_NEVER_HELD; reason++)
@@ -179,6 +179,6 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
     print_waits(metrics, out);
     print_background(metrics, out);
     print_owners(metrics, out);
-    print_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
+    print_head(out, "permitd_database_up", "gauge", "1 while the database is usable.");
     buf_printf(out, "permitd_database_up %d\n", database_up ? 1 : 0);
 }

@@ -14,7 +14,7 @@ enum { AGAIN_MS = 100 };
 static bool try_again_later(const struct engine *engine, const char *who, bool *said)
 {
     if (!*said)
-        log_write(LOG_ERROR, "a thread cannot start yet: out of memory", "thread", who, NULL);
+        log_write(LOG_ERROR, "out of memory, retrying thread start", "thread", who, NULL);
     *said = true;
     nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000L}, NULL);
     return !atomic_load(&engine->stopping);

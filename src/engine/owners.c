@@ -14,6 +14,8 @@ enum {
     ARENA_LIMIT = 16 * 1024 * 1024,
     TRIES_TOGETHER = 3, /* of a transaction, before its calls run one by one */
     TRIES_ALONE = 10,
+    LOSSES_TOGETHER = 2, /* lost connections, before the calls run one by one */
+    LONG_TRY_MS = 3000,  /* a try that lost the connection after so long counts as all of them */
 };
 
 /* After a start and after trouble with the database nobody is judged for so long. */
@@ -23,13 +25,14 @@ enum {
 struct owner_run {
     struct owner_op **ops;
     size_t count;
+    bool part;                  /* of a transaction that failed: it waits for no row, because many rows may be locked */
     struct owner_image *images; /* one per distinct name, ascending */
     size_t image_count;
     struct owner_outcome *outcomes; /* one per op */
     struct query_time time;
 };
 
-/* --- life ---------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 struct owners *owners_new(struct engine *engine)
 {
@@ -90,7 +93,7 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
     return status;
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 static void tell(struct owners *owners, struct owner_op *op, struct owner_decision *decision)
 {
@@ -149,7 +152,7 @@ static void tell_all(struct owners *owners, const struct owner_run *run)
     }
 }
 
-/* --- one try ------------------------------------------------------------------------------------------------- */
+/* ---- one try ---- */
 
 static int compare_ops(const void *a, const void *b)
 {
@@ -166,6 +169,7 @@ static bool starts_name(const struct owner_run *run, size_t i)
 
 static enum permit_status lock_images(struct owners *owners, struct owner_run *run)
 {
+    bool waits = !run->part;
     struct bytes *names = arena_array(&owners->arena, run->count, sizeof *names);
     run->images = arena_array(&owners->arena, run->count, sizeof *run->images);
     run->outcomes = arena_array(&owners->arena, run->count, sizeof *run->outcomes);
@@ -175,7 +179,8 @@ static enum permit_status lock_images(struct owners *owners, struct owner_run *r
     for (size_t i = 0; i < run->count; i++)
         if (starts_name(run, i))
             names[run->image_count++] = run->ops[i]->call.name;
-    return owners_lock(owners->session, names, run->image_count, &owners->arena, run->images, &run->time);
+    return (waits ? owners_lock : owners_lock_now)(owners->session, names, run->image_count, &owners->arena,
+                                                   run->images, &run->time);
 }
 
 /* Only a heartbeat asks what is held. */
@@ -231,17 +236,17 @@ static enum permit_status try_calls(struct owners *owners, struct owner_run *run
     return owners_write(owners->session, run->images, run->image_count);
 }
 
-/* --- a transaction until it is decided ----------------------------------------------------------------------- */
+/* ---- a transaction until it is decided ---- */
 
 void owners_note(struct owners *owners, enum permit_status status)
 {
     bool serious = status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY;
     bool trouble = status != PERMIT_OK && status != PERMIT_CONFLICT && status != PERMIT_LOCK_TIMEOUT;
     if (trouble && (serious || !owners->in_trouble))
-        log_write(serious ? LOG_ERROR : LOG_WARN, "owners cannot be looked after", "status", permit_status_word(status),
-                  "error", session_message(owners->session), NULL);
+        log_write(serious ? LOG_ERROR : LOG_WARN, "owner task failed", "status", permit_status_word(status), "error",
+                  session_message(owners->session), NULL);
     if (status == PERMIT_OK && owners->in_trouble) {
-        log_write(LOG_INFO, "owners are looked after again", NULL);
+        log_write(LOG_INFO, "owner task recovered", NULL);
         owners->lapse_from = clock_mono() + PATIENCE_US;
     }
     owners->in_trouble = trouble;
@@ -267,7 +272,7 @@ static void postpone_call(struct owners *owners, struct owner_op *op)
     pthread_mutex_unlock(&owners->mutex);
 }
 
-static bool run_calls(struct owners *owners, struct owner_op **ops, size_t count);
+static bool run_calls(struct owners *owners, struct owner_op **ops, size_t count, bool part);
 
 /* Only the guilty one fails, and only those wait that want the row that somebody keeps. */
 static void run_one_by_one(struct owners *owners, const struct owner_run *run)
@@ -278,18 +283,25 @@ static void run_one_by_one(struct owners *owners, const struct owner_run *run)
         if (kept)
             postpone_call(owners, run->ops[i]);
         else
-            kept = !run_calls(owners, &run->ops[i], 1);
+            kept = !run_calls(owners, &run->ops[i], 1, true);
     }
 }
 
 enum next_step { TRY_AGAIN, ONE_BY_ONE, POSTPONE, GIVE_UP };
 
-/* As in worker.c, but that a single call does not wait for a row for ever. */
-static enum next_step after_failure(enum permit_status status, const struct owner_run *run, unsigned tries)
+/*
+ * As in worker.c, but that a single call neither waits for a row for ever, nor loses the connection again and again
+ * while all others stand behind it.
+ */
+static enum next_step after_failure(enum permit_status status, const struct owner_run *run, unsigned tries,
+                                    unsigned losses)
 {
     bool alone = run->count == 1;
     switch (status) {
     case PERMIT_DATABASE_LOST:
+        if (losses < LOSSES_TOGETHER)
+            return TRY_AGAIN;
+        return !alone ? ONE_BY_ONE : run->part ? GIVE_UP : TRY_AGAIN;
     case PERMIT_DATABASE_UNAVAILABLE: return TRY_AGAIN; /* until the deadlines */
     case PERMIT_LOCK_TIMEOUT: return alone ? POSTPONE : ONE_BY_ONE;
     case PERMIT_CONFLICT:
@@ -301,21 +313,25 @@ static enum next_step after_failure(enum permit_status status, const struct owne
 }
 
 /* Until all of them are decided. False: the only one was postponed. The calls are sorted. */
-static bool run_calls(struct owners *owners, struct owner_op **ops, size_t count)
+static bool run_calls(struct owners *owners, struct owner_op **ops, size_t count, bool part)
 {
-    struct owner_run run = {.ops = ops, .count = count};
+    struct owner_run run = {.ops = ops, .count = count, .part = part};
     enum permit_status status = PERMIT_BUSY;
+    unsigned losses = 0;
     for (unsigned tries = 1; run.count; tries++) {
         drop_late_calls(owners, &run, status);
         if (run.count == 0)
             break;
+        mono_us began = clock_mono();
         status = try_calls(owners, &run);
+        if (status == PERMIT_DATABASE_LOST)
+            losses += clock_mono() - began < LONG_TRY_MS * US_PER_MS ? 1 : LOSSES_TOGETHER;
         owners_note(owners, status);
         if (status == PERMIT_OK) {
             tell_all(owners, &run);
             break;
         }
-        switch (after_failure(status, &run, tries)) {
+        switch (after_failure(status, &run, tries, losses)) {
         case TRY_AGAIN: pause_before_retry(status, tries); break;
         case ONE_BY_ONE: run_one_by_one(owners, &run); return true;
         case POSTPONE: postpone_call(owners, run.ops[0]); return false;
@@ -330,10 +346,10 @@ void owners_run(struct owners *owners, struct owner_op **ops, size_t count)
     for (size_t i = 0; i < count; i++)
         ops[i]->place = i;
     qsort(ops, count, sizeof *ops, compare_ops);
-    (void)run_calls(owners, ops, count);
+    (void)run_calls(owners, ops, count, false);
 }
 
-/* --- the thread ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* Waits until there is something to do. Mutex held. */
 static void wait_for_calls(struct owners *owners)

@@ -32,7 +32,7 @@ static size_t *count_of(struct queue *queue, const struct op *op)
     return op->counts_as_end ? &queue->end_count : &queue->acquire_count;
 }
 
-/* --- the semaphores of an operation -------------------------------------------------------------------------- */
+/* ---- the semaphores of an operation ---- */
 
 void op_drop_gates(struct op *op)
 {
@@ -122,7 +122,7 @@ static bool resolve_from_memory(struct queue *queue, struct op *op)
     return resolve_key(queue, op);
 }
 
-/* --- operations on one key ------------------------------------------------------------------------------------ */
+/* ---- operations on one key ---- */
 
 static struct op *first_on_key(const struct queue *queue, const struct op *op)
 {
@@ -197,7 +197,7 @@ void queue_follow_key(struct queue *queue, struct op *op)
     qsort(op->gates, count, sizeof *op->gates, compare_gates);
 }
 
-/* --- in and out ---------------------------------------------------------------------------------------------- */
+/* ---- in and out ---- */
 
 /* True if no batch and no earlier operation stands before it. */
 static bool claim_gates(struct op *op)
@@ -326,7 +326,7 @@ size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t ma
     return count;
 }
 
-/* --- batches ------------------------------------------------------------------------------------------------- */
+/* ---- batches ---- */
 
 /* True if the batch can have all semaphores of the op. */
 static bool can_have_gates(const struct queue *queue, const struct batch *batch, const struct op *op)

@@ -35,7 +35,7 @@ static enum permit_status ready_session(struct reader *reader)
     return status;
 }
 
-/* --- look-ups ------------------------------------------------------------------------------------------------ */
+/* ---- look-ups ---- */
 
 static struct look *take_look(struct lane *lane)
 {
@@ -74,7 +74,7 @@ static void run_look(struct reader *reader, struct look *look)
         refuse_waiting(reader, status);
 }
 
-/* --- holders ------------------------------------------------------------------------------------------------- */
+/* ---- holders ---- */
 
 static struct bytes keep_string(char **at, struct bytes string)
 {
@@ -160,7 +160,7 @@ static void run_refusal(struct reader *reader, struct refusal *refusal)
     decide_refusal(reader->engine, refusal, holders);
 }
 
-/* --- the thread ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 static bool has_refusals(const struct reader *reader)
 {

@@ -77,7 +77,7 @@ struct session *engine_open_session(const struct engine *engine, enum session_us
 /* Tells the sweeper of a deadline, in served time. Mutex held. */
 void sweeper_notice(struct engine *engine, utc_us due_at);
 
-/* --- deciding ------------------------------------------------------------------------------------------------ */
+/* ---- deciding ---- */
 
 /* Tells an op that it never came to a plan. The op is the caller's business no more. Mutex not held. */
 void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail);

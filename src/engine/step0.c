@@ -72,10 +72,10 @@ static void unknown_sentence(struct bytes name, char ret_detail[NAME_DETAIL_SIZE
 
 static void full_sentence(const struct engine *engine, struct bytes name, char ret_detail[NAME_DETAIL_SIZE])
 {
-    snprintf(
-        ret_detail, NAME_DETAIL_SIZE,
-        "there is no semaphore \"%.*s\", and templates make no more: as many are there as max_semaphores allows, %llu",
-        (int)min_i64(NAME_SHOWN, (int64_t)name.length), name.data, (unsigned long long)engine->settings.max_semaphores);
+    snprintf(ret_detail, NAME_DETAIL_SIZE,
+             "there is no semaphore \"%.*s\", and templates create no more (max_semaphores is %llu)",
+             (int)min_i64(NAME_SHOWN, (int64_t)name.length), name.data,
+             (unsigned long long)engine->settings.max_semaphores);
 }
 
 enum settled { SETTLED_KNOWN, SETTLED_LATER, SETTLED_REFUSED };
@@ -153,7 +153,7 @@ void resolve_ops(struct worker *worker, struct op **ops, size_t count)
             settle_resolved(worker->engine, &run, &resolve);
             return;
         }
-        note_failure(worker, status, "looking up names and keys failed");
+        note_failure(worker, status, "cannot resolve names and keys");
         if (status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY) {
             give_up_all(worker, &run, status);
             return;

@@ -45,7 +45,7 @@ struct expiry {
     char key[];
 };
 
-/* --- operations ----------------------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 static void on_decided(struct op *op, const struct decision *decision)
 {
@@ -88,7 +88,7 @@ static bool submit(struct engine *engine, struct bytes external_id)
     return false;
 }
 
-/* --- a round -------------------------------------------------------------------------------------------------- */
+/* ---- a round ---- */
 
 static bool leads(const struct engine *engine)
 {
@@ -109,7 +109,7 @@ static bool read_page(struct sweeper *sweeper, size_t limit, struct due_page *re
     if (status == PERMIT_OK)
         status = store_due(sweeper->store, ret_page, &sweeper->arena);
     if (status != PERMIT_OK && !sweeper->in_trouble)
-        log_write(LOG_WARN, "the sweeper cannot read what is due", "status", permit_status_word(status), "error",
+        log_write(LOG_WARN, "cannot read due requests", "status", permit_status_word(status), "error",
                   sweeper->store->message, NULL);
     sweeper->in_trouble = status != PERMIT_OK;
     sweeper->now = ret_page->ret_now;
@@ -153,7 +153,7 @@ static utc_us sweep(struct sweeper *sweeper)
     return sweep_page(sweeper, &page);
 }
 
-/* --- sleeping ------------------------------------------------------------------------------------------------- */
+/* ---- sleeping ---- */
 
 void sweeper_notice(struct engine *engine, utc_us due_at)
 {
@@ -198,7 +198,7 @@ static void wait_for_deadline(struct sweeper *sweeper)
     }
 }
 
-/* --- the thread ----------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 static void sweep_and_sleep(struct sweeper *sweeper)
 {

@@ -31,7 +31,7 @@ struct waiter *waiters_find(const struct waiters *waiters, struct bytes external
     return node ? MAP_ENTRY(node, struct waiter, by_key) : NULL;
 }
 
-/* --- a waiter and its stands ----------------------------------------------------------------------------------- */
+/* ---- a waiter and its stands ---- */
 
 static size_t strings_size(const struct operation *operation)
 {
@@ -216,7 +216,7 @@ void waiters_remove(struct waiters *waiters, struct waiter *waiter)
     free(waiter);
 }
 
-/* --- askers ---------------------------------------------------------------------------------------------------- */
+/* ---- askers ---- */
 
 void waiters_ask(struct waiters *waiters, struct waiter *waiter, struct op *op)
 {
@@ -289,7 +289,7 @@ void waiters_dismiss(struct waiters *waiters, struct waiter *waiter, mono_us unt
         count_asked(waiters, waiter, false);
 }
 
-/* --- what is free ---------------------------------------------------------------------------------------------- */
+/* ---- what is free ---- */
 
 static void gate_set_due(struct waiters *waiters, struct gate *gate)
 {

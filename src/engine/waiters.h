@@ -115,7 +115,7 @@ mono_us waiter_turn(const struct waiter *waiter);
 /* Takes it out of everything and frees it. It has no askers. */
 void waiters_remove(struct waiters *waiters, struct waiter *waiter);
 
-/* --- what is free ---------------------------------------------------------------------------------------------- */
+/* ---- what is free ---- */
 
 /* The row of the gate's semaphore as it is now; due_at: its next_due_at by this machine's clock. */
 void waiters_learn(struct waiters *waiters, struct gate *gate, const struct semaphore *row, mono_us due_at,

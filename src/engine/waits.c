@@ -34,7 +34,7 @@ void waits_changed(struct engine *engine)
         pthread_cond_signal(&engine->watch);
 }
 
-/* --- in --------------------------------------------------------------------------------------------------------- */
+/* ---- in ---- */
 
 enum permit_status waits_join(struct engine *engine, struct waiter *waiter, struct op *op)
 {
@@ -79,9 +79,9 @@ const char *waits_why_full(const struct engine *engine, const struct op *op, str
     const struct gate *gate = full_gate(engine, op);
     char *sentence = all_wait(engine) || gate ? arena_alloc(arena, SIZE) : NULL;
     if (sentence && all_wait(engine))
-        snprintf(sentence, SIZE, "as many acquires wait as max_waiters allows, %zu", engine->settings.max_waiters);
+        snprintf(sentence, SIZE, "too many waiting requests (max_waiters is %zu)", engine->settings.max_waiters);
     else if (sentence)
-        snprintf(sentence, SIZE, "as many acquires wait for %s as max_semaphore_waiters allows, %zu",
+        snprintf(sentence, SIZE, "too many waiting requests for %s (max_semaphore_waiters is %zu)",
                  gate->name ? gate->name : "one of its semaphores", engine->settings.max_semaphore_waiters);
     return sentence;
 }
@@ -129,7 +129,7 @@ bool waits_park(struct engine *engine, struct op *op, mono_us taken_at, enum per
     return true;
 }
 
-/* --- out -------------------------------------------------------------------------------------------------------- */
+/* ---- out ---- */
 
 static void leave_batch(struct queue *queue, struct waiter *waiter)
 {
@@ -290,7 +290,7 @@ void engine_end_waits(struct engine *engine)
     }
 }
 
-/* --- what is free ----------------------------------------------------------------------------------------------- */
+/* ---- what is free ---- */
 
 void waits_call(struct engine *engine, struct gate *gate)
 {
@@ -353,7 +353,7 @@ void waits_learn(struct engine *engine, const struct semaphore *row, utc_us now)
     waiters_learn(&engine->queue.waiters, gate, row, due_at, mono);
 }
 
-/* --- refusals --------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---- */
 
 /* Who stands before this key, or before a newcomer, at the gate; counted up to a bound. */
 static void note_ahead(const struct gate *gate, struct bytes external_id, struct ahead *ahead)
@@ -385,7 +385,7 @@ void waits_note_ahead(struct engine *engine, struct refusal *refusal)
     }
 }
 
-/* --- looking ---------------------------------------------------------------------------------------------------- */
+/* ---- looking ---- */
 
 /* False: no memory. */
 static bool copy_want(struct arena *arena, const struct want *want, struct want *ret_want)

@@ -26,7 +26,7 @@ struct watcher {
     bool in_trouble; /* said once */
 };
 
-/* --- the clock -------------------------------------------------------------------------------------------------- */
+/* ---- the clock ---- */
 
 /* Those who have waited long enough, and places that nobody came back to. Engine's mutex held. */
 static bool call_turns(struct engine *engine, mono_us now)
@@ -64,7 +64,7 @@ static bool call_dues(struct engine *engine, mono_us now)
     return called;
 }
 
-/* --- the others -------------------------------------------------------------------------------------------------- */
+/* ---- the others ---- */
 
 /* The next of those that somebody waits for, in turns. Engine's mutex held. */
 static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
@@ -100,7 +100,8 @@ static enum permit_status try_page(struct watcher *watcher, const uint64_t *ids,
     return status == PERMIT_OK ? store_semaphores(watcher->store, ids, count, &watcher->arena, ret_page) : status;
 }
 
-/* While nobody waits nothing is asked, and the server ends a session that is silent for some seconds: then once more.
+/*
+ * While nobody waits nothing is asked, and the server ends a session that is silent for some seconds: then once more.
  */
 static enum permit_status read_page(struct watcher *watcher, const uint64_t *ids, size_t count,
                                     struct semaphore_page *ret_page)
@@ -109,7 +110,7 @@ static enum permit_status read_page(struct watcher *watcher, const uint64_t *ids
     if (status == PERMIT_DATABASE_LOST)
         status = try_page(watcher, ids, count, ret_page);
     if (status != PERMIT_OK && !watcher->in_trouble)
-        log_write(LOG_WARN, "what others have freed cannot be read", "status", permit_status_word(status), "error",
+        log_write(LOG_WARN, "cannot poll semaphore versions", "status", permit_status_word(status), "error",
                   watcher->store->message, NULL);
     watcher->in_trouble = status != PERMIT_OK;
     return status;
@@ -158,7 +159,7 @@ static void poll_others(struct watcher *watcher)
     }
 }
 
-/* --- the thread -------------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 static mono_us poll_at(const struct watcher *watcher)
 {

@@ -32,7 +32,7 @@ static struct engine_settings settings_now(struct engine *engine)
     return settings;
 }
 
-/* --- trouble ------------------------------------------------------------------------------------------------- */
+/* ---- trouble ---- */
 
 static void log_trouble(struct worker *worker, enum permit_status status, const char *what)
 {
@@ -49,7 +49,7 @@ static void log_trouble(struct worker *worker, enum permit_status status, const 
 void all_is_well(struct worker *worker)
 {
     if (worker->in_trouble)
-        log_write(LOG_INFO, "the database answers again", NULL);
+        log_write(LOG_INFO, "database available again", NULL);
     worker->in_trouble = false;
     atomic_store_explicit(&worker->engine->metrics.database_up, true, memory_order_relaxed);
 }
@@ -57,7 +57,8 @@ void all_is_well(struct worker *worker)
 void pause_before_retry(enum permit_status status, unsigned tries)
 {
     bool conflict = status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
-    int64_t ms = jittered_ms(conflict ? 2 : min_i64(1000, 20LL << (tries < 6 ? tries : 6)));
+    int64_t doubled = 1LL << (tries < 6 ? tries : 6);
+    int64_t ms = jittered_ms(conflict ? min_i64(16, doubled) : min_i64(1000, 20 * doubled));
     struct timespec time = {.tv_sec = ms / MS_PER_SECOND, .tv_nsec = ms % MS_PER_SECOND * 1000000};
     nanosleep(&time, NULL);
 }
@@ -122,13 +123,13 @@ void drop_late(struct worker *worker, struct run *run, enum permit_status status
 
 void give_up_all(struct worker *worker, struct run *run, enum permit_status status)
 {
-    const char *detail = status == PERMIT_DATABASE_FULL ? "the database has no room" : NULL;
+    const char *detail = status == PERMIT_DATABASE_FULL ? "database storage full" : NULL;
     for (size_t i = 0; i < run->count; i++)
         give_up(worker->engine, run->ops[i], status, detail);
     run->count = 0;
 }
 
-/* --- one try ------------------------------------------------------------------------------------------------- */
+/* ---- one try ---- */
 
 /* The distinct gates of the run, ascending. */
 static size_t collect_gates(const struct run *run, struct gate **ret_gates)
@@ -292,14 +293,15 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
     if (run->plan.changes.empty)
         return store_rollback(worker->store);
     if (!mark_sent(worker, run)) {
-        snprintf(worker->store->message, sizeof worker->store->message, "a client was answered before COMMIT");
+        snprintf(worker->store->message, sizeof worker->store->message, "a client timed out before COMMIT");
         return PERMIT_CONFLICT;
     }
+    run->applied = true;
     enum permit_status status = store_apply(worker->store, &run->plan.changes);
     return PLANTED(17) && status == PERMIT_DATABASE_LOST ? PERMIT_OK : status;
 }
 
-/* --- another server ------------------------------------------------------------------------------------------- */
+/* ---- another server ---- */
 
 /* The batch runs again on the server that serves then, with ids that are reserved there. */
 static enum permit_status fail_over(struct worker *worker, enum epoch_cause cause, uint64_t seen)
@@ -343,6 +345,7 @@ static enum permit_status prepare_try(struct worker *worker)
 static enum permit_status try_run(struct worker *worker, struct run *run)
 {
     arena_clear(&worker->arena);
+    run->applied = false;
     enum permit_status status = prepare_try(worker);
     if (status == PERMIT_OK)
         status = lock_rows(worker, run);
@@ -355,7 +358,7 @@ static enum permit_status try_run(struct worker *worker, struct run *run)
     return status;
 }
 
-/* --- a batch until it is decided ----------------------------------------------------------------------------- */
+/* ---- a batch until it is decided ---- */
 
 static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool open_gates);
 
@@ -396,7 +399,8 @@ static bool one_semaphore(const struct run *run)
 enum next_step { TRY_AGAIN, ONE_BY_ONE, BY_SEMAPHORE, GIVE_UP };
 
 /*
- * Transient errors: the batch again, then its parts. Others: its parts at once. What stands alone fails alone.
+ * Transient errors: the batch again, then its parts. Others: its parts at once. What stands alone fails alone. A lock
+ * time-out behind the locks of the semaphores is about a row of one operation: the others do not wait for that row.
  * `losses`: how many tries have lost the connection.
  */
 static enum next_step after_failure(enum permit_status status, const struct run *run, unsigned tries, unsigned losses)
@@ -405,7 +409,10 @@ static enum next_step after_failure(enum permit_status status, const struct run 
     case PERMIT_DATABASE_LOST:
         return losses < LOSSES_TOGETHER || run->count == 1 ? TRY_AGAIN : ONE_BY_ONE; /* until the deadlines */
     case PERMIT_DATABASE_UNAVAILABLE: return TRY_AGAIN;                              /* until the deadlines */
-    case PERMIT_LOCK_TIMEOUT: return one_semaphore(run) ? TRY_AGAIN : BY_SEMAPHORE;
+    case PERMIT_LOCK_TIMEOUT:
+        if (run->applied)
+            return run->count > 1 ? ONE_BY_ONE : GIVE_UP;
+        return one_semaphore(run) ? TRY_AGAIN : BY_SEMAPHORE;
     case PERMIT_CONFLICT:
         if (tries < TRIES_TOGETHER)
             return TRY_AGAIN;
@@ -435,7 +442,7 @@ static void run_until_decided(struct worker *worker, struct op **ops, size_t cou
             deliver(worker, &run, open_gates);
             return;
         }
-        note_failure(worker, status, "a batch has to be run again");
+        note_failure(worker, status, "batch attempt failed");
         switch (after_failure(status, &run, tries, losses)) {
         case TRY_AGAIN: pause_before_retry(status, tries); break;
         case ONE_BY_ONE: run_one_by_one(worker, &run); return;
@@ -445,7 +452,7 @@ static void run_until_decided(struct worker *worker, struct op **ops, size_t cou
     }
 }
 
-/* --- the thread ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* Waits for work; false after a while without any. Engine's mutex held. */
 static bool wait_for_work(struct engine *engine)

@@ -27,6 +27,7 @@ struct run {
     size_t count;
     struct view view;
     struct plan plan;
+    bool applied; /* the last try locked all semaphores and came to its writes */
 };
 
 /* Finds the semaphores of operations that memory does not know, and puts them into the queue. */
@@ -37,7 +38,7 @@ void resolve_ops(struct worker *worker, struct op **ops, size_t count);
  */
 void deliver(struct worker *worker, struct run *run, bool open_gates);
 
-/* --- failing and trying again, for worker.c and step0.c ------------------------------------------------------ */
+/* ---- failing and trying again, for worker.c and step0.c ---- */
 
 /* Drops from the run what is past its deadline, or everything when the engine stops. `status`: of the last try. */
 void drop_late(struct worker *worker, struct run *run, enum permit_status status);

@@ -36,7 +36,7 @@ static void give_back(struct server *server, struct exchange *exchange)
     server->returned = exchange;
     pthread_mutex_unlock(&server->outbox_mutex);
     if (write(server->wake_fd, &one, sizeof one) < 0)
-        log_write(LOG_ERROR, "the loop could not be woken", "error", strerror(errno), NULL);
+        log_write(LOG_ERROR, "cannot wake the event loop", "error", strerror(errno), NULL);
 }
 
 /* The next exchange; NULL: the server stops. Memory is given back to the system meanwhile, if that is wanted. */

@@ -20,7 +20,7 @@ enum {
     LINGER_BYTES = 16 * 1024 * 1024, /* that are dropped meanwhile */
 };
 
-/* --- states ------------------------------------------------------------------------------------------------------- */
+/* ---- states ---- */
 
 static void end_watch_release(struct connection *connection)
 {
@@ -119,7 +119,7 @@ void connections_sweep(struct server *server)
     close_older(server, CONNECTION_LINGERING, server->now - LINGER_MS * (mono_us)US_PER_MS);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 /* Reads requests until one has to be waited for; true: all of the input is read. */
 static bool take_input(struct connection *connection, struct bytes *input)
@@ -282,7 +282,7 @@ bool connection_has_ended(const struct connection *connection)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ---- */
 
 /* The rest of a body, which the output refers to until it is in the socket. */
 static void rest_sent(const void *data, size_t length, void *context)
@@ -357,9 +357,10 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
     return false;
 }
 
-void connection_say_continue(struct connection *connection)
+bool connection_say_continue(struct connection *connection)
 {
     (void)write_all(connection, BYTES("HTTP/1.1 100 Continue\r\n\r\n"), NULL);
+    return connection->state != CONNECTION_CLOSED;
 }
 
 void connection_answer(struct connection *connection, struct bytes head, struct buf *body)
@@ -370,7 +371,7 @@ void connection_answer(struct connection *connection, struct bytes head, struct 
         connection_move(connection, CONNECTION_SENDING);
 }
 
-/* --- accepting ---------------------------------------------------------------------------------------------------- */
+/* ---- accepting ---- */
 
 /* A few connections are taken however short memory is. */
 static bool server_is_full(const struct server *server)
@@ -421,8 +422,8 @@ static void say_full(struct server *server)
         return;
     snprintf(connections, sizeof connections, "%zu", server->connection_count);
     log_write(LOG_WARN,
-              server->memory_short ? "as much memory as max_memory: new clients wait until a connection closes"
-                                   : "as many connections as max_connections: others wait until one closes",
+              server->memory_short ? "max_memory reached, new connections wait"
+                                   : "max_connections reached, new connections wait",
               "connections", connections, NULL);
 }
 
@@ -478,8 +479,7 @@ static void refuse_crowd(struct connection *connection)
         connection_close(connection);
         return;
     }
-    snprintf(sentence, sizeof sentence,
-             "as many connections come from this address as max_connections_per_address allows, %lld",
+    snprintf(sentence, sizeof sentence, "too many connections from this address (max_connections_per_address is %lld)",
              (long long)most_from_one_address(&server->settings));
     problem_answer(exchange, PERMIT_TOO_MANY, sentence);
     exchange_refuse(exchange);
@@ -511,7 +511,7 @@ static void accept_failed(struct server *server, int error)
         return;
     stop_listening(server);
     if (!is_quiet(server, &server->accept_quiet_until))
-        log_write(LOG_WARN, "a connection could not be accepted", "error", strerror(error), NULL);
+        log_write(LOG_WARN, "cannot accept a connection", "error", strerror(error), NULL);
 }
 
 /* False: there is none to accept now. */

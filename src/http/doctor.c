@@ -6,7 +6,7 @@
 #include "http/service.h"
 #include "http/write.h"
 
-/* --- our own findings --------------------------------------------------------------------------------------------- */
+/* ---- our own findings ---- */
 
 enum { TICK_LATE_S = 5 };
 
@@ -23,11 +23,11 @@ static enum permit_status find_served_time(const struct service *service, struct
     long long age_s = (time.now - time.clock.tick_at) / US_PER_SECOND;
     if (age_s <= TICK_LATE_S)
         doctor_add(report, "served_time", DOCTOR_OK,
-                   "served time is the database's clock less %lld ms, which it lost to jumps and outages", offset_ms);
+                   "served time is the database's clock less %lld ms lost to clock jumps and outages", offset_ms);
     else
         doctor_add(report, "served_time", DOCTOR_WARN,
-                   "served time stands still since %lld s, so that no permit ends by its time; it goes on as soon as a "
-                   "permitd serves on this database",
+                   "served time has not advanced for %lld s, so no permit expires; it resumes when a permitd serves "
+                   "this database",
                    age_s);
     return PERMIT_OK;
 }
@@ -43,14 +43,13 @@ static enum permit_status find_usage(const struct service *service, struct sessi
     size_t count = engine_drifts(service->engine, drifts, DRIFTS_NAMED);
     for (size_t i = 0; i < count && i < DRIFTS_NAMED; i++)
         doctor_add(report, "usage", DOCTOR_WARN,
-                   "%s %.100s does not match its rows: %s; nobody but permitd may write to its tables, and if nobody "
-                   "did this is a bug: report it",
+                   "%s %.100s does not match its rows: %s; only permitd may write to its tables; if nothing else did, "
+                   "please report this as a bug",
                    drifts[i].is_request ? "request" : "semaphore", drifts[i].subject, drifts[i].sentence);
     if (count > DRIFTS_NAMED)
-        doctor_add(report, "usage", DOCTOR_WARN, "%zu more do not match; the log names them", count - DRIFTS_NAMED);
+        doctor_add(report, "usage", DOCTOR_WARN, "%zu more mismatches; see the log", count - DRIFTS_NAMED);
     if (count == 0)
-        doctor_add(report, "usage", DOCTOR_OK,
-                   "what is counted as held is what is held, as far as the auditor has seen");
+        doctor_add(report, "usage", DOCTOR_OK, "the audit has found no mismatch");
     return PERMIT_OK;
 }
 
@@ -61,7 +60,7 @@ static enum permit_status (*const own_findings[])(const struct service *service,
     find_usage,
 };
 
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 
 static enum permit_status examine(const struct service *service, struct session *session, struct doctor_report *report)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One HTTP request and its answer. The server makes it when a request has been read whole, the handler of its route
- * fills in the answer, the server sends it. Two ways to an answer:
+ * One HTTP request and its answer. The server makes it with the first byte of a request, which its parser reads; when
+ * the request has been read whole, the handler of its route fills in the answer, and the server sends it. Two ways to
+ * an answer:
  *
  *   now    the handler fills it and returns true; all of that on the loop's thread, or, of a large body, on that of
  *          bodies.c;

@@ -27,11 +27,9 @@ static void refuse_too_soon(struct exchange *exchange, uint64_t epoch, int64_t w
 {
     char detail[STORE_MESSAGE_SIZE];
     struct answer *answer = &exchange->answer;
-    snprintf(
-        detail, sizeof detail,
-        "the tokens were lifted a short while ago; each time nothing is granted for a while, so the next time is in "
-        "%lld ms",
-        (long long)wait_ms);
+    snprintf(detail, sizeof detail,
+             "tokens were raised recently; each time grants stop for a while, so the next one is possible in %lld ms",
+             (long long)wait_ms);
     problem_head(answer, PERMIT_TOO_MANY, wait_ms);
     problem_begin(&answer->body, PERMIT_TOO_MANY, detail);
     buf_append_char(&answer->body, ',');
@@ -61,7 +59,8 @@ static void bump_work(struct look *look, struct session *session, enum permit_st
     } else if (ready && status == PERMIT_TOO_MANY) {
         refuse_too_soon(exchange, epoch, wait_ms);
     } else if (ready && status == PERMIT_DATABASE_LOST) {
-        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN, "the epoch may have risen or not; ask again, which tells");
+        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN,
+                       "the epoch may or may not have been raised; repeat the request to find out");
     } else {
         look_refuse(exchange, session, status);
     }

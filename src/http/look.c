@@ -42,12 +42,11 @@ enum permit_status look_begin_change(struct exchange *exchange)
 void look_refuse(struct exchange *exchange, struct session *session, enum permit_status status)
 {
     if (status == PERMIT_INTERNAL)
-        log_write(LOG_ERROR, "a look-up failed", "request_id", exchange->id, NULL);
+        log_write(LOG_ERROR, "query failed", "request_id", exchange->id, NULL);
     if (not_found_answer(exchange, session, status, exchange->parts[0]))
         return;
-    const char *detail = status == PERMIT_BUSY ? "the database took too long to read this; ask for a shorter page, or "
-                                                 "later"
-                                               : NULL;
+    const char *detail =
+        status == PERMIT_BUSY ? "the database took too long; ask for a smaller page, or retry later" : NULL;
     problem_answer(exchange, operation_public_status(status), detail);
 }
 

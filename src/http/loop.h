@@ -35,7 +35,7 @@ enum {
  * What a connection is doing. Each state but the last is a list of the server, the longest in it first.
  *
  *     READING    a request comes in, or is waited for: an idle connection is one of these
- *     DECIDING   its exchange is with the engine; what comes meanwhile stays in the input
+ *     DECIDING   its exchange is with the engine; what comes meanwhile is read ahead, up to a bound
  *     SENDING    an answer is not yet in the socket; nothing is read
  *     LINGERING  the last answer is out; what still comes is dropped, so that the client gets to read it
  *     CLOSED     freed at the end of the callback
@@ -132,7 +132,7 @@ struct server {
     mono_us stop_by;
 };
 
-/* --- connection.c ------------------------------------------------------------------------------------------------- */
+/* ---- connection.c ---- */
 
 /* Accepts those who wait, a few at a time. */
 void connections_accept(evutil_socket_t fd, short what, void *server);
@@ -140,10 +140,10 @@ void connections_accept(evutil_socket_t fd, short what, void *server);
 void server_listen_again(struct server *server);
 /* Moves it to a state; SENDING and READING count time anew. */
 void connection_move(struct connection *connection, enum connection_state state);
-/* Reads on: what is in the input already, then what comes. Not while it is decided or sent. */
+/* Reads on: what was read ahead, then what comes. Not while it is decided or sent. */
 void connection_read(struct connection *connection);
-/* Sends "100 Continue". */
-void connection_say_continue(struct connection *connection);
+/* Sends "100 Continue". False: no memory; then the connection is closed, and its exchange is gone. */
+bool connection_say_continue(struct connection *connection) MUST_CHECK;
 /*
  * Sends an answer: `head` and, if it is not NULL, `body`, whose memory it may take over. When all of it is in the
  * socket, the connection is READING again, or is closed.
@@ -163,12 +163,12 @@ void connections_dispose(struct server *server);
 /* Closes those that have been in their state for too long. */
 void connections_sweep(struct server *server);
 
-/* --- memory.c ----------------------------------------------------------------------------------------------------- */
+/* ---- memory.c ---- */
 
 /* Measures what is resident, sets the limits of both budgets, and gives freed memory back. */
 void memory_watch(struct server *server);
 
-/* --- receive.c ---------------------------------------------------------------------------------------------------- */
+/* ---- receive.c ---- */
 
 /* Reads from `input`, on behalf of the connection, which is READING, and moves it behind what was read. */
 void request_receive(struct connection *connection, struct bytes *input);
@@ -185,7 +185,7 @@ void exchange_recycle(struct server *server, struct exchange *exchange);
 /* The client has gone, or closed its side, before it was answered: one that waits is not waited for any more. */
 void exchange_client_gone(struct server *server, struct exchange *exchange);
 
-/* --- bodies.c ----------------------------------------------------------------------------------------------------- */
+/* ---- bodies.c ---- */
 
 bool bodies_start(struct server *server);
 /* Hands an exchange over to the thread that calls the handlers of large bodies. */
@@ -198,7 +198,7 @@ void bodies_trim(struct server *server);
 void bodies_drain(struct server *server);
 void bodies_stop(struct server *server);
 
-/* --- send.c ------------------------------------------------------------------------------------------------------- */
+/* ---- send.c ---- */
 
 /* The Date of answers, which is right to the second if this is called by each tick. */
 void date_renew(struct server *server);

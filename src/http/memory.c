@@ -74,7 +74,7 @@ static void say_refused(struct server *server)
         return;
     server->refused_said = refused;
     server->memory_quiet_until = server->now + US_PER_SECOND;
-    log_write(LOG_WARN, "as much memory as max_memory: large requests and answers are refused", NULL);
+    log_write(LOG_WARN, "max_memory reached, large requests and answers are refused", NULL);
 }
 
 void memory_watch(struct server *server)

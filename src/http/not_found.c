@@ -59,7 +59,7 @@ bool not_found_answer(struct exchange *exchange, struct session *session, enum p
     return true;
 }
 
-/* --- after a decision --------------------------------------------------------------------------------------------- */
+/* ---- after a decision ---- */
 
 struct question {
     struct look look;

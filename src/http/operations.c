@@ -15,7 +15,7 @@
 #include "http/wire.h"
 #include "http/write.h"
 
-/* --- from a body -------------------------------------------------------------------------------------------------- */
+/* ---- from a body ---- */
 
 #define KEY_EXPECTED     "a text of 1 to 255 bytes of printable ASCII without space, not . or .."
 #define NONCE_EXPECTED   "a text of 1 to 64 bytes of printable ASCII"
@@ -85,7 +85,7 @@ static enum permit_status settle_key(struct exchange *exchange, struct bytes in_
 {
     struct operation *operation = &part->operation;
     if (in_body.data && in_header.data && !bytes_equal(in_body, in_header)) {
-        buf_append_text(&exchange->service->message, "external_id and Idempotency-Key are there and differ");
+        buf_append_text(&exchange->service->message, "external_id and Idempotency-Key differ");
         return PERMIT_MALFORMED;
     }
     operation->external_id = in_body.data ? in_body : in_header;
@@ -215,7 +215,7 @@ enum permit_status operation_read_batched_renew(struct exchange *exchange, struc
     return read_keyed(exchange, object, &renew_batched, OP_RENEW, part);
 }
 
-/* --- to an answer ------------------------------------------------------------------------------------------------- */
+/* ---- to an answer ---- */
 
 enum permit_status operation_public_status(enum permit_status status)
 {
@@ -265,15 +265,14 @@ static void taken_sentence(const struct blocking *first, const struct served_clo
         buf_printf(out, ", and %zu more of %lld asked", first->taken_count - 1, (long long)first->requested);
 }
 
-/* There are units, but not those: "hall: no 3 free slots that follow each other, of the 10 named". */
+/* There are units, but not those: "hall: no 3 adjacent free slots among the 10 named". */
 static void certain_sentence(const struct want *want, struct buf *out)
 {
-    buf_printf(out, "%.*s: no %lld free slot%s", (int)want->semaphore.length, want->semaphore.data,
-               (long long)want->count, want->count == 1 ? "" : "s");
-    if (want->adjacent && want->count > 1)
-        buf_append_text(out, " that follow each other");
+    bool plural = want->count > 1;
+    buf_printf(out, "%.*s: no %lld %sfree slot%s", (int)want->semaphore.length, want->semaphore.data,
+               (long long)want->count, want->adjacent && plural ? "adjacent " : "", plural ? "s" : "");
     if (want->choice == CHOOSE_ANY_OF)
-        buf_printf(out, "%s of the %zu named", want->adjacent ? "," : "", want->named_count);
+        buf_printf(out, " among the %zu named", want->named_count);
 }
 
 /*
@@ -323,7 +322,7 @@ static void ended_sentence(const struct part *part, const struct decision *decis
     buf_printf(out, "%.*s has ended (%s)", (int)request->external_id.length, request->external_id.data,
                end_reason_word(request->end_reason));
     if (part->operation.kind == OP_ACQUIRE)
-        buf_append_text(out, "; a key is used once: ask under another");
+        buf_append_text(out, "; use a new key");
 }
 
 /* What only the answer knows to say; nothing: the status's title is enough. */
@@ -339,7 +338,7 @@ static void refusal_sentence(const struct part *part, const struct decision *dec
     else if (status == PERMIT_UNKNOWN_REQUEST && key.length)
         buf_printf(out, "there is no request \"%.*s\"", (int)key.length, key.data);
     else if (status == PERMIT_UNKNOWN_OWNER)
-        buf_printf(out, "no heartbeat of the owner \"%.*s\" counts now", (int)part->operation.owner.length,
+        buf_printf(out, "the owner \"%.*s\" has no valid heartbeat", (int)part->operation.owner.length,
                    part->operation.owner.data);
 }
 
@@ -430,7 +429,7 @@ void operation_answer(struct buf *out, const struct part *part, const struct dec
     if (status != PERMIT_OK)
         write_refusal(out, part, decision, status);
     if (status == PERMIT_INTERNAL)
-        log_write(LOG_ERROR, "an operation failed", "request_id", part->exchange->id, "detail", decision->detail, NULL);
+        log_write(LOG_ERROR, "operation failed", "request_id", part->exchange->id, "detail", decision->detail, NULL);
     *ret_status = status;
     *ret_code = status == PERMIT_OK && decision->outcome->created ? 201 : permit_status_http(status);
 }

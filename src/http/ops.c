@@ -56,7 +56,7 @@ bool ops_ready(struct exchange *exchange)
     return look_submit_always(exchange, LOOK_PROBE, ready_work, NULL);
 }
 
-/* --- metrics ------------------------------------------------------------------------------------------------------ */
+/* ---- metrics ---- */
 
 /* Label values escape what Prometheus wants escaped; names have neither quote, backslash nor line end (name.h). */
 static void append_gauge(struct buf *out, const char *metric, struct bytes semaphore, int64_t value)
@@ -98,7 +98,7 @@ static const struct {
 } semaphore_gauges[] = {
     {"permitd_semaphore_capacity", "Units of the semaphore.", capacity_of},
     {"permitd_semaphore_in_use", "Units held.", in_use_of},
-    {"permitd_semaphore_waiting", "Requests that wait in this process.", waiting_of},
+    {"permitd_semaphore_waiting", "Requests waiting in this process.", waiting_of},
 };
 
 static void append_semaphores(struct buf *out, struct engine *engine, const struct semaphore_row *rows, size_t count)
@@ -149,17 +149,18 @@ static void append_owners(struct buf *out, struct session *session)
     uint64_t counts[OWNER_LIFE_COUNT];
     if (owners_count(session, counts) != PERMIT_OK)
         return;
-    append_head(out, "permitd_owners", "gauge", "Owners that have sent heartbeats, or were found dead.");
+    append_head(out, "permitd_owners", "gauge",
+                "Owners that have sent heartbeats or were found dead by the liveness probe.");
     for (enum owner_life life = 0; life < OWNER_LIFE_COUNT; life++)
         buf_printf(out, "permitd_owners{state=\"%s\"} %llu\n", owner_life_word(life), (unsigned long long)counts[life]);
 }
 
 static void append_waiting(struct buf *out, struct waiting waiting)
 {
-    append_head(out, "permitd_waiting", "gauge", "Requests that wait in this process, for whatever semaphore.");
+    append_head(out, "permitd_waiting", "gauge", "Requests waiting in this process, for any semaphore.");
     buf_printf(out, "permitd_waiting %zu\n", waiting.count);
-    append_head(out, "permitd_oldest_wait_seconds", "gauge", "How long the first of those who wait has waited.");
-    buf_printf(out, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / MS_PER_SECOND);
+    append_head(out, "permitd_oldest_wait_seconds", "gauge", "Age of the oldest wait.");
+    buf_printf(out, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / (double)MS_PER_SECOND);
 }
 
 static void append_server(struct buf *out, const struct server_counts *counts)
@@ -169,23 +170,23 @@ static void append_server(struct buf *out, const struct server_counts *counts)
     append_head(out, "permitd_http_connections_total", "counter", "Client connections accepted.");
     buf_printf(out, "permitd_http_connections_total %llu\n", (unsigned long long)counts->accepted);
     append_head(out, "permitd_http_full_total", "counter",
-                "Times that no more were accepted (max_connections), as none was idle.");
+                "Times that accepting stopped at max_connections because no connection was idle.");
     buf_printf(out, "permitd_http_full_total %llu\n", (unsigned long long)counts->full);
-    append_head(out, "permitd_http_yielded_total", "counter", "Idle connections that were closed for a newcomer.");
+    append_head(out, "permitd_http_yielded_total", "counter", "Idle connections closed to accept a new one.");
     buf_printf(out, "permitd_http_yielded_total %llu\n", (unsigned long long)counts->yielded);
     append_head(out, "permitd_http_crowded_total", "counter",
-                "Connections that were answered 429 (max_connections_per_address).");
+                "Connections refused with 429 (max_connections_per_address).");
     buf_printf(out, "permitd_http_crowded_total %llu\n", (unsigned long long)counts->crowded);
-    append_head(out, "permitd_http_buffered_bytes", "gauge", "Memory of requests and answers, but for small pieces.");
+    append_head(out, "permitd_http_buffered_bytes", "gauge", "Memory of requests and answers, small pieces excluded.");
     buf_printf(out, "permitd_http_buffered_bytes %llu\n", (unsigned long long)counts->buffered);
     append_head(out, "permitd_http_memory_refused_total", "counter",
-                "Times that max_memory did not allow a request or an answer more.");
+                "Requests and answers refused memory by max_memory.");
     buf_printf(out, "permitd_http_memory_refused_total %llu\n", (unsigned long long)counts->memory_refused);
     append_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
     for (unsigned class = 2; class < ARRAY_LENGTH(counts->answers); class ++)
         buf_printf(out, "permitd_http_answers_total{class=\"%uxx\"} %llu\n", class,
                    (unsigned long long)counts->answers[class]);
-    append_head(out, "permitd_http_late_total", "counter", "Requests answered because their time was over.");
+    append_head(out, "permitd_http_late_total", "counter", "Requests answered because they timed out.");
     buf_printf(out, "permitd_http_late_total %llu\n", (unsigned long long)counts->late);
 }
 
@@ -210,7 +211,7 @@ static void metrics_work(struct look *look, struct session *session, enum permit
 static bool answer_first_metrics(struct exchange *exchange, const struct server_counts *counts)
 {
     struct buf *out = &exchange->answer.body;
-    append_head(out, "permitd_database_up", "gauge", "1 while the database can be used.");
+    append_head(out, "permitd_database_up", "gauge", "1 while the database is usable.");
     buf_append_text(out, "permitd_database_up 0\n");
     append_server(out, counts);
     exchange->answer.content_type = METRICS_TYPE;

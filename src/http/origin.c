@@ -125,7 +125,7 @@ enum permit_status origin_check(const struct origin *origin, struct bytes allowe
         return PERMIT_MISDIRECTED;
     }
     if (origin->repeated) {
-        buf_append_text(message, "Origin or Sec-Fetch-Site is there twice");
+        buf_append_text(message, "duplicate Origin or Sec-Fetch-Site header");
         return PERMIT_FORBIDDEN;
     }
     if (origin->origin.data && !is_of_host(origin->origin, &host)) {

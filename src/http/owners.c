@@ -15,7 +15,7 @@
 #include "http/write.h"
 #include "store/owners.h"
 
-/* --- answers ------------------------------------------------------------------------------------------------------ */
+/* ---- answers ---- */
 
 /* Without its closing brace. A row that only the probe has made has no ttl. */
 static void write_owner_begin(struct buf *out, const struct owner *owner, const struct served_clock *clock, utc_us now)
@@ -38,8 +38,9 @@ static void write_owner_begin(struct buf *out, const struct owner *owner, const 
 
 static void write_owner_ended(struct buf *out, const struct owner_decision *decision)
 {
-    problem_begin(out, PERMIT_ENDED,
-                  "the owner was judged dead; heartbeats are taken again when all that ends with it has ended");
+    problem_begin(
+        out, PERMIT_ENDED,
+        "the owner was found dead; heartbeats are accepted again when all requests that end with it have ended");
     write_member_text(out, "end_reason", bytes_of(end_reason_word(END_OWNER_DEAD)));
     buf_append_text(out, ",\"ended_at\":");
     write_time(out, served_to_wall(decision->clock, decision->outcome->owner.lapsed_at));
@@ -73,7 +74,7 @@ static void owner_decided(struct owner_op *op, const struct owner_decision *deci
         exchange_finish(exchange);
 }
 
-/* --- routes ------------------------------------------------------------------------------------------------------- */
+/* ---- routes ---- */
 
 static bool owner_submit(struct exchange *exchange, enum owner_call_kind kind, int64_t ttl_ms)
 {
@@ -141,7 +142,7 @@ bool owner_get(struct exchange *exchange)
     return look_submit(exchange, LOOK_ROW, get_work, NULL);
 }
 
-/* --- suspects ----------------------------------------------------------------------------------------------------- */
+/* ---- suspects ---- */
 
 static int compare_owners(const void *name, const void *owner)
 {

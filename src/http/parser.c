@@ -48,7 +48,7 @@ static bool equal_words(struct bytes text, const char *word)
     return text.length == strlen(word) && strncasecmp(text.data, word, text.length) == 0;
 }
 
-/* --- events ------------------------------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 static enum parser_event refuse(struct parser *parser, enum parser_event refusal, const char *why)
 {
@@ -63,8 +63,7 @@ static enum parser_event malformed(struct parser *parser, const char *why)
     return refuse(parser, PARSER_MALFORMED, why);
 }
 
-/* --- the request line -----------------------------------------------------------------------------------------------
- */
+/* ---- the request line ---- */
 
 /* "host", "host:7070", "[::1]:7070" (RFC 9110, 7.2); what a host's name may be is not looked at. */
 static bool is_authority(struct bytes text)
@@ -125,7 +124,7 @@ static enum parser_event read_request_line(struct parser *parser, struct bytes l
 {
     if (line.length == 0) {
         if (parser->skipped_line)
-            return malformed(parser, "more than one empty line stands before the request");
+            return malformed(parser, "more than one empty line before the request");
         parser->skipped_line = true;
         return PARSER_GO_ON;
     }
@@ -139,29 +138,28 @@ static enum parser_event read_request_line(struct parser *parser, struct bytes l
     if (!is_token(method))
         return malformed(parser, "the method is not a token");
     if (!is_target(target))
-        return malformed(parser, "the target of the request is not one");
+        return malformed(parser, "invalid request target");
     if (!bytes_equal(version, BYTES("HTTP/1.1")) && !bytes_equal(version, BYTES("HTTP/1.0")))
-        return malformed(parser, "the version is neither HTTP/1.1 nor HTTP/1.0");
+        return malformed(parser, "the version must be HTTP/1.1 or HTTP/1.0");
     parser->minor_version = version.data[version.length - 1] == '1';
     parser->text.data[first - line.data] = '\0';
     parser->text.data[last - line.data] = '\0';
     parser->target_at = method.length + 1;
     if (!take_target(parser, method, target))
-        return malformed(parser, "the target of the request is not a path");
+        return malformed(parser, "the request target must be a path");
     parser->line_at = parser->headers_at = parser->headers_end = parser->text.length + 1; /* behind the zero */
     parser->state = READ_HEADER;
     return PARSER_GO_ON;
 }
 
-/* --- headers --------------------------------------------------------------------------------------------------------
- */
+/* ---- headers ---- */
 
 /* One Content-Length, of digits alone, below 2^63. */
 static const char *take_length(struct parser *parser, struct bytes value)
 {
     uint64_t length = 0;
     if (parser->has_length)
-        return "Content-Length is there twice";
+        return "duplicate Content-Length header";
     for (size_t i = 0; i < value.length; i++) {
         uint64_t digit = (uint64_t)(unsigned char)value.data[i] - '0';
         if (digit > 9)
@@ -180,9 +178,9 @@ static const char *take_length(struct parser *parser, struct bytes value)
 static const char *take_encoding(struct parser *parser, struct bytes value)
 {
     if (parser->chunked)
-        return "Transfer-Encoding is there twice";
+        return "duplicate Transfer-Encoding header";
     if (!equal_words(value, "chunked"))
-        return "Transfer-Encoding is not chunked";
+        return "Transfer-Encoding must be chunked";
     parser->chunked = true;
     return NULL;
 }
@@ -190,13 +188,13 @@ static const char *take_encoding(struct parser *parser, struct bytes value)
 static const char *take_host(struct parser *parser, struct bytes value)
 {
     if (parser->hosts++)
-        return "Host is there twice";
+        return "duplicate Host header";
     if (!is_authority(value))
-        return "Host is not a host";
+        return "invalid Host header";
     if (parser->authority.length &&
         (value.length != parser->authority.length ||
          strncasecmp(value.data, parser->text.data + parser->authority.at, value.length) != 0))
-        return "Host is not the host of the target";
+        return "Host differs from the host of the request target";
     return NULL;
 }
 
@@ -244,11 +242,11 @@ static const char *take_framing(struct parser *parser, struct bytes name, struct
 static const char *check_head(const struct parser *parser)
 {
     if (parser->hosts == 0 && parser->minor_version > 0)
-        return "Host is missing";
+        return "missing Host header";
     if (parser->chunked && parser->has_length)
-        return "Content-Length and Transfer-Encoding are both there";
+        return "Content-Length and Transfer-Encoding exclude each other";
     if (parser->chunked && parser->minor_version == 0)
-        return "HTTP/1.0 has no Transfer-Encoding";
+        return "Transfer-Encoding is not allowed in HTTP/1.0";
     return NULL;
 }
 
@@ -269,13 +267,13 @@ static enum parser_event end_head(struct parser *parser)
 static const char *split_header(struct bytes line, struct bytes *ret_name, struct bytes *ret_value)
 {
     if (is_blank(line.data[0]))
-        return "a header is folded over two lines";
+        return "folded header lines are not allowed";
     const char *colon = memchr(line.data, ':', line.length);
     if (!colon)
         return "a header has no colon";
     struct bytes name = {line.data, (size_t)(colon - line.data)};
     if (!is_token(name))
-        return "the name of a header is not a token";
+        return "a header name is not a token";
     *ret_name = name;
     *ret_value = trim((struct bytes){colon + 1, line.length - name.length - 1});
     return NULL;
@@ -312,8 +310,7 @@ static enum parser_event read_trailer(struct parser *parser, struct bytes line)
     return wrong ? malformed(parser, wrong) : PARSER_GO_ON;
 }
 
-/* --- the body -------------------------------------------------------------------------------------------------------
- */
+/* ---- the body ---- */
 
 static int hex_digit(char byte)
 {
@@ -330,12 +327,12 @@ static enum parser_event read_chunk_size(struct parser *parser, struct bytes lin
     size_t digits = 0;
     for (; digits < line.length && hex_digit(line.data[digits]) >= 0; digits++) {
         if (size > (uint64_t)INT64_MAX >> 4)
-            return malformed(parser, "the size of a chunk is too large");
+            return malformed(parser, "chunk size too large");
         size = size << 4 | (uint64_t)hex_digit(line.data[digits]);
     }
     struct bytes rest = trim((struct bytes){line.data + digits, line.length - digits});
     if (digits == 0 || (digits < line.length && (!rest.length || rest.data[0] != ';')))
-        return malformed(parser, "the size of a chunk is not a hexadecimal number");
+        return malformed(parser, "chunk size must be a hexadecimal number");
     if (size > parser->body_max - parser->body.length)
         return refuse(parser, PARSER_TOO_LARGE, NULL);
     parser->left = size;
@@ -368,8 +365,7 @@ static enum parser_event take_body(struct parser *parser, struct bytes *input)
     return PARSER_GO_ON;
 }
 
-/* --- lines ----------------------------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 static enum parser_event end_line(struct parser *parser)
 {
@@ -409,9 +405,9 @@ static enum parser_event take_line(struct parser *parser, struct bytes *input)
         length++;
     bool ends = length < input->length;
     if (length && parser->state == READ_CHUNK_END)
-        return malformed(parser, "a chunk is longer than its size");
+        return malformed(parser, "chunk data longer than the chunk size");
     if (!spend(parser, length + ends))
-        return malformed(parser, "the request line and the headers, or the trailers, have more than 16384 bytes");
+        return malformed(parser, "request line and headers, or trailers, exceed 16384 bytes");
     buf_append(&parser->text, input->data, length);
     if (parser->text.broken)
         return refuse(parser, PARSER_NO_MEMORY, NULL);
@@ -420,13 +416,12 @@ static enum parser_event take_line(struct parser *parser, struct bytes *input)
     if (!ends)
         return PARSER_HUNGRY;
     if (end != (parser->after_cr ? '\n' : '\r'))
-        return malformed(parser, "a line does not end with CR LF, or has a control character");
+        return malformed(parser, "a line does not end with CR LF or contains a control character");
     parser->after_cr = !parser->after_cr;
     return parser->after_cr ? PARSER_GO_ON : end_line(parser);
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------
- */
+/* ---- all of it ---- */
 
 void parser_begin(struct parser *parser)
 {

@@ -50,11 +50,11 @@ struct probe {
     const atomic_bool *stopping;
 };
 
-/* --- the URL ------------------------------------------------------------------------------------------------------ */
+/* ---- the URL ---- */
 
 static bool refuse_url(struct buf *message, const char *why)
 {
-    buf_printf(message, "liveness_url cannot be used: %s", why);
+    buf_printf(message, "liveness_url: %s", why);
     return false;
 }
 
@@ -76,13 +76,13 @@ static bool take_host(struct probe *probe, const struct evhttp_uri *uri, struct 
     const char *host = evhttp_uri_get_host(uri);
     int port = evhttp_uri_get_port(uri);
     if (!scheme || strcmp(scheme, "http") != 0)
-        return refuse_url(message, "it must begin with http://");
+        return refuse_url(message, "must begin with http://");
     if (!host || !*host)
-        return refuse_url(message, "it names no host");
+        return refuse_url(message, "missing host");
     if (evhttp_uri_get_userinfo(uri) || evhttp_uri_get_fragment(uri))
-        return refuse_url(message, "it may have neither a user nor a fragment");
+        return refuse_url(message, "user and fragment are not allowed");
     if (port == 0 || port > UINT16_MAX)
-        return refuse_url(message, "its port is none");
+        return refuse_url(message, "invalid port");
     size_t length = strlen(host);
     bool bracketed = host[0] == '[' && host[length - 1] == ']';
     probe->host = bracketed ? strndup(host + 1, length - 2) : strdup(host);
@@ -100,11 +100,11 @@ static bool take_url(struct probe *probe, const char *url, struct buf *message)
     const char *target = authority ? strpbrk(authority + 3, "/?") : NULL;
     bool good = false;
     if (!placed)
-        (void)refuse_url(message, "it needs {owner} where the owner's name goes, and at most 16 KiB");
+        (void)refuse_url(message, "must contain {owner} for the owner's name, and be at most 16 KiB");
     else if (!uri)
-        (void)refuse_url(message, "it is not a URL");
+        (void)refuse_url(message, "invalid URL");
     else if (!target || *target != '/' || !strstr(target, PLACE) || strstr(url, PLACE) < target)
-        (void)refuse_url(message, "{owner} must stand in its path or query");
+        (void)refuse_url(message, "{owner} must be in the path or query");
     else
         good = take_host(probe, uri, message) && (probe->target = strdup(target));
     if (uri)
@@ -119,7 +119,7 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
 }
 
-/* --- one question ------------------------------------------------------------------------------------------------- */
+/* ---- one question ---- */
 
 static void ask_next(struct slot *slot);
 
@@ -235,7 +235,7 @@ static void ask_next(struct slot *slot)
         event_base_loopbreak(probe->base);
 }
 
-/* --- all of them -------------------------------------------------------------------------------------------------- */
+/* ---- all of them ---- */
 
 static void look_for_stop(evutil_socket_t fd, short what, void *context)
 {
@@ -264,7 +264,7 @@ void probe_ask_all(void *context, struct probe_question *questions, size_t count
         slot_close(&probe->slots[i]);
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static bool open_loop(struct probe *probe)
 {
@@ -292,7 +292,7 @@ struct probe *probe_new(const char *url, struct buf *message)
     if (probe && take_url(probe, url, message) && open_loop(probe))
         return probe;
     if (!message->length)
-        buf_append_text(message, "the probe of owners cannot be made: no memory, or no name server");
+        buf_append_text(message, "cannot create the liveness probe: out of memory, or no name server");
     probe_free(probe);
     return NULL;
 }

@@ -10,7 +10,7 @@ enum {
     LARGE_BODY = 16 * 1024, /* larger ones are handled off the loop */
 };
 
-/* --- exchanges ---------------------------------------------------------------------------------------------------- */
+/* ---- exchanges ---- */
 
 /* "6f1c09ab-000000000012": a seed of this process and a number. */
 static void request_id_make(struct server *server, char id[EXCHANGE_ID_SIZE])
@@ -65,7 +65,7 @@ const char *exchange_header(const struct exchange *exchange, const char *name, u
     return parser_header(exchange->parser, name, ret_times);
 }
 
-/* --- what was asked ----------------------------------------------------------------------------------------------- */
+/* ---- what was asked ---- */
 
 static const struct {
     const char *word;
@@ -93,7 +93,7 @@ static void take_head(struct exchange *exchange)
     exchange->query = parser_query(exchange->parser);
 }
 
-/* --- while it is decided ------------------------------------------------------------------------------------------ */
+/* ---- while it is decided ---- */
 
 bool exchange_waits(const struct exchange *exchange)
 {
@@ -125,7 +125,7 @@ void exchange_settle(struct server *server, struct exchange *exchange)
         connection_watch_end(exchange->connection);
 }
 
-/* --- a request ---------------------------------------------------------------------------------------------------- */
+/* ---- a request ---- */
 
 void exchange_refuse(struct exchange *exchange)
 {
@@ -144,7 +144,7 @@ static void refuse_large(struct exchange *exchange)
 {
     struct buf *message = &exchange->service->message;
     buf_clear(message);
-    buf_printf(message, "the body has more than the %zu bytes that are taken here", exchange->parser->body_max);
+    buf_printf(message, "body too large: the limit is %zu bytes", exchange->parser->body_max);
     refuse(exchange, PERMIT_TOO_LARGE, buf_text(message));
 }
 
@@ -178,7 +178,8 @@ static void handle(struct server *server, struct exchange *exchange)
     }
 }
 
-/* The headers are read: whether it is read on, and how far, is decided before more comes. False: it is refused. */
+/* The headers are read: whether it is read on, and how far, is decided before more comes. False: it is refused, or the
+ * connection is closed. */
 static bool admit(struct exchange *exchange, size_t more_bytes)
 {
     struct parser *parser = exchange->parser;
@@ -188,7 +189,7 @@ static bool admit(struct exchange *exchange, size_t more_bytes)
         return false;
     }
     if (parser->expects_continue && !more_bytes && parser_has_body(parser) && parser->length <= parser->body_max)
-        connection_say_continue(exchange->connection);
+        return connection_say_continue(exchange->connection);
     return true;
 }
 
@@ -210,7 +211,7 @@ void request_receive(struct connection *connection, struct bytes *input)
     case PARSER_DONE: handle(connection->server, exchange); break;
     case PARSER_MALFORMED: refuse(exchange, PERMIT_MALFORMED, exchange->parser->why); break;
     case PARSER_TOO_LARGE: refuse_large(exchange); break;
-    case PARSER_NO_MEMORY: refuse(exchange, PERMIT_BUSY, "as much memory is in use as max_memory allows"); break;
+    case PARSER_NO_MEMORY: refuse(exchange, PERMIT_BUSY, "the memory limit max_memory is reached"); break;
     case PARSER_HUNGRY:
     case PARSER_HEAD:
     case PARSER_GO_ON: break;

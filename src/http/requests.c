@@ -19,7 +19,7 @@ static bool take_header_key(struct exchange *exchange, struct bytes *ret_key)
     if (times == 0)
         return true;
     if (times > 1)
-        return !problem_answer(exchange, PERMIT_MALFORMED, "Idempotency-Key is there twice");
+        return !problem_answer(exchange, PERMIT_MALFORMED, "duplicate Idempotency-Key header");
     if (key.length >= 2 && key.data[0] == '"' && key.data[key.length - 1] == '"')
         key = (struct bytes){key.data + 1, key.length - 2};
     if (!name_is_key(key))
@@ -35,8 +35,10 @@ static bool refuse_wait(struct exchange *exchange)
     struct service *service = exchange->service;
     struct buf *out = &exchange->answer.body;
     buf_clear(&service->message);
-    buf_printf(&service->message, "wait must be at most %lld ms here; wait in pieces, the place in the queue survives",
-               (long long)service->max_wait_ms);
+    buf_printf(
+        &service->message,
+        "wait must be at most %lld ms; to wait longer, repeat the request with the same key (it keeps its place)",
+        (long long)service->max_wait_ms);
     problem_head(&exchange->answer, PERMIT_INVALID, 0);
     problem_begin(out, PERMIT_INVALID, buf_text(&service->message));
     write_member_i64(out, "max_wait_ms", service->max_wait_ms);
@@ -276,9 +278,9 @@ static bool take_at(struct exchange *exchange, struct bytes at, struct list_ques
     if (!clock_parse_rfc3339(at, &question->at))
         return !problem_answer(exchange, PERMIT_INVALID, "at must be a time such as 2026-11-21T02:14:00Z");
     if (!question->filter.semaphore.data)
-        return !problem_answer(exchange, PERMIT_INVALID, "at needs semaphore");
+        return !problem_answer(exchange, PERMIT_INVALID, "at requires semaphore");
     if (question->filter.state)
-        return !problem_answer(exchange, PERMIT_INVALID, "at says by itself who held; it takes no state");
+        return !problem_answer(exchange, PERMIT_INVALID, "at cannot be combined with state");
     return true;
 }
 

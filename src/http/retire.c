@@ -57,7 +57,7 @@ static struct eviction *eviction_of(struct op *op)
     return CONTAINER_OF(op, struct part, op)->exchange->context;
 }
 
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 
 static void answer(struct eviction *eviction)
 {
@@ -72,13 +72,13 @@ static void answer(struct eviction *eviction)
 static const char *why(const struct eviction *eviction, enum permit_status status)
 {
     switch (operation_public_status(status)) {
-    case PERMIT_BUSY: return "not in time, or too much to do";
-    case PERMIT_TOO_MANY: return "as much is pending as max_pending allows";
-    case PERMIT_UNKNOWN_SEMAPHORE: return "somebody else has retired it meanwhile";
-    case PERMIT_IN_USE: return eviction->retiring ? "it is held all the same" : "it was resumed meanwhile";
+    case PERMIT_BUSY: return "timed out or overloaded";
+    case PERMIT_TOO_MANY: return "too many pending calls (max_pending)";
+    case PERMIT_UNKNOWN_SEMAPHORE: return "another client has retired it meanwhile";
+    case PERMIT_IN_USE: return eviction->retiring ? "permits are still held" : "it was resumed meanwhile";
     case PERMIT_OUTCOME_UNKNOWN:
-        return eviction->retiring ? "it is not known whether it was retired"
-                                  : "of some requests it is not known whether they were ended";
+        return eviction->retiring ? "it may or may not have been retired"
+                                  : "some requests may or may not have been ended";
     default: return permit_status_title(operation_public_status(status));
     }
 }
@@ -96,9 +96,10 @@ static const char *left_as(const struct eviction *eviction, enum permit_status t
 {
     switch (told) {
     case PERMIT_UNKNOWN_SEMAPHORE: return "";
-    case PERMIT_IN_USE: return eviction->retiring ? "; it is paused, unless somebody has resumed it" : "";
-    case PERMIT_OUTCOME_UNKNOWN: return ": the same call again goes on, or finds it done";
-    default: return " so far, and the semaphore is paused: the same call again goes on";
+    case PERMIT_IN_USE:
+        return eviction->retiring ? "; the semaphore is paused unless another client has resumed it" : "";
+    case PERMIT_OUTCOME_UNKNOWN: return ": repeat the call to continue or to find it done";
+    default: return " so far, and the semaphore is paused: repeat the call to continue";
     }
 }
 
@@ -112,14 +113,14 @@ static void break_off(struct eviction *eviction, enum permit_status status)
     buf_printf(&sentence, "%s; %zu request%s ended%s", why(eviction, status), ended, ended == 1 ? " was" : "s were",
                left_as(eviction, told));
     if (status == PERMIT_INTERNAL)
-        log_write(LOG_ERROR, "a semaphore could not be retired", "request_id", exchange->id, NULL);
+        log_write(LOG_ERROR, "cannot retire a semaphore", "request_id", exchange->id, NULL);
     problem_head(&exchange->answer, told, 0);
     problem_begin(&exchange->answer.body, told, buf_text(&sentence));
     buf_release(&sentence);
     answer(eviction);
 }
 
-/* --- retire ------------------------------------------------------------------------------------------------------- */
+/* ---- retire ---- */
 
 static void retired(struct op *op, const struct decision *decision)
 {
@@ -147,7 +148,7 @@ static void retire(struct eviction *eviction)
         break_off(eviction, status);
 }
 
-/* --- a page ------------------------------------------------------------------------------------------------------- */
+/* ---- a page ---- */
 
 static void next_page(struct eviction *eviction);
 
@@ -253,7 +254,7 @@ static void next_page(struct eviction *eviction)
         break_off(eviction, status);
 }
 
-/* --- the handler -------------------------------------------------------------------------------------------------- */
+/* ---- the handler ---- */
 
 static void paused(struct op *op, const struct decision *decision)
 {
@@ -286,7 +287,7 @@ bool semaphore_retire(struct exchange *exchange)
     if (!query_flag(exchange, 0, "force", &force))
         return true;
     if (!force && reason.data)
-        return problem_answer(exchange, PERMIT_INVALID, "reason is for force=true");
+        return problem_answer(exchange, PERMIT_INVALID, "reason requires force=true");
     if (force) {
         enum permit_status status = operation_check_reason(exchange, reason);
         return status == PERMIT_OK ? retire_by_force(exchange, reason)

@@ -232,7 +232,7 @@ static bool take_part(struct exchange *exchange, const struct route *route, stru
     struct bytes name = decode(exchange, part);
     exchange->parts[0] = name;
     if (!name.data)
-        return !problem_answer(exchange, PERMIT_MALFORMED, "the path is not well percent-encoded");
+        return !problem_answer(exchange, PERMIT_MALFORMED, "invalid percent-encoding in the path");
     if (strstr(route->path, "{semaphore}") && !name_is_semaphore(name))
         return !problem_answer(exchange, PERMIT_INVALID,
                                "a semaphore's name is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or ..");
@@ -255,10 +255,10 @@ static bool take_parameter(struct exchange *exchange, const struct route *route,
         if (!bytes_equal(name, bytes_of(route->query[i])))
             continue;
         if (exchange->values[i].data)
-            return !problem_answer(exchange, PERMIT_INVALID, "a query parameter is there twice");
+            return !problem_answer(exchange, PERMIT_INVALID, "duplicate query parameter");
         exchange->values[i] = decode(exchange, pair);
         if (!exchange->values[i].data)
-            return !problem_answer(exchange, PERMIT_MALFORMED, "the query is not well percent-encoded");
+            return !problem_answer(exchange, PERMIT_MALFORMED, "invalid percent-encoding in the query");
         return true;
     }
     struct buf *message = &exchange->service->message;
@@ -297,10 +297,10 @@ static bool check_body(struct exchange *exchange, const struct route *route)
     if (!exchange->body.length)
         return true;
     if (!route->max_body)
-        return !problem_answer(exchange, PERMIT_INVALID, "this method and path take no body");
+        return !problem_answer(exchange, PERMIT_INVALID, "this route takes no body");
     unsigned times;
     if (!type_is_json(exchange_header(exchange, "Content-Type", &times)) || times != 1)
-        return !problem_answer(exchange, PERMIT_NOT_JSON, "a body needs Content-Type: application/json");
+        return !problem_answer(exchange, PERMIT_NOT_JSON, "a body requires Content-Type: application/json");
     return true;
 }
 

@@ -17,7 +17,7 @@
 #include "http/wire.h"
 #include "http/write.h"
 
-/* --- PUT ---------------------------------------------------------------------------------------------------------- */
+/* ---- PUT ---- */
 
 struct put_form {
     struct ttl max_ttl;
@@ -163,7 +163,7 @@ bool semaphore_put(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
-/* --- pause and resume --------------------------------------------------------------------------------------------- */
+/* ---- pause and resume ---- */
 
 bool semaphore_pause(struct exchange *exchange)
 {
@@ -184,7 +184,7 @@ bool semaphore_resume(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
-/* --- looks -------------------------------------------------------------------------------------------------------- */
+/* ---- looks ---- */
 
 static void get_work(struct look *look, struct session *session, enum permit_status status)
 {
@@ -385,7 +385,7 @@ bool semaphore_events(struct exchange *exchange)
     return numbered_page(exchange, events_work);
 }
 
-/* --- fence -------------------------------------------------------------------------------------------------------- */
+/* ---- fence ---- */
 
 struct fence_question {
     uint64_t token;
@@ -426,7 +426,7 @@ bool semaphore_fence(struct exchange *exchange)
     if (!question)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
     if (!exchange->values[0].data)
-        return problem_answer(exchange, PERMIT_INVALID, "the query needs token");
+        return problem_answer(exchange, PERMIT_INVALID, "missing query parameter: token");
     if (!query_number(exchange, 0, "token", 1, INT64_MAX, 0, &question->token) ||
         !query_number(exchange, 1, "slot", 1, SLOTS_MAX_CAPACITY, 0, &question->slot))
         return true;

@@ -18,7 +18,7 @@ enum {
     NOT_MODIFIED = 304, /* neither has a body, and so neither has a type and a length */
 };
 
-/* --- the head ----------------------------------------------------------------------------------------------------- */
+/* ---- the head ---- */
 
 void date_renew(struct server *server)
 {
@@ -138,7 +138,7 @@ static void write_head(struct head *head, struct connection *connection, const s
     add_bytes(head, BYTES("\r\n\r\n"));
 }
 
-/* --- an answer ---------------------------------------------------------------------------------------------------- */
+/* ---- an answer ---- */
 
 /* For those who read it in a terminal: a line feed, in the place of the terminating zero. */
 static void end_with_line_feed(struct buf *body)
@@ -159,13 +159,13 @@ void answer_send(struct connection *connection, const struct exchange *exchange,
     connection_answer(connection, (struct bytes){head.text, head.length}, with_body ? &answer->body : NULL);
 }
 
-/* --- what the engine has decided ---------------------------------------------------------------------------------- */
+/* ---- what the engine has decided ---- */
 
 static void wake(struct server *server)
 {
     uint64_t one = 1;
     if (write(server->wake_fd, &one, sizeof one) < 0)
-        log_write(LOG_ERROR, "the loop could not be woken", "error", strerror(errno), NULL);
+        log_write(LOG_ERROR, "cannot wake the event loop", "error", strerror(errno), NULL);
 }
 
 void exchange_finish(struct exchange *exchange)

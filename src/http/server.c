@@ -23,7 +23,7 @@ enum {
     BACKLOG = 4096,
 };
 
-/* --- the tick ----------------------------------------------------------------------------------------------------- */
+/* ---- the tick ---- */
 
 /* What it is answered whose time is over. What was sent with a COMMIT may have happened; nothing else will
  * (P22). */
@@ -97,7 +97,7 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
         leave_when_done(server);
 }
 
-/* --- start and end ------------------------------------------------------------------------------------------------ */
+/* ---- start and end ---- */
 
 static void on_woken(evutil_socket_t fd, short what, void *context)
 {
@@ -138,7 +138,7 @@ static bool open_listener(struct server *server, struct buf *message)
     server->listen_fd = listen_at(&address, length);
     if (server->listen_fd < 0) {
         buf_printf(message, "cannot listen on %s: %s%s", server->settings.listen, strerror(errno),
-                   errno == EADDRINUSE ? "; another program has the port" : "");
+                   errno == EADDRINUSE ? "; another program uses the port" : "");
         return false;
     }
     address_url(server->listen_fd, server->url, sizeof server->url);
@@ -201,7 +201,7 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
         return true;
     }
     if (!message->length)
-        buf_printf(message, "the HTTP server cannot be made: %s", strerror(errno));
+        buf_printf(message, "cannot create the HTTP server: %s", strerror(errno));
     server_free(server);
     return false;
 }

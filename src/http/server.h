@@ -9,7 +9,8 @@
  *               closes, or the newcomer is answered 429. One that brings no complete request within idle_timeout of its
  *               last answer is closed: idle ones and slow senders alike; so is one that does not read its answer in
  *               that time.
- *   exchange    one at a time on a connection; pipelined requests wait in the socket.
+ *   exchange    one at a time on a connection; a few KiB of pipelined requests are read ahead, the rest waits in the
+ *               socket.
  *   memory      what requests and answers take is bounded by what max_memory leaves beside the rest of the process.
  *               Beyond, a request is refused with 503, an answer is replaced by one.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What all handlers of a thread share: one for the loop, one for the thread that reads large bodies (bodies.c), which
- * differ in `wire` and `message`. Owned by permitd.c; the loop's thread changes settings while the other reads them.
+ * differ in `message`. Owned by permitd.c; the loop's thread changes settings while the other reads them.
  */
 #ifndef HTTP_SERVICE_H
 #define HTTP_SERVICE_H
@@ -29,7 +29,8 @@ struct service {
     _Atomic int64_t failover_hold_ms;
     _Atomic int64_t default_ttl_ms; /* of a template that is made without one */
     unsigned metrics_semaphores;
-    const char *allowed_hosts; /* names beside localhost that URLs may have, separated by commas; NULL: none */
+    const char *allowed_hosts; /* names beside localhost that URLs may have, separated by commas; NULL: none.
+                                  Only the loop reads it */
     const struct doctor_options *doctor;
     const char *database; /* "private" or the address without the password; for /healthz */
 };

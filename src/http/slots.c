@@ -18,7 +18,7 @@ struct slots_question {
 
 enum { DETAIL_SIZE = 320, DIGEST_DIGITS = 16 };
 
-/* --- ETag --------------------------------------------------------------------------------------------------------- */
+/* ---- ETag ---- */
 
 /*
  * "version-epoch-digest". A slot that changes hands, and what an operator changes, raises the version; where versions
@@ -85,7 +85,7 @@ static bool version_tells_all(const struct slot_list_head *head, const struct sl
     return filter->state == SLOT_FREE || head->in_use == 0;
 }
 
-/* --- the page ----------------------------------------------------------------------------------------------------- */
+/* ---- the page ---- */
 
 static void write_page(struct exchange *exchange, const struct slots_question *question,
                        const struct slot_list_row *rows, size_t count, const struct query_time *time)
@@ -153,7 +153,7 @@ static void slots_work(struct look *look, struct session *session, enum permit_s
     exchange_finish(exchange);
 }
 
-/* --- the question ------------------------------------------------------------------------------------------------- */
+/* ---- the question ---- */
 
 static bool take_state(struct exchange *exchange, struct bytes word, enum slot_state *ret_state)
 {

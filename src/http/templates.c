@@ -25,14 +25,15 @@ static void refuse_change(struct exchange *exchange, struct session *session, en
                           const char *refusal)
 {
     if (begun && status == PERMIT_DATABASE_LOST)
-        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN, "the template may have been changed or not; look at it");
+        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN,
+                       "the template may or may not have been changed; read it to find out");
     else if (refusal)
         problem_answer(exchange, status, refusal);
     else
         look_refuse(exchange, session, status);
 }
 
-/* --- PUT ---------------------------------------------------------------------------------------------------------- */
+/* ---- PUT ---- */
 
 struct put {
     struct semaphore_change change;
@@ -75,8 +76,7 @@ bool template_put(struct exchange *exchange)
     return look_submit(exchange, LOOK_OPERATOR, put_work, put);
 }
 
-/* --- DELETE ---------------------------------------------------------------------------------------------------------
- */
+/* ---- DELETE ---- */
 
 static void delete_work(struct look *look, struct session *session, enum permit_status status)
 {
@@ -99,7 +99,7 @@ bool template_delete(struct exchange *exchange)
     return look_submit(exchange, LOOK_OPERATOR, delete_work, NULL);
 }
 
-/* --- looks -------------------------------------------------------------------------------------------------------- */
+/* ---- looks ---- */
 
 static void get_work(struct look *look, struct session *session, enum permit_status status)
 {

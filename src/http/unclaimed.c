@@ -19,8 +19,8 @@ struct unclaimed {
 
 static void warn(const char *key, enum permit_status status)
 {
-    log_write(LOG_WARN, "a grant whose client has gone was not released, it ends with its ttl", "external_id", key,
-              "why", permit_status_word(status), NULL);
+    log_write(LOG_WARN, "cannot release a grant whose client disconnected, it will expire", "external_id", key, "why",
+              permit_status_word(status), NULL);
 }
 
 static void released(struct op *op, const struct decision *decision)

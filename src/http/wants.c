@@ -68,8 +68,7 @@ static enum permit_status read_choice(struct exchange *exchange, struct want_for
     bool by_any_of = form->any_of.count > 0;
     want->adjacent = form->adjacent;
     if (by_slots && (form->has_count || by_any_of || form->adjacent)) {
-        buf_printf(&exchange->service->message,
-                   "%sslots says by itself which and how many; it takes no count, any_of or adjacent beside it", where);
+        buf_printf(&exchange->service->message, "%sslots cannot be combined with count, any_of or adjacent", where);
         return PERMIT_INVALID;
     }
     if (!by_slots && !by_any_of)
@@ -119,6 +118,6 @@ enum permit_status wants_read(struct exchange *exchange, struct wire_list *list,
     operation->want_count = count;
     enum permit_status status = wants_sort(wants, count);
     if (status != PERMIT_OK)
-        buf_append_text(&exchange->service->message, "permits name the same semaphore twice; use count");
+        buf_append_text(&exchange->service->message, "duplicate semaphore in permits; use count");
     return status;
 }

@@ -3,7 +3,10 @@
  * GET /v1/requests/{external_id}/why: what a key waits for, and who is in the way. The queue is in memory, capacity and
  * holders are in the database; so it is all of one moment only roughly, which is enough for people.
  */
+#include <stdio.h>
+
 #include "base/clock.h"
+#include "core/name.h"
 #include "http/look.h"
 #include "http/problem.h"
 #include "http/routes.h"
@@ -103,13 +106,22 @@ static enum permit_status explain(struct exchange *exchange, struct session *ses
     return status == PERMIT_UNKNOWN_REQUEST ? request_show(exchange, session) : status;
 }
 
+static void refuse_unknown(struct exchange *exchange)
+{
+    char detail[NAME_MAX_BYTES + 100];
+    snprintf(detail, sizeof detail,
+             "no request \"%.*s\" is held, ended or waiting at this server; it may be waiting at another one",
+             (int)exchange->parts[0].length, exchange->parts[0].data);
+    problem_answer(exchange, PERMIT_UNKNOWN_REQUEST, detail);
+}
+
 static void why_work(struct look *look, struct session *session, enum permit_status status)
 {
     struct exchange *exchange = look_exchange(look);
     if (status == PERMIT_OK)
         status = explain(exchange, session);
     if (status == PERMIT_UNKNOWN_REQUEST)
-        problem_answer(exchange, status, "this key neither holds nor waits here; it may wait at another permitd");
+        refuse_unknown(exchange);
     else if (status != PERMIT_OK)
         look_refuse(exchange, session, status);
     exchange_finish(exchange);

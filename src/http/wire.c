@@ -7,13 +7,13 @@
 #include "base/utf8.h"
 #include "core/name.h"
 
-/* --- is it JSON: one pass over the text --------------------------------------------------------------------------- */
+/* ---- is it JSON: one pass over the text ---- */
 
 /* What may stand at a place. */
 enum expect { EXPECT_VALUE, EXPECT_VALUE_OR_END, EXPECT_NAME, EXPECT_NAME_OR_END, EXPECT_COMMA_OR_END };
 
-static const char too_early[] = "it ends too early";
-static const char no_value[] = "a value is neither a string, a number, true, false, null, an array nor an object";
+static const char too_early[] = "unexpected end";
+static const char no_value[] = "invalid value";
 
 static bool is_space(char byte)
 {
@@ -86,16 +86,16 @@ static const char *check_escape(struct check *check, bool in_name)
         return NULL;
     int32_t unit = byte == 'u' ? hex_unit(check->text, check->at) : NO_UNIT;
     if (unit == NO_UNIT)
-        return "an escape in a string is not valid";
+        return "invalid escape in a string";
     check->at += 4;
     if (unit == 0 && in_name)
-        return "a control character stands in a string";
+        return "control character in a string";
     if (!is_half(unit))
         return NULL;
     bool paired = unit < 0xDC00 && skip(check, '\\') && skip(check, 'u');
     int32_t low = paired ? hex_unit(check->text, check->at) : NO_UNIT;
     if (low < 0xDC00 || low > 0xDFFF)
-        return "an escaped half of a surrogate pair stands alone in a string";
+        return "unpaired surrogate escape in a string";
     check->at += 4;
     return NULL;
 }
@@ -118,11 +118,11 @@ static const char *check_string(struct check *check, bool is_name)
             check->at++;
             fault = check_escape(check, is_name);
         } else if ((unsigned char)byte < 0x20) {
-            fault = "a control character stands in a string";
+            fault = "control character in a string";
         } else {
             size_t bytes = utf8_length((const unsigned char *)data + check->at, length - check->at);
             check->at += bytes;
-            fault = bytes ? NULL : "it is not UTF-8";
+            fault = bytes ? NULL : "invalid UTF-8";
         }
         if (fault)
             return fault;
@@ -172,7 +172,7 @@ static bool in_object(const struct check *check)
 static const char *check_open(struct check *check, bool object)
 {
     if (++check->depth > WIRE_MAX_DEPTH)
-        return "it is nested too deeply";
+        return "nested too deeply";
     check->objects = (check->objects & ~(1u << check->depth)) | (uint32_t)object << check->depth;
     check->expect = object ? EXPECT_NAME_OR_END : EXPECT_VALUE_OR_END;
     check->at++;
@@ -203,14 +203,14 @@ static const char *check_name(struct check *check)
     const char *fault = peek(check) == '"' ? check_string(check, true) : "a member has no name";
     skip_space(check);
     check->expect = EXPECT_VALUE;
-    return fault ? fault : skip(check, ':') ? NULL : "a member has no value";
+    return fault ? fault : skip(check, ':') ? NULL : "member without a value";
 }
 
 /* Behind a value. */
 static const char *check_next(struct check *check)
 {
     check->expect = in_object(check) ? EXPECT_NAME : EXPECT_VALUE;
-    return skip(check, ',') ? NULL : "between two values stands no comma";
+    return skip(check, ',') ? NULL : "missing comma between two values";
 }
 
 static bool skip_end(struct check *check)
@@ -246,15 +246,15 @@ static const char *check_all(struct check *check, struct bytes *ret_object)
 {
     skip_space(check);
     size_t first = check->at;
-    const char *fault = first == check->text.length ? "it is empty"
+    const char *fault = first == check->text.length ? "empty"
                         : peek(check) == '{'        ? check_open(check, true)
-                                                    : "it is something else";
+                                                    : "another JSON value";
     while (!fault && check->depth)
         fault = check_step(check);
     *ret_object = (struct bytes){check->text.data + first, check->at - first};
     skip_space(check);
     if (!fault && check->at < check->text.length)
-        fault = "something stands behind its end";
+        fault = "trailing data after the JSON object";
     return fault;
 }
 
@@ -274,7 +274,7 @@ enum permit_status wire_check(struct bytes text, const struct wire_limit *limit,
     return fault ? PERMIT_MALFORMED : PERMIT_OK;
 }
 
-/* --- walking a checked text --------------------------------------------------------------------------------------- */
+/* ---- walking a checked text ---- */
 
 /* The place behind the string whose quote is at `at`: a quote behind an odd number of backslashes does not end it. */
 static size_t behind_string(struct bytes text, size_t at)
@@ -347,7 +347,7 @@ struct bytes wire_next(struct wire_list *list)
     return take(&list->rest);
 }
 
-/* --- strings ------------------------------------------------------------------------------------------------------ */
+/* ---- strings ---- */
 
 static size_t put_character(char *to, uint32_t character)
 {
@@ -427,7 +427,7 @@ static struct bytes copy_string(struct bytes string, struct arena *arena)
     return (struct bytes){copy, copy ? decode(string, copy) : 0};
 }
 
-/* --- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static bool is_number(struct bytes value)
 {
@@ -573,7 +573,7 @@ static bool read_value(struct bytes value, const struct wire_member *member, voi
     return false;
 }
 
-/* --- tables ------------------------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 struct bytes wire_find(struct bytes object, const char *name)
 {
@@ -600,7 +600,7 @@ static enum permit_status unknown_member(const struct wire_table *table, const c
                                          struct buf *message)
 {
     int shown = (int)(name.length - 2 < WORD_MAX ? name.length - 2 : WORD_MAX);
-    buf_printf(message, "%s%.*s is not a member that is known here; %s", where, shown, name.data + 1,
+    buf_printf(message, "unknown member %s%.*s; %s", where, shown, name.data + 1,
                table->count ? "known are" : "there is none");
     for (size_t i = 0; i < table->count; i++)
         buf_printf(message, "%s %s", i ? "," : "", table->members[i].name);
@@ -609,7 +609,7 @@ static enum permit_status unknown_member(const struct wire_table *table, const c
 
 static enum permit_status member_twice(const struct wire_member *member, const char *where, struct buf *message)
 {
-    buf_printf(message, "the body is not one JSON object: the member %s%s stands in it twice", where, member->name);
+    buf_printf(message, "the body is not one JSON object: duplicate member %s%s", where, member->name);
     return PERMIT_MALFORMED;
 }
 
@@ -621,7 +621,10 @@ static enum permit_status refuse_member(const struct wire_member *member, struct
         return PERMIT_NO_MEMORY;
     buf_printf(message, "%s%s must be %s", where, member->name, member->expected);
     bool is_time = member->type == WIRE_DURATION || member->type == WIRE_TTL || member->type == WIRE_HOLD;
-    const char *hint = is_time ? duration_hint(value) : NULL;
+    bool is_text = value.length > 1 && value.data[0] == '"';
+    const char *hint = !is_time  ? NULL
+                       : is_text ? duration_text_hint((struct bytes){value.data + 1, value.length - 2})
+                                 : duration_hint(value);
     if (hint)
         buf_printf(message, "; %s", hint);
     return PERMIT_INVALID;
@@ -669,7 +672,7 @@ enum permit_status wire_read(struct bytes object, const struct wire_table *table
     return status;
 }
 
-const struct wire_limit wire_no_lists = {0, PERMIT_INVALID, "no member of this body is a list"};
+const struct wire_limit wire_no_lists = {0, PERMIT_INVALID, "this body has no list members"};
 
 enum permit_status wire_read_body(struct bytes text, const struct wire_limit *limit, const struct wire_table *table,
                                   void *form, struct arena *arena, struct buf *message)
@@ -680,7 +683,7 @@ enum permit_status wire_read_body(struct bytes text, const struct wire_limit *li
     return status == PERMIT_OK ? wire_read(object, table, "", form, arena, message) : status;
 }
 
-/* --- elements ----------------------------------------------------------------------------------------------------- */
+/* ---- elements ---- */
 
 /* How many bytes the strings among the elements have. */
 static size_t strings_size(struct wire_list list)

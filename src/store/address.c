@@ -94,7 +94,7 @@ static bool parse_port(struct database_address *address, struct bytes text, stru
         port = port * 10 + (unsigned)(text.data[i] - '0');
     }
     if (!good || port == 0 || port > 65535)
-        return refuse(message, "what follows the host and ':' is not a port from 1 to 65535" HINT);
+        return refuse(message, "the port must be a number from 1 to 65535" HINT);
     address->port = port;
     return true;
 }
@@ -155,7 +155,7 @@ static bool parse_parts(struct database_address *address, struct bytes rest, str
     struct bytes authority;
     struct bytes user;
     if (!cut_front(&rest, '/', &authority))
-        return refuse(message, "no database is named; write mysql://user@host:3306/database");
+        return refuse(message, "missing database name; write mysql://user@host:3306/database");
     if (cut_front(&authority, '@', &user) && !parse_user(address, user, message))
         return false;
     struct bytes database = rest;
@@ -166,7 +166,7 @@ static bool parse_parts(struct database_address *address, struct bytes rest, str
         (has_parameters && !parse_parameters(address, rest, message)))
         return false;
     if (!address->database || strlen(address->database) > 64 || strchr(address->database, '`'))
-        return refuse(message, "the database needs a name of 1 to 64 characters without `");
+        return refuse(message, "the database name must have 1 to 64 characters without `");
     return true;
 }
 

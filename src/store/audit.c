@@ -28,7 +28,7 @@ enum {
 /* What apart[] counts. */
 enum { UNITS, PERMITS_OF_ENDED, SLOTS_OF_OTHERS, SLOTS_OUT_OF_PLACE, PERMITS_WITH_ODD_SLOTS };
 
-/* --- sending ------------------------------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
 static enum permit_status send_text(struct session *session, struct buf *sql)
 {
@@ -37,7 +37,7 @@ static enum permit_status send_text(struct session *session, struct buf *sql)
     return status;
 }
 
-/* --- a semaphore --------------------------------------------------------------------------------------------- */
+/* ---- a semaphore ---- */
 
 static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
 {
@@ -182,7 +182,7 @@ enum permit_status audit_step(struct audit *audit)
 }
 
 static const char *const texts[AUDIT_NUMBERS] = {
-    [PERMITS_OF_ENDED] = "held permits of requests that ended",
+    [PERMITS_OF_ENDED] = "held permits of ended requests",
     [SLOTS_OF_OTHERS] = "slots that are not with the permit that names them",
     [SLOTS_OUT_OF_PLACE] = "slots missing, or in service against the capacity",
     [PERMITS_WITH_ODD_SLOTS] = "permits whose slots are not theirs alone, or not as many as they count",
@@ -225,7 +225,7 @@ enum permit_status audit_end(struct audit *audit, enum permit_status status, str
     return audit->semaphore.id ? judge(audit, ret_result) : PERMIT_OK;
 }
 
-/* --- requests ------------------------------------------------------------------------------------------------ */
+/* ---- requests ---- */
 
 /* Walks permit_request_due among the ACQUIRED, and permit_request for each. One statement: one read view. */
 static void requests_sql(const struct audit_place *from, struct buf *sql)

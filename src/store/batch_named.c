@@ -18,7 +18,7 @@ static const char select_slots[] =
     " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
     " WHERE l.semaphore_id=";
 
-/* --- keys, each once ------------------------------------------------------------------------------------------ */
+/* ---- keys, each once ---- */
 
 static bool is_number(const struct slot_name *name)
 {
@@ -84,7 +84,7 @@ static size_t statement_end(const struct slots_wanted *wanted, size_t first)
     return end;
 }
 
-/* --- the statements ------------------------------------------------------------------------------------------- */
+/* ---- the statements ---- */
 
 static void keys_sql(const struct slots_wanted *wanted, size_t first, size_t end, struct buf *sql)
 {
@@ -120,7 +120,7 @@ void batch_named_sql(const struct lock_set *set, struct buf *sql)
     buf_append_text(sql, ");");
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static void read_slot(struct row_reader *reader, struct slot_row *ret_slot)
 {

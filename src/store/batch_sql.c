@@ -33,7 +33,8 @@ struct guard {
     size_t rows;  /* that it must have counted */
 };
 
-/* `column`=`value`, which raises unless `condition` holds (NULL: always) and the UPDATE before changed what it should.
+/*
+ * `column`=`value`, which raises unless `condition` holds (NULL: always) and the UPDATE before changed what it should.
  */
 static void guarded_sql(struct guard *guard, const char *column, const char *condition, const char *value,
                         struct buf *sql)
@@ -66,7 +67,7 @@ static void separate(struct buf *sql, size_t index)
         buf_append_char(sql, ',');
 }
 
-/* --- semaphores ---------------------------------------------------------------------------------------------- */
+/* ---- semaphores ---- */
 
 /* name=value pairs that every batch writes. */
 static void usage_sql(const struct semaphore_image *image, struct buf *sql)
@@ -143,12 +144,13 @@ static void make_slots_sql(const struct semaphore_image *image, struct buf *sql)
 static void slot_rows_sql(const struct semaphore_image *image, struct buf *sql)
 {
     if (image->drop_labels)
-        buf_printf(sql, "UPDATE slot SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
+        buf_printf(sql,
+                   "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
                    (unsigned long long)image->semaphore->id);
     if (image->slots_to)
         make_slots_sql(image, sql);
     if (image->retire_from)
-        buf_printf(sql, "UPDATE slot SET retired=1 WHERE semaphore_id=%llu AND number>=%u;",
+        buf_printf(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET retired=1 WHERE semaphore_id=%llu AND number>=%u;",
                    (unsigned long long)image->semaphore->id, image->retire_from);
 }
 
@@ -200,7 +202,7 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
     }
 }
 
-/* --- new requests and their permits -------------------------------------------------------------------------- */
+/* ---- new requests and their permits ---- */
 
 /* A grant, or a tombstone; what a new row does not say has its default. */
 static void request_values_sql(const struct request *request, struct buf *sql)
@@ -341,7 +343,7 @@ static void insert_permits_sql(const struct changes *changes, size_t count, stru
         buf_append_char(sql, ';');
 }
 
-/* --- permits that end ---------------------------------------------------------------------------------------- */
+/* ---- permits that end ---- */
 
 struct permit_key {
     uint64_t semaphore_id;
@@ -384,7 +386,7 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
     collect_ended(changes, keys);
     qsort(keys, count, sizeof *keys, compare_permit_keys);
     for (size_t first = 0, next; first < count; first = next) {
-        buf_append_text(sql, "UPDATE permit SET ");
+        buf_append_text(sql, "UPDATE permit FORCE INDEX (PRIMARY) SET ");
         guarded_sql(guard, "state", "state=1", "2", sql);
         buf_printf(sql, " WHERE semaphore_id=%llu AND id IN (", (unsigned long long)keys[first].semaphore_id);
         size_t end = statement_end(first, count);
@@ -397,7 +399,7 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
     }
 }
 
-/* --- slots --------------------------------------------------------------------------------------------------- */
+/* ---- slots ---- */
 
 /*
  * The slots [first, end), which exist and move: the INSERT finds each by its primary key and counts 2 for it. A slot
@@ -431,7 +433,7 @@ static void slots_sql(const struct changes *changes, struct guard *guard, struct
     }
 }
 
-/* --- labels --------------------------------------------------------------------------------------------------- */
+/* ---- labels ---- */
 
 static void label_rows_sql(const struct label_change *labels, size_t count, struct buf *sql)
 {
@@ -500,7 +502,7 @@ static void changed_labels_sql(const struct changes *changes, struct guard *guar
             give_labels_sql(labels + first, some_labels(changes, first), guard, sql);
 }
 
-/* --- requests that change ------------------------------------------------------------------------------------ */
+/* ---- requests that change ---- */
 
 static int64_t value_end_reason(const struct request *request)
 {
@@ -607,12 +609,15 @@ static int compare_updates_and_ids(const void *a, const void *b)
            (left->change->request->id < right->change->request->id);
 }
 
-/* State goes one way: a row that is not in the state it was read in raises. */
+/*
+ * State goes one way: a row that is not in the state it was read in raises. Without the hint a list of most of the
+ * table is found by a scan, which waits for the rows of strangers.
+ */
 static void set_request_sql(const struct row_update *update, struct guard *guard, struct buf *sql)
 {
     const struct request *request = update->change->request;
     bool held = update->change->before->state == REQUEST_ACQUIRED;
-    buf_append_text(sql, "UPDATE permit_request SET ");
+    buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
     guarded_sql(guard, "state", held ? "state=1" : "state=2", request->state == REQUEST_ACQUIRED ? "1" : "2", sql);
     for (size_t i = 0; i < ARRAY_LENGTH(columns); i++) {
         if (!(update->differing & 1u << i))

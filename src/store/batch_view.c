@@ -33,11 +33,12 @@ static const char and_permits[] = ") LEFT JOIN permit p FORCE INDEX (permit_requ
                                   " WHERE c.id=1";
 
 /*
- * An owner that is read here cannot lapse before the batch has committed. In order of name, like all who lock several;
- * a lapse or a heartbeat locks one row and waits for nothing else.
+ * An owner that is read here cannot lapse before the batch has committed. In order of name, like all who lock several.
+ * The batch does not wait for the row of an owner, because it holds its semaphores meanwhile: PERMIT_CONFLICT. MariaDB
+ * and MySQL have different words for that; each takes the word of the other as a comment.
  */
 static const char lock_owners[] = "SELECT name,lapsed_at IS NULL FROM owner FORCE INDEX (PRIMARY) WHERE name IN (";
-static const char and_share[] = ") ORDER BY name LOCK IN SHARE MODE;";
+static const char and_share[] = ") ORDER BY name /*M! LOCK IN SHARE MODE NOWAIT */ /*!80000 FOR SHARE NOWAIT */;";
 
 static void lock_sql(const struct lock_set *set, struct buf *sql)
 {
@@ -111,7 +112,7 @@ void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf
     requests_sql(set, identity, sql);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static enum permit_status read_semaphores(struct session *session, struct arena *arena, size_t room, struct view *view)
 {
@@ -238,6 +239,12 @@ static enum permit_status read_slots_of(struct session *session, struct arena *a
     return PERMIT_OK;
 }
 
+static enum permit_status next_owners(struct session *session)
+{
+    enum permit_status status = session_next(session);
+    return status == PERMIT_LOCK_TIMEOUT ? PERMIT_CONFLICT : status;
+}
+
 static enum permit_status read_owners(struct session *session, const struct lock_set *set, struct arena *arena,
                                       struct view *view)
 {
@@ -271,7 +278,7 @@ static enum permit_status read_results(struct session *session, const struct loc
     if (status == PERMIT_OK)
         status = batch_read_named(session, set, arena, view);
     if (status == PERMIT_OK && set->owner_count)
-        status = session_next(session);
+        status = next_owners(session);
     if (status == PERMIT_OK && set->owner_count)
         status = read_owners(session, set, arena, view);
     if (status == PERMIT_OK)

@@ -9,13 +9,13 @@
 
 #include "base/clock.h"
 #include "core/served_time.h"
+#include "store/dialect.h"
 #include "store/rows.h"
 #include "store/sql_text.h"
 
 enum { SQL_MAX = 256 * 1024 };
 
-/* Its name must be short, whatever the database is called. */
-#define LOCK_NAME "CONCAT('permitd.cleaner.',MD5(DATABASE()))"
+#define LOCK_NAME DIALECT_LOCK_NAME("cleaner")
 
 #define LOOK                                                                                                           \
     "SELECT GET_LOCK(" LOCK_NAME ",0);"                                                                                \
@@ -47,7 +47,7 @@ static enum permit_status send_text(struct session *session, struct buf *sql)
     return status;
 }
 
-/* --- the lock and the clock ---------------------------------------------------------------------------------- */
+/* ---- the lock and the clock ---- */
 
 /* Steps to the next statement and to its only row. */
 static enum permit_status next_row(struct session *session, struct row_reader *reader)
@@ -84,7 +84,7 @@ static enum permit_status look(struct clean *clean)
     return session_end(clean->session, status);
 }
 
-/* --- candidates ---------------------------------------------------------------------------------------------- */
+/* ---- candidates ---- */
 
 /*
  * Walks permit_request_due in order, from where the last batch ended: what was deleted before it may still be there as
@@ -174,7 +174,7 @@ static enum permit_status find(struct clean *clean)
     return session_end(clean->session, status);
 }
 
-/* --- the transaction ----------------------------------------------------------------------------------------- */
+/* ---- the transaction ---- */
 
 static void ids_sql(const struct clean *clean, struct buf *sql)
 {

@@ -21,7 +21,7 @@ static bool say_errno(struct buf *message, const char *doing, const char *direct
     return false;
 }
 
-/* --- what is there --- */
+/* ---- what is there ---- */
 
 /* What permitd and its mariadbd make in DIR, patterns of fnmatch. The log may have been rotated. */
 static const struct {
@@ -110,7 +110,8 @@ bool data_dir_is_free(int fd, const char *directory, struct buf *message)
     bool used = (contents.lock && contents.log) || contents.database;
     if (empty || begun || used)
         return true;
-    buf_printf(message, "%s holds '%s', which is not permitd's: name an empty directory", directory, contents.shown);
+    buf_printf(message, "%s contains '%s', which permitd did not create; use an empty directory", directory,
+               contents.shown);
     return false;
 }
 
@@ -119,7 +120,7 @@ bool data_dir_has_database(int fd)
     return faccessat(fd, "data", F_OK, 0) == 0;
 }
 
-/* --- whose it is --- */
+/* ---- whose it is ---- */
 
 /* A link that another user has made may lead into a third one's directory. */
 static bool link_is_trusted(const char *directory, struct buf *message)
@@ -221,7 +222,7 @@ void data_dir_release(struct data_dir *dir)
     *dir = (struct data_dir){.fd = -1};
 }
 
-/* --- what is in it --- */
+/* ---- what is in it ---- */
 
 static void say_not_opened(const struct data_dir *dir, const char *name, bool opened, struct buf *message)
 {

@@ -139,9 +139,9 @@ static const struct check checks[] = {
     {"version", V_VERSION, {0}, version_is_good, DOCTOR_REFUSE,
      "too old; permitd needs MariaDB 10.6 or MySQL 8.0, or newer"},
     {"flush_at_commit", V_FLUSH_AT_COMMIT, {"1"}, NULL, DOCTOR_REFUSE,
-     "a grant that was answered could be undone by a crash" SET_GLOBAL("innodb_flush_log_at_trx_commit = 1")},
+     "a crash could undo an answered grant" SET_GLOBAL("innodb_flush_log_at_trx_commit = 1")},
     {"sync_binlog", V_SYNC_BINLOG, {0}, binlog_is_synced, DOCTOR_REFUSE,
-     "with log_bin a crash could lose what replicas were to be told" SET_GLOBAL("sync_binlog = 1")},
+     "with log_bin, a crash could lose transactions that replicas need" SET_GLOBAL("sync_binlog = 1")},
     {"binlog_format", V_BINLOG_FORMAT, {0}, binlog_format_is_good, DOCTOR_REFUSE,
      "InnoDB cannot write in READ COMMITTED to a log of statements" SET_GLOBAL("binlog_format = ROW")},
     {"read_only", V_READ_ONLY, {"OFF", "0"}, NULL, DOCTOR_REFUSE,
@@ -159,19 +159,18 @@ static const struct check checks[] = {
     {"redo_log", V_REDO_LOG, {"ON"}, NULL, DOCTOR_REFUSE,
      "a crash would ruin the tables; ALTER INSTANCE ENABLE INNODB REDO_LOG"},
     {"galera", V_WSREP_ON, {0}, galera_is_one_node, DOCTOR_REFUSE,
-     "several nodes may write, and for that nothing is promised; use a server that is the only one to take writes, or "
-     "accept that with unsafe_multi_writer"},
+     "several nodes accept writes, which permitd does not support; use a server with a single writer, or accept the risk with unsafe_multi_writer"},
     {"group_replication", V_SINGLE_PRIMARY, {"ON", "1"}, NULL, DOCTOR_REFUSE,
      "several members may write, and for that nothing is promised; SELECT "
      "group_replication_switch_to_single_primary_mode(), or accept that with unsafe_multi_writer"},
     {"global_sql_mode", V_SQL_MODE, {0}, sql_mode_is_strict, DOCTOR_WARN,
-     "permitd sets its own; but others who write here by hand get wrong values stored in silence"
+     "permitd sets its own value, but manual writes could silently store wrong values"
      SET_GLOBAL("sql_mode = 'STRICT_TRANS_TABLES'")},
     {"global_isolation", V_ISOLATION, {0}, isolation_is_good, DOCTOR_WARN,
-     "permitd sets its own; but others who read here see what was never committed"
+     "permitd sets its own value, but other readers could see uncommitted data"
      SET_GLOBAL("TRANSACTION ISOLATION LEVEL READ COMMITTED")},
     {"max_packet", V_MAX_PACKET, {0}, max_packet_is_good, DOCTOR_WARN,
-     "large batches may not fit and are then run one by one" SET_GLOBAL("max_allowed_packet = 16777216")},
+     "large batches may not fit and then run one by one" SET_GLOBAL("max_allowed_packet = 16777216")},
 };
 /* clang-format on */
 
@@ -318,8 +317,7 @@ static void check_schema(const struct facts *facts, struct doctor_report *report
                    facts->schema_version, newest);
     else
         doctor_add(report, "schema", DOCTOR_REFUSE,
-                   "the schema has version %u, and this permitd needs %u: start permitd anew, which brings it up to "
-                   "date",
+                   "the schema has version %u, and this permitd needs %u: restart permitd to upgrade it",
                    facts->schema_version, newest);
 }
 

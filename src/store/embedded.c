@@ -84,7 +84,7 @@ struct embedded {
     struct buf message;               /* why it failed */
 };
 
-/* --- the files --- */
+/* ---- the files ---- */
 
 static bool say_errno(struct buf *message, const char *doing, const char *path)
 {
@@ -130,7 +130,7 @@ static bool lock_take(struct embedded *embedded, struct buf *message)
     if (flock(embedded->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK)
             return say_errno(message, "lock", embedded->dir.path);
-        buf_printf(message, "%s is in use by another permitd, pid %ld: stop it, or ask it (permitctl doctor)",
+        buf_printf(message, "%s is in use by another permitd, pid %ld: stop it, or query it (permitctl doctor)",
                    embedded->dir.path, number_in_file(embedded->lock_fd));
         return false;
     }
@@ -187,7 +187,7 @@ static void log_show(const struct embedded *embedded, off_t from, struct buf *me
     buf_append_text(message, length > LOG_SHOWN ? lines + length - LOG_SHOWN : lines);
 }
 
-/* --- patience --- */
+/* ---- patience ---- */
 
 static bool stop_is_asked(const struct embedded *embedded)
 {
@@ -214,9 +214,9 @@ static const char *hint_of(char state)
 {
     switch (state) {
     case 'T':
-    case 't': return "it is stopped: send it SIGCONT";
-    case 'D': return "it waits in the kernel, as a rule for a disk: look at the disk";
-    default: return "it waits: look at its log and at the disk";
+    case 't': return "the process is stopped: send it SIGCONT";
+    case 'D': return "it waits in the kernel, usually for a disk: check the disk";
+    default: return "it waits: check its log and the disk";
     }
 }
 
@@ -234,7 +234,7 @@ static void patience_describe(struct patience *patience, const struct process_ac
         snprintf(ret_sentence, STORE_MESSAGE_SIZE,
                  "the private MariaDB has been %s for %d s and makes progress: %.1f s of CPU time and %.1f MB of disk "
                  "input and output in the last %d s; after a crash it recovers before it answers",
-                 patience->doing, waited_s, (double)cpu_ms / MS_PER_SECOND, (double)disk / 1e6,
+                 patience->doing, waited_s, (double)cpu_ms / (double)MS_PER_SECOND, (double)disk / 1e6,
                  (int)((at - patience->told_at) / US_PER_SECOND));
     } else {
         snprintf(ret_sentence, STORE_MESSAGE_SIZE,
@@ -276,7 +276,7 @@ static void patience_tell(struct embedded *embedded, struct patience *patience, 
     atomic_store(&embedded->absent, true);
 }
 
-/* --- making the database --- */
+/* ---- making the database ---- */
 
 /* False: it could not be started, or permitd is to stop. */
 static bool run_child(struct embedded *embedded, char *const *arguments, struct patience *patience, int *ret_exit)
@@ -324,7 +324,7 @@ static bool database_make(struct embedded *embedded, struct buf *message)
     if (!run_child(embedded, arguments, &patience, &exit_status))
         return say_errno(message, "run", embedded->install_program);
     if (exit_status != 0) {
-        buf_printf(message, "%s could not make a database", embedded->install_program);
+        buf_printf(message, "%s could not create a database", embedded->install_program);
         log_show(embedded, log_start, message);
         return false;
     }
@@ -341,7 +341,7 @@ static bool programs_find(struct embedded *embedded, struct buf *message)
     return false;
 }
 
-/* --- mariadbd --- */
+/* ---- mariadbd ---- */
 
 /* What does not depend on the directory. Durable first; then small; then nothing that permitd does not need. */
 static const char *const server_options[] = {
@@ -456,7 +456,7 @@ static enum ready server_wait_ready(struct embedded *embedded)
     }
 }
 
-/* --- the supervisor --- */
+/* ---- the supervisor ---- */
 
 static void state_set(struct embedded *embedded, enum state state)
 {
@@ -503,8 +503,7 @@ static void log_death(const struct embedded *embedded, int exit_status)
         snprintf(how, sizeof how, "signal %d", WTERMSIG(exit_status));
     else
         snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(exit_status));
-    log_write(LOG_ERROR, "the private MariaDB has died, starting it again", "how", how, "log", embedded->log_file,
-              NULL);
+    log_write(LOG_ERROR, "private MariaDB exited, restarting", "how", how, "log", embedded->log_file, NULL);
 }
 
 /* Starts it again until it answers. False: it was asked to stop instead. */
@@ -543,7 +542,7 @@ static void supervisor_watch(struct embedded *embedded)
             back_off_ms = 0;
         if (!supervisor_restart(embedded, &back_off_ms))
             return;
-        log_write(LOG_INFO, "the private MariaDB serves again", NULL);
+        log_write(LOG_INFO, "private MariaDB restarted", NULL);
         state_set(embedded, STATE_SERVING);
     }
 }
@@ -590,7 +589,7 @@ bool embedded_wait(struct embedded *embedded, struct buf *message)
     return !failed;
 }
 
-/* --- life --- */
+/* ---- life ---- */
 
 static bool address_make(struct embedded *embedded, struct buf *message)
 {

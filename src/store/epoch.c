@@ -7,11 +7,12 @@
 
 enum { SQL_MAX = 64 * 1024, ROW_MAX = 8 * 1024 };
 
-/* 2026-01-01 00:00:00 UTC: epochs count milliseconds from here, so that token = epoch << 10 is below 2^53 until 2304.
+/*
+ * 2026-01-01 00:00:00 UTC: epochs count milliseconds from here, so that token = epoch << 10 is below 2^53 until 2304.
  */
 #define EPOCH_ORIGIN_US (1767225600LL * US_PER_SECOND)
 
-/* --- identity ------------------------------------------------------------------------------------------------- */
+/* ---- identity ---- */
 
 /* What a server may say of itself. Two servers on one host can share server_uid: the rest tells them apart. */
 struct identity_facts {
@@ -56,7 +57,7 @@ enum permit_status epoch_identity_sql(struct session *session, struct buf *out)
     return status == PERMIT_OK && out->broken ? PERMIT_NO_MEMORY : status;
 }
 
-/* --- raising -------------------------------------------------------------------------------------------------- */
+/* ---- raising ---- */
 
 /* The `cluster` row, locked, and what bounds the ids that may be in use. */
 struct cluster_row {

@@ -5,8 +5,7 @@
 
 #include "store/query_packet.h"
 
-/* --- who held it when ----------------------------------------------------------------------------------------------
- */
+/* ---- who held it when ---- */
 
 /*
  * Tokens rise with the time of their grant, but for SERVED_TIME_LEAP_US: by so much served time may step back at a
@@ -213,8 +212,7 @@ enum permit_status query_held_at(struct session *session, const struct held_filt
     return status;
 }
 
-/* --- the record ----------------------------------------------------------------------------------------------------
- */
+/* ---- the record ---- */
 
 /* Of one semaphore: semaphore_event_semaphore from its end. */
 static void events_of_sql(struct buf *sql, uint64_t before, unsigned limit)

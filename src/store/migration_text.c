@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <strings.h>
 
-/* --- statements --- */
+/* ---- statements ---- */
 
 /* True if there is SQL in it, and not only blanks and comments, which a server calls an empty query. */
 static bool statement_says_something(struct bytes text)
@@ -37,7 +37,7 @@ bool statement_next(const char **text, struct bytes *ret_statement)
     return false;
 }
 
-/* --- words --- */
+/* ---- words ---- */
 
 /* The words and signs of a statement, one after the other. */
 struct reading {
@@ -128,7 +128,7 @@ static bool reading_next_item(struct reading *reading, int depth)
     return false;
 }
 
-/* --- tables --- */
+/* ---- tables ---- */
 
 /* Upper and lower case are the same for a server, in names of columns always, in those of tables on some systems. */
 static bool same_name(struct bytes a, struct bytes b)
@@ -276,7 +276,7 @@ bool tables_read(const struct migration *migrations, unsigned version, unsigned 
     return good && tables_apply_until(ret_tables, migrations, version, statements);
 }
 
-/* --- what was found --- */
+/* ---- what was found ---- */
 
 void tables_note_found(struct tables *tables, struct bytes name, struct bytes column)
 {

@@ -33,7 +33,8 @@ static struct mysql_store *mysql_store_of(struct store *store)
     return CONTAINER_OF(store, struct mysql_store, store);
 }
 
-/* Every failure takes the session's words along. A server that cannot be used now may not be the one to use next time.
+/*
+ * Every failure takes the session's words along. A server that cannot be used now may not be the one to use next time.
  */
 static enum permit_status report(struct mysql_store *mysql, enum permit_status status)
 {
@@ -99,7 +100,7 @@ static enum permit_status finish(struct mysql_store *mysql, enum permit_status s
     return report(mysql, session_end(mysql->session, status));
 }
 
-/* --- step 0 -------------------------------------------------------------------------------------------------- */
+/* ---- step 0 ---- */
 
 /* Also those that are retired: a template may make them anew, and without one a plan may know the key. */
 static void names_sql(const struct resolve *resolve, struct buf *sql)
@@ -199,7 +200,7 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     return report(mysql, status);
 }
 
-/* --- steps 1 and 3 ------------------------------------------------------------------------------------------- */
+/* ---- steps 1 and 3 ---- */
 
 static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                struct view *ret_view)
@@ -237,7 +238,7 @@ static enum permit_status rollback(struct store *store)
     return report(mysql, status);
 }
 
-/* --- small transactions -------------------------------------------------------------------------------------- */
+/* ---- small transactions ---- */
 
 /* The epoch first: if it rises before the ids are reserved, they count as those of the one before. */
 static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,

@@ -13,7 +13,7 @@ enum { SQL_MAX = 8 << 20 };
 #define IS_ENDING       "o.lapsed_at IS NOT NULL AND o.settled_at IS NULL"
 #define ENDS_WITH_LAPSE "r.confirmed_at IS NULL AND (r.ttl_ms=0 OR r.acquired_at<=o.lapsed_at)"
 
-/* --- what all have in common --- */
+/* ---- what all have in common ---- */
 
 /* Ends the packet and the text; the first failure counts. */
 static enum permit_status end(struct session *session, struct buf *sql, enum permit_status status)
@@ -77,18 +77,20 @@ static enum permit_status run_owners(struct session *session, struct buf *sql, s
     return end(session, sql, status);
 }
 
-/* --- one transaction --- */
+/* ---- one transaction ---- */
 
 /*
  * In order of name, like all who lock several. Nobody keeps such a row for long but a permitd that was stopped; the
- * heartbeats of all others are not to wait for it.
+ * heartbeats of all others are not to wait for it. `how`: "", or " NOWAIT".
  */
-static void lock_sql(const struct bytes *names, size_t count, struct buf *sql)
+static void lock_sql(const struct bytes *names, size_t count, const char *how, struct buf *sql)
 {
     buf_append_text(sql, "SET SESSION innodb_lock_wait_timeout=1;BEGIN;SELECT " OWNER_COLUMNS
                          " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
     names_sql(sql, names, count);
-    buf_append_text(sql, ") ORDER BY o.name FOR UPDATE;" SQL_CLOCK);
+    buf_append_text(sql, ") ORDER BY o.name FOR UPDATE");
+    buf_append_text(sql, how);
+    buf_append_text(sql, ";" SQL_CLOCK);
 }
 
 /* The rows come in the order of the names, and some are missing. */
@@ -113,12 +115,12 @@ static enum permit_status read_images(struct session *session, const struct byte
     return PERMIT_OK;
 }
 
-enum permit_status owners_lock(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
-                               struct owner_image *ret_images, struct query_time *ret_time)
+static enum permit_status lock(struct session *session, const struct bytes *names, size_t count, const char *how,
+                               struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time)
 {
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    lock_sql(names, count, &sql);
+    lock_sql(names, count, how, &sql);
     enum permit_status status = session_send_buf(session, &sql);
     for (int i = 0; i < 2 && status == PERMIT_OK; i++)
         status = session_next(session);
@@ -129,6 +131,18 @@ enum permit_status owners_lock(struct session *session, const struct bytes *name
     if (status == PERMIT_OK)
         status = read_time(session, ret_time);
     return end(session, &sql, status);
+}
+
+enum permit_status owners_lock(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
+                               struct owner_image *ret_images, struct query_time *ret_time)
+{
+    return lock(session, names, count, "", arena, ret_images, ret_time);
+}
+
+enum permit_status owners_lock_now(struct session *session, const struct bytes *names, size_t count,
+                                   struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time)
+{
+    return lock(session, names, count, " NOWAIT", arena, ret_images, ret_time);
 }
 
 /*
@@ -240,7 +254,7 @@ void owners_rollback(struct session *session)
         session_drop(session);
 }
 
-/* --- plain reads --- */
+/* ---- plain reads ---- */
 
 enum permit_status owners_time(struct session *session, struct query_time *ret_time)
 {

@@ -26,6 +26,10 @@ enum {
  */
 enum permit_status owners_lock(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
                                struct owner_image *ret_images, struct query_time *ret_time) MUST_CHECK;
+/* The same without waiting: PERMIT_LOCK_TIMEOUT at once if a row is locked. */
+enum permit_status owners_lock_now(struct session *session, const struct bytes *names, size_t count,
+                                   struct arena *arena, struct owner_image *ret_images,
+                                   struct query_time *ret_time) MUST_CHECK;
 /* After owners_lock: sets `holding` where a lapse is not settled and something that ends with it is held. */
 enum permit_status owners_read_holding(struct session *session, struct owner_image *images, size_t count) MUST_CHECK;
 /* Writes the images that changed, at least one, and commits. */
@@ -50,7 +54,8 @@ struct owner_ends {
     struct bytes *keys;
     size_t count;
 };
-/* One per owner. Each owner and its requests come from one SELECT: a request is listed only while the owner is ending.
+/*
+ * One per owner. Each owner and its requests come from one SELECT: a request is listed only while the owner is ending.
  */
 enum permit_status owners_ends(struct session *session, const struct owner *owners, size_t count, struct arena *arena,
                                struct owner_ends *ret_ends) MUST_CHECK;

@@ -111,7 +111,7 @@ bool process_wait(struct process *process, int wake_fd, int timeout_ms, int *ret
     }
 }
 
-/* --- what it does --- */
+/* ---- what it does ---- */
 
 /* "/proc/PID/NAME" as text; false: it has ended, or is not shown to us. */
 static bool read_about(pid_t pid, const char *name, char *ret_text, size_t size)
@@ -176,7 +176,7 @@ void process_look(const struct process *process, struct process_activity *ret_ac
     *ret_activity = activity;
 }
 
-/* --- ending it --- */
+/* ---- ending it ---- */
 
 /* It leads a session and a group of its own. */
 static void signal_all(const struct process *process, int number)

@@ -12,7 +12,7 @@ enum { PREFIX_MAX = 255 }; /* bytes of a name or label */
 
 #define ALL_OF_SEMAPHORE "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR " FROM semaphore s FORCE INDEX (semaphore_name)"
 
-/* --- running and reading --- */
+/* ---- running and reading ---- */
 
 /* What SQL_CLOCK has returned. */
 static enum permit_status query_take_time(struct session *session, struct query_time *ret_time)
@@ -45,7 +45,7 @@ size_t query_packet_rows(const struct session *session)
     return (size_t)session_affected(session);
 }
 
-/* --- semaphores --- */
+/* ---- semaphores ---- */
 
 static void read_semaphore_row(struct row_reader *reader, struct semaphore_row *ret_row)
 {
@@ -233,7 +233,7 @@ enum permit_status query_semaphore_sums(struct session *session, struct semaphor
     return session_end(session, status);
 }
 
-/* --- holders --- */
+/* ---- holders ---- */
 
 static enum permit_status read_holders(struct session *session, struct arena *arena, struct holder_row **ret_rows,
                                        size_t *ret_count)
@@ -305,7 +305,7 @@ enum permit_status query_holders(struct session *session, struct bytes semaphore
     return PERMIT_OK;
 }
 
-/* --- requests --- */
+/* ---- requests ---- */
 
 /*
  * Requests with all their permits and the names of their semaphores; the permits of one follow each other, and are
@@ -430,7 +430,7 @@ enum permit_status query_requests_by_id(struct session *session, const uint64_t 
     return PERMIT_OK;
 }
 
-/* --- fence --- */
+/* ---- fence ---- */
 
 /* Walks the unique name, then the primary keys. A retired semaphore still knows its tokens. */
 static void fence_sql(struct buf *sql, struct bytes semaphore, uint64_t token)
@@ -487,7 +487,7 @@ enum permit_status query_fence(struct session *session, struct bytes semaphore, 
     return query_packet_end(session, &sql, status);
 }
 
-/* --- the clock --- */
+/* ---- the clock ---- */
 
 enum permit_status query_clock(struct session *session, struct query_time *ret_time)
 {

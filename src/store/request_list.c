@@ -45,7 +45,7 @@ static size_t room(const struct id_walk *walk)
     return walk->filter->limit + 1 - walk->count;
 }
 
-/* --- what is few ------------------------------------------------------------------------------------------------- */
+/* ---- what is few ---- */
 
 /* What has an index of its own, which is not in the order of ids. Returns the column of the id; NULL: nothing has. */
 static const char *few_sql(const struct id_walk *walk, struct buf *sql)
@@ -100,7 +100,7 @@ static enum permit_status take_few(struct session *session, struct id_walk *walk
     return status;
 }
 
-/* --- the walk ---------------------------------------------------------------------------------------------------- */
+/* ---- the walk ---- */
 
 /* The ids behind those that were walked, up to `last`: each step, or only those that the filter lets through. */
 struct steps {

@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "store/dialect.h"
 #include "store/migration_text.h"
 
 enum {
@@ -82,12 +83,14 @@ static enum permit_status schema_use(struct session *session, const char *databa
     return status == PERMIT_OK ? PERMIT_OK : schema_fail(session, status, "cannot use the database", message);
 }
 
-/* One lock per database of a server; its name must be short, whatever the database is called. */
+#define LOCK_NAME DIALECT_LOCK_NAME("schema")
+
+/* One lock per database of a server. */
 static enum permit_status schema_lock(struct session *session, struct buf *message)
 {
     char sql[128];
     struct session_row row;
-    snprintf(sql, sizeof sql, "SELECT GET_LOCK(CONCAT('permitd.schema.', MD5(DATABASE())), %d)", LOCK_WAIT_S);
+    snprintf(sql, sizeof sql, "SELECT GET_LOCK(" LOCK_NAME ", %d)", LOCK_WAIT_S);
     enum permit_status status = session_send(session, bytes_of(sql));
     bool locked = status == PERMIT_OK && session_row(session, &row) && column_u64(row.columns[0]) == 1;
     enum permit_status finished = session_finish(session);
@@ -103,13 +106,13 @@ static enum permit_status schema_lock(struct session *session, struct buf *messa
 /* The first failure: `status` if that is one. */
 static enum permit_status schema_unlock(struct session *session, enum permit_status status, struct buf *message)
 {
-    enum permit_status unlocked = session_run(session, "DO RELEASE_LOCK(CONCAT('permitd.schema.', MD5(DATABASE())))");
+    enum permit_status unlocked = session_run(session, "DO RELEASE_LOCK(" LOCK_NAME ")");
     if (status == PERMIT_OK && unlocked != PERMIT_OK)
         return schema_fail(session, unlocked, "cannot unlock the schema", message);
     return status;
 }
 
-/* --- what is there --- */
+/* ---- what is there ---- */
 
 void schema_append_condition(struct buf *sql)
 {
@@ -246,7 +249,7 @@ static enum permit_status schema_check_tables(struct session *session, const cha
     if (status == PERMIT_OK)
         status = schema_compare(session, version, progress.complete ? 0 : statements + 1, &next);
     if (status != PERMIT_OK)
-        return schema_fail(session, status, "cannot look at the tables", message);
+        return schema_fail(session, status, "cannot read the tables", message);
     for (size_t i = 0; i < counted.count; i++) /* in the same order in both: that of the migrations */
         if (!table_is_as_expected(&counted.list[i]) && !table_is_as_expected(&next.list[i]))
             return refuse_table(database, &counted.list[i], message);
@@ -268,7 +271,7 @@ static enum permit_status schema_examine(struct session *session, const char *da
     return status;
 }
 
-/* --- what is to be done --- */
+/* ---- what is to be done ---- */
 
 /* What a DDL statement says that was already done when permitd died before it could count it. */
 static bool error_says_already_done(unsigned error)
@@ -333,7 +336,7 @@ static enum permit_status schema_bring_up(struct session *session, const char *d
     if (!progress.recorded)
         status = session_run(session, create_schema_version);
     if (status != PERMIT_OK)
-        return schema_fail(session, status, "cannot make schema_version", message);
+        return schema_fail(session, status, "cannot create schema_version", message);
     return schema_migrate(session, &progress, message);
 }
 
@@ -360,7 +363,7 @@ enum permit_status schema_apply(struct session *session, const char *database, s
 {
     enum permit_status status = session_connect(session);
     if (status != PERMIT_OK)
-        return schema_fail(session, status, "cannot look after the schema", message);
+        return schema_fail(session, status, "cannot check the schema", message);
     status = schema_use(session, database, message);
     if (status == PERMIT_OK)
         status = schema_lock(session, message);

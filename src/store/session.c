@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/uuid.h"
+#include "store/dialect.h"
 
 #ifdef LIBMARIADB
 typedef my_bool client_bool;
@@ -23,7 +24,7 @@ enum {
     PACKET_MAX = 16 * 1024 * 1024,
 };
 
-/* Seconds. A statement of a batch may wait 5 s for a row lock (innodb_lock_wait_timeout); one of an administrator may
+/* Seconds. A statement of a batch may wait 2 s for a row lock (innodb_lock_wait_timeout); one of an administrator may
  * be a migration. */
 static const struct {
     unsigned connect, statement;
@@ -63,7 +64,7 @@ struct session {
     char message[512];
 };
 
-/* --- what an error means --- */
+/* ---- what an error means ---- */
 
 /*
  * errno  meaning for us; the numbers from 2000 on are the client library's.
@@ -103,6 +104,9 @@ static const struct {
     {1792, PERMIT_DATABASE_UNAVAILABLE}, /* read only transaction */
     {1836, PERMIT_DATABASE_UNAVAILABLE}, /* running in read-only mode */
     {3100, PERMIT_DATABASE_UNAVAILABLE}, /* MySQL group replication: no quorum, or a plugin refuses */
+    {3781, PERMIT_DATABASE_UNAVAILABLE}, /* MySQL group replication: a new primary still applies what it lacks */
+    {3782, PERMIT_DATABASE_UNAVAILABLE}, /* the same, ended */
+    {3783, PERMIT_DATABASE_UNAVAILABLE}, /* the same, and it failed */
     {1047, PERMIT_DATABASE_UNAVAILABLE}, /* Galera: node is not ready for use */
     {1040, PERMIT_DATABASE_UNAVAILABLE}, /* too many connections */
     {1203, PERMIT_DATABASE_UNAVAILABLE}, /* too many connections of this user */
@@ -171,7 +175,17 @@ static bool session_is_over_limit(const struct session *session)
     return session->use == SESSION_LIST && (session->last_errno == MARIADB || session->last_errno == MYSQL);
 }
 
-/* Keeps the client library's last error. A lost connection is dropped at once: nothing sensible can be said on it. */
+/* An error of the client library itself: it may have read a part of an answer, and takes the rest for the next one. */
+static bool session_is_out_of_step(const struct session *session)
+{
+    enum { LIBRARY_FIRST = 2000, LIBRARY_LAST = 2999 };
+    return session->last_errno == 0 || (session->last_errno >= LIBRARY_FIRST && session->last_errno <= LIBRARY_LAST);
+}
+
+/*
+ * Keeps the client library's last error. A connection that is lost or out of step is dropped at once: nothing sensible
+ * can be said on it.
+ */
 static enum permit_status session_fail(struct session *session, const char *doing)
 {
     session->last_errno = mysql_errno(session->mysql);
@@ -182,7 +196,7 @@ static enum permit_status session_fail(struct session *session, const char *doin
         status = PERMIT_INTERNAL;
     if (session_is_over_limit(session))
         return PERMIT_BUSY;
-    if (status == PERMIT_DATABASE_LOST)
+    if (status == PERMIT_DATABASE_LOST || session_is_out_of_step(session))
         session_drop(session);
     return status;
 }
@@ -201,11 +215,35 @@ static enum permit_status session_refuse(struct session *session, enum permit_st
     return status;
 }
 
-/* --- life --- */
+/* ---- life ---- */
+
+#ifndef LIBMARIADB
+/*
+ * libmysqlclient has no list of plugins that it may use. Those that prove a password are part of it, except
+ * mysql_native_password, a file since 9.0: loaded here, before sessions without TLS lose the way to all files
+ * (session_restrict_plugins). By these variables of the environment it would use more than it is told to.
+ */
+static void library_load_plugins(void)
+{
+    MYSQL *mysql = mysql_init(NULL);
+    if (mysql)
+        (void)mysql_client_find_plugin(mysql, "mysql_native_password", MYSQL_CLIENT_AUTHENTICATION_PLUGIN);
+    mysql_close(mysql);
+}
+#endif
 
 bool session_library_begin(void)
 {
-    return mysql_library_init(0, NULL, NULL) == 0;
+#ifndef LIBMARIADB
+    unsetenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN");
+    unsetenv("LIBMYSQL_PLUGINS");
+#endif
+    if (mysql_library_init(0, NULL, NULL) != 0)
+        return false;
+#ifndef LIBMARIADB
+    library_load_plugins();
+#endif
+    return true;
 }
 
 void session_library_end(void)
@@ -293,7 +331,7 @@ bool session_is_mariadb(const struct session *session)
     return session->mariadb;
 }
 
-/* --- packets --- */
+/* ---- packets ---- */
 
 /* Takes the result of the statement that has just run; `failed` is what the library said about running it. */
 static enum permit_status session_take_result(struct session *session, bool failed)
@@ -464,37 +502,22 @@ int64_t column_i64(struct bytes column)
     return negative ? (int64_t)(0 - number) : (int64_t)number;
 }
 
-/* --- setting up --- */
+/* ---- setting up ---- */
 
 /* Everything a session can set itself. completion_type, limits and autocommit too: a server may have odd defaults. */
 #define SET_ALL                                                                                                        \
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;"                                              \
     "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = DEFAULT, sql_safe_updates = 0,"      \
     " sql_mode = 'STRICT_TRANS_TABLES,STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',"           \
-    " time_zone = '+00:00', innodb_lock_wait_timeout = 5"
+    " time_zone = '+00:00', innodb_lock_wait_timeout = 2"
 
 /* "so that a stopped permitd frees its rows": the server ends a transaction whose client says nothing for so long. */
 #define SET_WORKER "SET SESSION wait_timeout = 5, net_read_timeout = 5, net_write_timeout = 5"
 
-/* A list is bounded in rows as well; what takes longer than this has met a slow disk, or a lock on a whole table. */
-#define SET_LIST_MARIADB "SET SESSION max_statement_time = 5"
-#define SET_LIST_MYSQL   "SET SESSION max_execution_time = 5000"
-
-/* Longer lists in IN (...) would become a join that scans. */
-#define SET_MARIADB        "SET SESSION in_predicate_conversion_threshold = 0"
-#define SET_MARIADB_WORKER "SET SESSION idle_transaction_timeout = 5"
-
-/*
- * "Requests are read plainly after those locks": on a node of a Galera cluster a plain read can lack what was
- * acknowledged through another one, as that is still in the queue of what is to be applied. 1: BEGIN and SELECT wait
- * until all that was committed anywhere before has been applied here. Without a cluster it does nothing; servers
- * that were built without Galera do not have it.
- */
-#define SET_CAUSAL "SET SESSION wsrep_sync_wait = 1"
-
 #define READ_BACK                                                                                                      \
     "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone'," \
-    " 'autocommit', 'innodb_lock_wait_timeout', 'max_allowed_packet', 'wsrep_on', 'wsrep_sync_wait')"
+    " 'autocommit', 'innodb_lock_wait_timeout', 'max_allowed_packet', 'wsrep_on', 'wsrep_sync_wait',"                  \
+    " 'group_replication_consistency')"
 
 /* What must be read back. A server or proxy that swallows SET would break promises without a sound. */
 static const struct expectation {
@@ -508,8 +531,9 @@ static const struct expectation {
     {"sql_mode", "STRICT_TRANS_TABLES", true, false},
     {"time_zone", "+00:00", false, false},
     {"autocommit", "ON", false, false},
-    {"innodb_lock_wait_timeout", "5", false, false},
+    {"innodb_lock_wait_timeout", "2", false, false},
     {"wsrep_sync_wait", "1", false, true},
+    {"group_replication_consistency", "BEFORE_ON_PRIMARY_FAILOVER", false, true},
 };
 
 enum { ISOLATION_ROWS = 2 }; /* of the table above; one of them must be there */
@@ -568,9 +592,8 @@ static enum permit_status session_check_settings(struct session *session)
             return session_refuse_setting(session, expectations[i].name, BYTES(""), expectations[i].value);
     if (!seen[0] && !seen[1])
         return session_refuse_setting(session, expectations[0].name, BYTES(""), expectations[0].value);
-    return session->max_packet
-               ? PERMIT_OK
-               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is not known");
+    return session->max_packet ? PERMIT_OK
+                               : session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "max_allowed_packet is unknown");
 }
 
 static enum permit_status session_read_back(struct session *session)
@@ -642,26 +665,27 @@ static enum permit_status session_take_lock(struct session *session)
     return PERMIT_OK;
 }
 
-static enum permit_status session_set_causal(struct session *session)
+/* A setting that not every server has. */
+static enum permit_status session_set_if_known(struct session *session, const char *sql)
 {
     enum { UNKNOWN_VARIABLE = 1193 };
-    enum permit_status status = session_run(session, SET_CAUSAL);
+    enum permit_status status = session_run(session, sql);
     return session->last_errno == UNKNOWN_VARIABLE ? PERMIT_OK : status;
 }
 
 static enum permit_status session_set_up(struct session *session)
 {
     bool worker = session->use == SESSION_WORKER;
-    const char *limit = session->mariadb ? SET_LIST_MARIADB : SET_LIST_MYSQL;
-    const char *const packets[] = {SET_ALL, worker ? SET_WORKER : NULL, session->mariadb ? SET_MARIADB : NULL,
-                                   session->mariadb && worker ? SET_MARIADB_WORKER : NULL,
+    const char *limit = session->mariadb ? DIALECT_LIST_MARIADB : DIALECT_LIST_MYSQL;
+    const char *const packets[] = {SET_ALL, worker ? SET_WORKER : NULL, session->mariadb ? DIALECT_MARIADB : NULL,
+                                   session->mariadb && worker ? DIALECT_MARIADB_WORKER : NULL,
                                    session->use == SESSION_LIST ? limit : NULL};
     enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(packets) && status == PERMIT_OK; i++)
         if (packets[i])
             status = session_run(session, packets[i]);
     if (status == PERMIT_OK)
-        status = session_set_causal(session);
+        status = session_set_if_known(session, session->mariadb ? DIALECT_CAUSAL_GALERA : DIALECT_CAUSAL_GROUP);
     if (status == PERMIT_OK)
         status = session_read_back(session);
     if (status == PERMIT_OK)
@@ -702,9 +726,14 @@ static void session_restrict_plugins(struct session *session)
 #ifdef LIBMARIADB
     mysql_options(session->mysql, MARIADB_OPT_RESTRICTED_AUTH, plugins_without_tls);
 #else
-    bool off = false; /* libmysqlclient has neither of the other two */
-    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
     (void)plugins_without_tls;
+    bool off = false, on = true;
+    unsigned mode = SSL_MODE_DISABLED; /* TLS with any server that has it, by default: that proves nothing */
+    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
+    mysql_options(session->mysql, MYSQL_PLUGIN_DIR, "/nonexistent");
+    mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
+    mysql_options(session->mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY,
+                  &on); /* to encrypt the password, as Connector/C does */
 #endif
 }
 
@@ -722,7 +751,9 @@ static void session_set_tls(struct session *session)
     mysql_options(session->mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &on);
 #else
     unsigned mode = SSL_MODE_VERIFY_IDENTITY;
+    bool on = true; /* as Connector/C does by itself */
     mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
+    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &on);
 #endif
 }
 

@@ -5,11 +5,13 @@
  * the session's time-outs. After anything but PERMIT_OK, `message` says why in words, and the status says what to do:
  *
  *   PERMIT_CONFLICT              deadlock, duplicate, snapshot too old: store_rollback, then the whole batch again
- *   PERMIT_LOCK_TIMEOUT          a row lock was not had in 5 s: store_rollback, then again, split by semaphore
+ *   PERMIT_LOCK_TIMEOUT          a row lock was not had in 2 s: store_rollback, then again, split by semaphore
  *   PERMIT_DATABASE_LOST         the session is gone: store_reconnect, then again; after store_apply the outcome is
- * unknown PERMIT_DATABASE_UNAVAILABLE  read-only, no primary, cannot connect: later PERMIT_DATABASE_FULL         no
- * room: this batch cannot be written PERMIT_NO_MEMORY             of this process PERMIT_INTERNAL              anything
- * else; for 1048 and 1690 our own guards: a bug
+ *                                unknown
+ *   PERMIT_DATABASE_UNAVAILABLE  read-only, no primary, cannot connect: later
+ *   PERMIT_DATABASE_FULL         no room: this batch cannot be written
+ *   PERMIT_NO_MEMORY             of this process
+ *   PERMIT_INTERNAL              anything else; for 1048 and 1690 our own guards: a bug
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H

@@ -15,7 +15,7 @@ enum {
     "version"
 #define ALL_OF_TEMPLATE "SELECT " TEMPLATE_COLUMNS " FROM template t FORCE INDEX (PRIMARY) WHERE "
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 static void row_template(struct row_reader *reader, struct template *ret_template)
 {
@@ -111,8 +111,7 @@ enum permit_status templates_count_semaphores(struct session *session, uint64_t 
     return session_end(session, status);
 }
 
-/* --- one transaction ------------------------------------------------------------------------------------------------
- */
+/* ---- one transaction ---- */
 
 /* BEGIN, and the row under its lock. */
 static enum permit_status lock_row(struct session *session, struct bytes prefix, struct buf *sql, struct arena *arena,
@@ -243,7 +242,7 @@ enum permit_status templates_delete(struct session *session, struct bytes prefix
     return status;
 }
 
-/* --- step 0 ------------------------------------------------------------------------------------------------------- */
+/* ---- step 0 ---- */
 
 /* Names whose beginnings are asked for in one statement. */
 struct beginnings {

@@ -67,7 +67,8 @@ static void measure_memory(struct bench *bench)
     bench->idle_kib = process_rss_kib(instance.permitd->pid);
     for (int i = 0; i < IDLE_CONNECTIONS; i++)
         fds[i] = idle_connection(instance.permitd->port);
-    bench->connection_kib = (double)(process_rss_kib(instance.permitd->pid) - bench->idle_kib) / IDLE_CONNECTIONS;
+    bench->connection_kib =
+        (double)(process_rss_kib(instance.permitd->pid) - bench->idle_kib) / (double)IDLE_CONNECTIONS;
     for (int i = 0; i < IDLE_CONNECTIONS; i++)
         close(fds[i]);
     instance_stop(&instance);
@@ -245,7 +246,8 @@ static void print_burst(const struct bench *bench)
     double worst = 0;
     for (size_t i = 0; i < bench->burst.count; i++) {
         const struct result *result = &bench->burst.results[i];
-        exact = exact && result->operations == BURST_CAPACITY && result->operations + result->refused == BURST;
+        exact = exact && result->operations == (double)BURST_CAPACITY &&
+                result->operations + result->refused == (double)BURST;
         worst = result->seconds > worst ? result->seconds : worst;
     }
     char measured[256];

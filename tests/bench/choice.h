@@ -13,7 +13,8 @@ struct choice {
     bool chosen[CHOICE_MAX]; /* all, if no part is named */
 };
 
-/* Rows of a table, each of this size, which begin with the part's name. kit_fail with the usage if a word is unknown.
+/*
+ * Rows of a table, each of this size, which begin with the part's name. kit_fail with the usage if a word is unknown.
  */
 struct choice choice_read(int argc, char **argv, const void *rows, size_t row_size, size_t count);
 #endif

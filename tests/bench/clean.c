@@ -53,7 +53,8 @@ static double cleaned(const struct clean_bench *bench)
 
 static void hold_cleaner(struct clean_bench *bench)
 {
-    KIT_CHECK(kit_sql_number(bench->sql, "SELECT GET_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())), 60)") == 1);
+    KIT_CHECK(kit_sql_number(bench->sql,
+                             "SELECT GET_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)), 60)") == 1);
 }
 
 struct progress {
@@ -71,7 +72,7 @@ static bool has_begun(void *context)
 static bool let_cleaner(struct clean_bench *bench)
 {
     struct progress progress = {bench, cleaned(bench)};
-    kit_sql_run(bench->sql, "DO RELEASE_LOCK(CONCAT('permitd.cleaner.', MD5(DATABASE())))");
+    kit_sql_run(bench->sql, "DO RELEASE_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)))");
     return kit_wait_until(has_begun, &progress, PATIENCE_MS);
 }
 

@@ -25,7 +25,6 @@
 #include <unistd.h>
 
 enum {
-    KEY_LENGTH = 23, /* "brrrrrrrr-cccc-ssssssss": run, connection, serial number, in hexadecimal */
     SERIAL_LENGTH = 8,
     BATCH_MAX = 1000,
     INPUT_SIZE = 1 << 19,

@@ -48,7 +48,7 @@ check "what fits is a variable still" test "$(sed -n 4p "$dir/out" | tr , '\n' |
 check "the file is gone afterwards" test ! -e "$grant_file"
 call env TMPDIR="$dir/no/such" "$permitctl" run -s hall:1000 -- touch "$dir/ran_without_file"
 check "a file that cannot be made is told before the command runs" \
-    contains "$code $err$(ls "$dir/ran_without_file" 2>/dev/null)" "71 permitctl: the environment of the command cannot be made: No such file"
+    contains "$code $err$(ls "$dir/ran_without_file" 2>/dev/null)" "71 permitctl: cannot create the environment of the command (a long grant needs a file in TMPDIR, $dir/no/such): No such file"
 call "$permitctl" run -s hall:1000 -- sh -c "stat -c %a \"\$PERMIT_GRANT_FILE\"; exec '$permitctl' run -s backups -- sh -c 'echo \"\${PERMIT_GRANT_FILE-unset}\"'"
 check "others cannot read it, and a permit below has a grant of its own" test "$(xargs <<<"$out")" = "600 unset"
 check "all of it is given back" in_use hall 0
@@ -71,7 +71,7 @@ for most in 6 7 8 9 10 11 12 13 14; do
     call sh -c "ulimit -n $most; exec '$permitctl' run -s backups -- true"
     scarce+="$code $err"$'\n'
 done
-check "without a descriptor for the renewal it says so" grep -qx '71 permitctl: the permit cannot be renewed: Too many open files' <<<"$scarce"
+check "without a descriptor for the renewal it says so" grep -qx '71 permitctl: cannot renew the permit: Too many open files' <<<"$scarce"
 check "nor is the command to blame for it" not grep -q '^126' <<<"$scarce"
 check "and gives the permit back" in_use backups 0
 
@@ -86,7 +86,7 @@ pid=$!
 soon in_use backups 1
 call "$permitctl" run -s backups --id nightly -- touch "$dir/twice"
 check "a key under which somebody runs: 75" test "$code" = 75
-check "with a sentence" contains "$err" "somebody else already runs under the key nightly"
+check "with a sentence" contains "$err" "key nightly is already held by another client"
 check "the command has not run" test ! -e "$dir/twice"
 check "and the other one still holds" in_use backups 1
 kill -TERM "$pid"
@@ -102,7 +102,7 @@ soon test -e "$dir/first_runs"
 start_relay drop pass
 call "$permitctl" --url "$relay" run -s single --id one-key -- touch "$dir/second_ran"
 check "a replay after a lost answer is not one's own grant: 75" test "$code" = 75
-check "with a sentence" contains "$err" "somebody else already runs under the key one-key"
+check "with a sentence" contains "$err" "key one-key is already held by another client"
 check "the second command has not run" test ! -e "$dir/second_ran"
 check "and the first one still holds" in_use single 1
 call "$permitctl" run -n -s single -- touch "$dir/third_ran"
@@ -173,10 +173,10 @@ check "and times" test "$(jq ".waiting_since <= .granted_at and .granted_at <= .
 check "-v says what happened" contains "$err" "exit status 4"
 call "$permitctl" run --report "$dir/no/such/report" -s backups -- touch "$dir/ran_unreported"
 check "a report that cannot be written is told before the command runs" \
-    contains "$code $err" "71 permitctl: $dir/no/such/report cannot be written: No such file"
+    contains "$code $err" "71 permitctl: cannot write $dir/no/such/report: No such file"
 check "which does not run then" not test -e "$dir/ran_unreported"
 call "$permitctl" run --report "$dir" -s backups -- touch "$dir/ran_unreported"
-check "nor is a directory one" contains "$code $err" "71 permitctl: $dir cannot be written: Is a directory"
+check "nor is a directory one" contains "$code $err" "71 permitctl: cannot write $dir: Is a directory"
 call "$permitctl" run --report "$dir/of_no_run" -n -s nobody -- touch "$dir/ran_unreported"
 check "a run that is refused leaves no report" test "$code$(ls "$dir/of_no_run" 2>/dev/null)" = 65
 mkfifo "$dir/fifo" "$dir/unread"
@@ -186,9 +186,9 @@ call timeout -s KILL 120 "$permitctl" run --report "$dir/fifo" -s backups -- sh 
 finish "$pid"
 check "a report into a FIFO reaches its reader" test "$(jq .exit_status "$dir/read")" = 4
 call timeout -s KILL 120 "$permitctl" run --report "$dir/unread" -s backups -- sh -c 'exit 4'
-check "a FIFO without a reader stops nobody" contains "$code $err" "4 permitctl: $dir/unread cannot be written: nobody reads it"
+check "a FIFO without a reader stops nobody" contains "$code $err" "4 permitctl: cannot write $dir/unread: no reader"
 call "$permitctl" run --report "$dir/report" -s backups --id reported -- sh -c 'exit 4'
-check "a key is used once" contains "$code $err" "65 permitctl: ended: reported has ended (released); a key is used once"
+check "a key is used once" contains "$code $err" "65 permitctl: ended: reported has ended (released); use a new key"
 call "$permitctl" run -n -s nobody:4711 true
 check "digits behind a name are a count: it is said where they may not have been meant" \
     contains "$code $err" "one unit of \"nobody:4711\" is -s nobody:4711:1"
@@ -197,4 +197,4 @@ check "also where the count would be 1 anyway" contains "$code $err" "one unit o
 call "$permitctl" run -n -s nobody true
 check "and where there are none, nothing" not contains "$err" "one unit of"
 call "$permitctl" semaphore
-check "half a verb is told how it may go on" contains "$code $err" '64 permitctl: "semaphore" needs one more word: put get list'
+check "half a verb is told how it may go on" contains "$code $err" '64 permitctl: incomplete verb "semaphore"; expected one of: put get list'

@@ -22,7 +22,7 @@ call "$permitd" --check --database "mysql://root@/permitd?socket=$dir/server/mar
 check "permitd --check: 1, and what to do" contains "$code $out" "SET GLOBAL innodb_flush_log_at_trx_commit = 1"
 check "by its status" test "$code" = 1
 check "said once, in one list" test "$(grep -c 'innodb_flush_log_at_trx_commit is 2' <<<"$out$err")" = 1
-check "and a sentence for who looks at errors only" contains "$err" "the database is not safe to serve on"
+check "and a sentence for who looks at errors only" contains "$err" "unsafe database settings"
 check "permitd notices" soon refused
 call "$permitctl" acquire -s network
 check "acquire says why: 69" contains "$code $err" "innodb_flush_log_at_trx_commit is 2"

@@ -651,6 +651,32 @@ static void a_stranger_is_no_server(void)
           "a url that is not http");
 }
 
+/* Whatever else listens there may answer 200 to anything: that is no release, and no sale. */
+static void a_success_of_a_stranger_is_none(void)
+{
+    static const char page[] = "<html>hello</html>", other[] = "{\"external_id\":\"j\",\"state\":\"RELEASED\"}";
+    SCRIPT(script, {ANSWER, 200, page, "DELETE"}, {ANSWER, 200, page, "/confirm"}, {ANSWER, 204, "", "/renew"},
+           {ANSWER, 200, "[1]", "PUT /v1/semaphores/s "}, {ANSWER, 200, "{\"ok\":true}", "DELETE"},
+           {ANSWER, 200, other, "DELETE"}, {ANSWER, 200, page, "POST /v1/requests "},
+           {ANSWER, 200, "permitd_waiting 0\n", "GET /metrics "});
+    struct permit_client *client = client_of_one_try(&script);
+    struct permit_request *request = NULL;
+    check(permit_release(client, "k", NULL) == PERMIT_NO_SERVER &&
+              strstr(permit_client_message(client), "HTTP status 200 from another server, not from permitd"),
+          "a page that is answered to a release is not taken for one");
+    check(permit_confirm(client, "k", NULL) == PERMIT_NO_SERVER, "nor for a sale");
+    check(permit_renew(client, "k", 0, NULL) == PERMIT_NO_SERVER, "nor is nothing at all for a renewal");
+    check(permit_semaphore_put(client, "s", &(struct permit_semaphore_options){.capacity = 1}) == PERMIT_NO_SERVER,
+          "nor is JSON that is no object for a semaphore");
+    check(permit_release(client, "k", NULL) == PERMIT_INTERNAL, "nor an object that is no request for a release");
+    check(permit_release(client, "k", NULL) == PERMIT_INTERNAL, "nor is the release of another key");
+    check(acquire(client, 0, &request) == PERMIT_NO_SERVER && permit_client_in_doubt(client),
+          "an acquire that gets a page may have been granted");
+    check(permit_call(client, "GET", "/metrics", NULL) == PERMIT_OK, "metrics are text");
+    permit_client_free(client);
+    check(script_end(&script), "each asked once");
+}
+
 /* A proxy that refuses has not handed the call on. */
 static void a_refusal_of_a_proxy_is_said_as_such(void)
 {
@@ -660,12 +686,12 @@ static void a_refusal_of_a_proxy_is_said_as_such(void)
     struct permit_client *client = client_of(&script, 0), *once = client_of_one_try(&script);
     struct permit_request *request = NULL;
     check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_UNAUTHENTICATED && !permit_client_in_doubt(client) &&
-              strstr(permit_client_message(client), "401 of a proxy, not of permitd"),
+              strstr(permit_client_message(client), "401 from a proxy, not from permitd"),
           "a proxy's 401 is said as such, and leaves no doubt");
     check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_UNAUTHENTICATED && !permit_client_in_doubt(client),
           "so is its 407");
     check(acquire(client, PERMIT_FOREVER, &request) == PERMIT_FORBIDDEN && !permit_client_in_doubt(client) &&
-              strstr(permit_client_message(client), "403 of a proxy, not of permitd"),
+              strstr(permit_client_message(client), "403 from a proxy, not from permitd"),
           "and its 403");
     permit_client_free(client); /* the server serves one connection after the other */
     check(acquire(once, 0, &request) == PERMIT_NO_SERVER && !permit_client_in_doubt(once),
@@ -747,7 +773,7 @@ static void who_failed_knows_whether_something_may_be_held(void)
 {
     SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":60000"), NULL},
            {CUT, 0, NULL, NULL}, {ANSWER, 423, PROBLEM("no_capacity", ""), NULL},
-           {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":60000"), NULL}, {ANSWER, 201, "a proxy's", NULL},
+           {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":60000"), NULL}, {ANSWER, 201, "{}", NULL},
            {ANSWER, 201, GRANT("false", TTL), NULL});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
@@ -979,7 +1005,7 @@ static void what_is_over_before_it_is_renewed_is_told_so(void)
     if (permit_renewer_start(client, request, &options, &renewer))
         abort();
     check(wait_for_loss(&loss, LONG_MS) && loss.status == PERMIT_OUTCOME_UNKNOWN &&
-              strstr(loss.message, "too short, or this process was stopped"),
+              strstr(loss.message, "too short, or this process was suspended"),
           "what is over before it is renewed has two possible reasons");
     permit_renewer_stop(renewer);
     permit_request_free(request);
@@ -1199,7 +1225,7 @@ static int permitctl_says(const char *permitctl, const char *url, const char *ar
 static void permitctl_does_not_play_with_the_terminal(const char *permitctl)
 {
     static const char ended[] =
-        "{\"external_id\":\"k\",\"state\":\"RELEASED\",\"already_released\":true,\"end_reason\":\"" EVIL "\"}";
+        "{\"external_id\":\"" EVIL "\",\"state\":\"RELEASED\",\"already_released\":true,\"end_reason\":\"" EVIL "\"}";
     SCRIPT(script, {ANSWER, 200, EVIL_WAITER, "/why"}, {ANSWER, 200, EVIL_WAITER, "/why"},
            {ANSWER, 201, EVIL_GRANT, NULL}, {ANSWER, 200, ended, "DELETE"}, {ANSWER, 201, EVIL_GRANT, NULL},
            {ANSWER, 200, "{\"semaphores\":[{\"name\":\"" EVIL "\"}]}", NULL});
@@ -1253,11 +1279,22 @@ static void permitctl_says_that_a_proxy_refuses(const char *permitctl)
 {
     SCRIPT(script, {ANSWER, 401, "<html>", NULL}, {ANSWER, 403, "<html>", NULL});
     char output[OUTPUT_MAX];
-    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 77 && strstr(output, "of a proxy") &&
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 77 && strstr(output, "from a proxy") &&
               !strstr(output, "granted"),
           "a proxy's 401 ends permitctl with 77, and says nothing of a grant");
     check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 78 && !strstr(output, "granted"),
           "its 403 with 78");
+    check(script_end(&script), "each asked once");
+}
+
+static void permitctl_says_that_a_stranger_has_answered(const char *permitctl)
+{
+    SCRIPT(script, {ANSWER, 200, "{\"ok\":true}", "DELETE"}, {ANSWER, 200, "{\"ok\":true}", "/renew"});
+    char output[OUTPUT_MAX];
+    check(permitctl_says(permitctl, script.url, "release k", output) == 69 &&
+              strstr(output, "cannot parse the server's answer"),
+          "permitctl release ends with 69 if what answers is no permitd");
+    check(permitctl_says(permitctl, script.url, "renew k", output) == 69, "so does renew");
     check(script_end(&script), "each asked once");
 }
 
@@ -1277,6 +1314,10 @@ static void release_tells_how_it_ended(void)
               strcmp(request->end_reason, "expired") == 0 && request->held_until_us == 0,
           "release tells how it ended before");
     check(permit_release(client, "", NULL) == PERMIT_INVALID, "an empty key is refused here");
+    check(permit_release(client, NULL, NULL) == PERMIT_INVALID &&
+              permit_show(client, NULL, &request) == PERMIT_INVALID &&
+              permit_fence_check(client, NULL, 57, 0, &fence) == PERMIT_INVALID,
+          "so is none at all");
     check(permit_fence_check(client, "s", 57, 3, &fence) == PERMIT_OK && fence.live && fence.floor == 55, "fence");
     permit_request_free(request);
     permit_client_free(client);
@@ -1357,6 +1398,7 @@ int main(int argc, char **argv)
     a_piece_under_way_can_be_cancelled();
     every_call_of_a_client_can_be_cancelled();
     a_stranger_is_no_server();
+    a_success_of_a_stranger_is_none();
     a_refusal_of_a_proxy_is_said_as_such();
     a_call_leaves_a_silent_connection();
     a_silent_server_is_given_up();
@@ -1386,5 +1428,6 @@ int main(int argc, char **argv)
     permitctl_does_not_play_with_the_terminal(argv[1]);
     permitctl_counts_with_any_numbers(argv[1]);
     permitctl_says_that_a_proxy_refuses(argv[1]);
+    permitctl_says_that_a_stranger_has_answered(argv[1]);
     return failures > 0;
 }

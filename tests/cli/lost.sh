@@ -141,7 +141,7 @@ check "a signal ends the wait for the release" soon hurried
 check "before the time of a call is over" between "$(($(now_ms) - start))" 0 14000
 finish "$pid"
 check "the status of the command comes out" test "$code" = 3
-check "and it says that the permit is not given back" grep -q 'could not be given back, and ends with its ttl' "$dir/err"
+check "and it says that the permit is not given back" grep -q 'cannot release the permit, it will expire' "$dir/err"
 kill -CONT "$permitd_pid"
 call "$permitctl" release hurry
 check "a server that goes on is asked for it again" soon in_use backups 0
@@ -154,7 +154,7 @@ soon dead "$(cat "$dir/left")"
 soon hurried
 finish "$pid"
 check "a permit without a ttl that could not be given back: 69" test "$code" = 69
-check "it says how to be rid of it" grep -q 'could not be given back, and is held until permitctl release left:' "$dir/err"
+check "it says how to be rid of it" grep -q 'cannot release the permit; it is held until permitctl release left:' "$dir/err"
 kill -CONT "$permitd_pid"
 call "$permitctl" release left
 check "which works" soon in_use backups 0

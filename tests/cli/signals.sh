@@ -123,7 +123,7 @@ for verb in run acquire; do
     check "TERM of $verb when nobody answers: 143" test "$code" = 143
     check "without waiting for an answer" between "$(($(now_ms) - start))" 0 12000
     check "it says that there may be a permit, and how to be rid of it" \
-        grep -Eq '([0-9a-f-]{36}) may have been granted: then it is held .* until permitctl release \1$' "$dir/err"
+        grep -Eq '([0-9a-f-]{36}) may have been granted; if so, it is held .* permitctl release \1$' "$dir/err"
     kill -CONT "$permitd_pid"
     soon in_use backups 0
 done

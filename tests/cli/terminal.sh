@@ -148,7 +148,7 @@ check "Ctrl-Z stops nobody where no shell could continue it" grep -q 'status:6$'
 echo n | on_terminal "'$permitctl' fence bump --reason test; echo status:\$?"
 check "and nothing was done" grep -q 'permitctl: nothing was done' "$dir/screen"
 check "fence bump asks a person, who says no: 1" grep -q 'status:1$' "$dir/screen"
-check "and says what it would do" grep -q 'Go on?' "$dir/screen"
+check "and says what it would do" grep -q 'Continue?' "$dir/screen"
 
 # top: a live table. What is looked at is what is drawn before the terminal goes back to its first page.
 "$permitctl" --json acquire -s backups --id shown >/dev/null

@@ -7,6 +7,11 @@ check "no verb is a usage error" test "$code" = 64
 call "$permitctl" dance
 check "an unknown verb is a usage error" test "$code" = 64
 check "and is named" contains "$err" dance
+call "$permitctl" semaphore
+check "half a verb: 64, and what goes on" contains "$code $err" '64 permitctl: incomplete verb "semaphore"; expected one of: put get'
+call "$permitctl" semaphore putt a
+check "a verb that goes on wrong is named as it is" \
+    contains "$code $err" '64 permitctl: unknown verb "semaphore putt"; expected "semaphore" with one of: put get'
 call "$permitctl" run -s a --jump true
 check "an unknown option is a usage error" test "$code" = 64
 call "$permitctl" run -- true
@@ -17,6 +22,9 @@ call "$permitctl" run -s 'a b' true
 check "a name with a space is a usage error" test "$code" = 64
 call "$permitctl" run -s a:0 true
 check "a count of 0 is a usage error" test "$code" = 64
+check "and is shown as it was given" contains "$err" "--semaphore a:0: expected NAME or NAME:COUNT"
+call "$permitctl" run -s a --wait 100000 true
+check "milliseconds are told" contains "$code $err" "64 permitctl: --wait 100000: numbers are seconds, at most 86400"
 call "$permitctl" run -s a --ttl soon true
 check "a ttl that is no time is a usage error" test "$code" = 64
 call "$permitctl" run -s a --ttl 0 true
@@ -30,11 +38,11 @@ done
 call "$permitctl" acquire -s a --wait-piece 0
 check "a piece of no length is a usage error" test "$code" = 64
 call "$permitctl" acquire --slot A1 -s a
-check "--slot stands behind its -s" contains "$code $err" "64 permitctl: --slot belongs to the -s NAME before it"
+check "--slot stands behind its -s" contains "$code $err" "64 permitctl: --slot must follow an -s NAME"
 call "$permitctl" acquire --adjacent
 check "so does --adjacent" test "$code" = 64
 call "$permitctl" acquire -s a:2 --slot A1 --slot A2
-check "--slot says how many by itself" contains "$code $err" "64 permitctl: a: --slot says which and how many"
+check "--slot says how many by itself" contains "$code $err" "64 permitctl: a: --slot cannot be combined with"
 call "$permitctl" acquire -s a --slot A1 --adjacent
 check "and is not --adjacent" test "$code" = 64
 call "$permitctl" acquire -s a --slot A1 -s b --any-of B1 --slot B2
@@ -49,7 +57,7 @@ call "$permitctl" semaphore put a --labels "$dir/none"
 check "a file of labels that is not there" contains "$code $err" "64 permitctl: $dir/none"
 printf 'A1\0\n' >"$dir/zero"
 call "$permitctl" semaphore put a --labels "$dir/zero"
-check "a file of labels with a zero byte" contains "$code $err" "64 permitctl: $dir/zero: a zero byte"
+check "a file of labels with a zero byte" contains "$code $err" "64 permitctl: $dir/zero: contains a zero byte"
 call "$permitctl" slots a --state open
 check "slots are free or held" contains "$code $err" "64 permitctl: --state open: expected free|held"
 call "$permitctl" release a --wait 1s
@@ -107,7 +115,13 @@ check "run --help names the variables" contains "$out" PERMIT_TOKEN_
 call "$permitctl" $'\e[31mdance'
 check "a complaint does not play with the terminal" contains "$err" '"?[31mdance"'
 
+if ! (exec 3<>/dev/tcp/127.0.0.1/7070) 2>/dev/null; then # else somebody serves at the default address
+    call "$permitctl" semaphore list
+    check "where no server was named: 69, and how one is" \
+        contains "$code $(xargs -d '\n' <<<"$err")" "no server was named, so that was the default: --url or PERMITD_URL names another"
+fi
 call "$permitctl" --url http://127.0.0.1:1 semaphore list
+check "and not where one was" not grep -q 'no server was named' "$dir/err"
 check "no server: 69" test "$code" = 69
 call "$permitctl" --json --url http://127.0.0.1:1 show a
 check "no server, --json: a problem" test "$(jq -r .type <<<"$out")" = /problems/no_server
@@ -138,8 +152,8 @@ check "of which nothing is said" not grep -q -e sesame -e ann "$dir/err"
 call "$permitctl" --json --url http://ann:sesame@127.0.0.1:1/ show k
 check "also not in JSON" not grep -q -e sesame -e ann "$dir/out" "$dir/err"
 call "$permitctl" --tokn=sesame show k
-check "an option that there is not is named without its value" test "$code $err" = "64 permitctl: there is no option --tokn (permitctl --help)"
+check "an option that there is not is named without its value" test "$code $err" = "64 permitctl: unknown option --tokn (permitctl --help)"
 call "$permitctl" -usesame show k
-check "so is a letter" test "$code $err" = "64 permitctl: there is no option -u (permitctl --help)"
+check "so is a letter" test "$code $err" = "64 permitctl: unknown option -u (permitctl --help)"
 call "$permitctl" acquire -s a --wait-piece 100d
-check "a piece of over INT_MAX ms is a usage error" contains "$code $err" "64 permitctl: --wait-piece: at most 24 days"
+check "a piece of over INT_MAX ms is a usage error" contains "$code $err" "64 permitctl: --wait-piece must be at most 24 days"

@@ -23,6 +23,12 @@ check "semaphore list has both" test "$(jq -r '.semaphores[].name' <<<"$out" | x
 call "$permitctl" --url "${PERMITD_URL/127.0.0.1/permit.localhost}" semaphore list
 check "a host that permitd does not serve: 65" contains "$code $err" "65 permitctl: misdirected"
 check "and the setting that lists it" contains "$err" "add the host to its setting allowed_hosts"
+call "$permitctl" --json semaphore get network
+check "JSON is one line" test "$(wc -l <"$dir/out")" = 1
+call "$permitctl" --json doctor
+check "that of doctor too" test "$(wc -l <"$dir/out")" = 1
+call "$permitctl" --json semaphore get there_is_none
+check "and that of a refusal" test "$(wc -l <"$dir/out")" = 1
 call "$permitctl" --json semaphore list --prefix net
 check "--prefix" test "$(jq -r '.semaphores[].name' <<<"$out" | xargs)" = network
 call "$permitctl" --json semaphore list --limit 1
@@ -41,7 +47,7 @@ check "template get prints lines" contains "$out" "template       each:"
 call "$permitctl" template put each: --kind counted
 check "the kind of a template cannot change: 65" test "$code" = 65
 call "$permitctl" template put new
-check "a template needs a capacity: 65" contains "$code $err" "65 permitctl: invalid: capacity is needed"
+check "a template needs a capacity: 65" contains "$code $err" "65 permitctl: invalid: capacity is required"
 call "$permitctl" template put each: -s backups
 check "template put takes no semaphore" test "$code" = 64
 call "$permitctl" template list
@@ -109,6 +115,9 @@ check "release of an unknown key leaves a tombstone" test "$code $(jq -r .end_re
 call "$permitctl" acquire -s backups --id overtaken
 check "which refuses the late acquire: 65" contains "$code $err" "65 permitctl: ended"
 
+call "$permitctl" acquire -s network --ttl owner
+check "where no owner was named it is said which one was meant" \
+    grep -Eq '^permitctl: permitctl owner beat [^ ]+@[^ ]+ sends a heartbeat; --owner names another owner$' "$dir/err"
 call "$permitctl" acquire -s network --owner w1 --ttl owner
 check "ttl owner without a heartbeat: 65" contains "$code $err" "65 permitctl: unknown_owner"
 check "with what to do about it" contains "$err" "permitctl: permitctl owner beat w1 sends"
@@ -227,7 +236,7 @@ check "--force needs a reason: 64" contains "$code $err" "64 permitctl: semaphor
 call "$permitctl" semaphore delete seats --force --reason ""
 check "which is not empty: 64" test "$code" = 64
 call "$permitctl" semaphore delete seats --reason "it is over"
-check "a reason without --force: 64" contains "$code $err" "64 permitctl: --reason belongs to --force"
+check "a reason without --force: 64" contains "$code $err" "64 permitctl: --reason requires --force"
 call "$permitctl" semaphore delete seats --force --reason "$(printf '%01001d' 0)"
 check "the reason is not too long: 64" contains "$code $err" "64 permitctl: --reason: at most 1000 bytes"
 call "$permitctl" template delete each: --force

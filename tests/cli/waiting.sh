@@ -128,7 +128,7 @@ places() { [ "$("$permitctl" --json waiters backups | jq '.waiters | length')" =
 check "two under one key say why they wait" soon both_wait
 check "they have one place" soon places 1
 "$permitctl" --json release full3 >/dev/null
-refused() { cat "$dir"/same.one "$dir"/same.two | grep -q 'somebody else already runs under the key same'; }
+refused() { cat "$dir"/same.one "$dir"/same.two | grep -q 'key same is already held by another client'; }
 check "one of them is told that the other runs" soon refused
 touch "$dir/same.end"
 codes=

@@ -116,6 +116,10 @@ check "operationIds are unique" nothing "$(jq -r '.paths[][] | .operationId? // 
 check "no member of a body has a default" nothing "$(jq -r '.components.schemas | paths | select(.[-1] == "default") | join(".")' $api)"
 check "every operation has a summary and a description" \
     nothing "$(jq -r '.paths[][] | objects | select(.operationId and ((.summary and .description) | not)) | .operationId' $api)"
+# What any route may answer: group [A] of protocol.md.
+check "every operation has the answers of group [A]" \
+    nothing "$(jq -r '.paths[][] | objects | select(.operationId) | .operationId as $id | .responses as $has
+        | ("400", "403", "405", "413", "421", "422", "429", "500", "503") | select($has[.] == null) | $id + " lacks " + .' $api)"
 check "openapi.json carries the version of the code" same_lines "$(jq -r .info.version $api)" "$(cat VERSION)"
 check "protocol.md and openapi.json know the same routes" same_lines "$(protocol_routes)" "$(api_routes)"
 check "protocol.md and openapi.json know the same problems" same_lines "$(protocol_problems)" "$(api_problems)"

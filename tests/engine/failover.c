@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A failover as an engine sees it: with its own threads, on a store that plays a script. The script has one counted
- * semaphore and no requests; all sessions see the same rows.
+ * Failovers and lost connections as an engine sees them: with its own threads, on a store that plays a script. The
+ * script has one counted semaphore and no requests; all sessions see the same rows.
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -23,14 +23,15 @@ static struct script {
     uint64_t written_id; /* of the last request */
     bool same_server;    /* `cluster` knows the server that answers */
     bool fails_over;     /* when the next batch locks its rows: the session is lost */
+    bool stuck;          /* a batch that locks its rows waits until this is over */
+    bool loses_many;     /* a packet that writes more than one request loses the session */
     unsigned raised[CAUSES];
     unsigned ticks;
-    unsigned batches; /* that have locked rows */
-    bool decided;
-    enum permit_status status;
+    unsigned batches; /* that have locked rows, or wait to */
+    unsigned losses;  /* packets that were lost */
 } script;
 
-/* --- the store ---------------------------------------------------------------------------------------------------- */
+/* ---- the store ---- */
 
 static void change_begin(void)
 {
@@ -92,6 +93,9 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
     (void)store, (void)set;
     change_begin();
     script.batches++;
+    pthread_cond_broadcast(&script.changed);
+    while (script.stuck)
+        pthread_cond_wait(&script.changed, &script.mutex);
     if (script.fails_over) {
         script.fails_over = script.same_server = false;
         script.next_id = IDS_OF_THE_OTHER;
@@ -114,12 +118,16 @@ static enum permit_status apply(struct store *store, const struct changes *chang
 {
     (void)store;
     change_begin();
-    script.semaphore = *changes->semaphores[0].semaphore;
-    script.semaphore.name = BYTES("a");
-    if (changes->request_count)
-        script.written_id = changes->requests[0].request->id;
+    bool lost = script.loses_many && changes->request_count > 1;
+    script.losses += lost;
+    if (!lost) {
+        script.semaphore = *changes->semaphores[0].semaphore;
+        script.semaphore.name = BYTES("a");
+        if (changes->request_count)
+            script.written_id = changes->requests[0].request->id;
+    }
     change_end();
-    return PERMIT_OK;
+    return lost ? PERMIT_DATABASE_LOST : PERMIT_OK;
 }
 
 static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
@@ -222,7 +230,7 @@ static struct store *open_store(void *context)
     return store;
 }
 
-/* --- the engine --------------------------------------------------------------------------------------------------- */
+/* ---- the engine ---- */
 
 static struct engine *engine;
 
@@ -275,6 +283,7 @@ static void end(void)
 }
 
 TestSuite(failover, .init = begin, .fini = end, .timeout = 300);
+TestSuite(losses, .init = begin, .fini = end, .timeout = 300);
 
 /* Waits until it is true of the script, whose mutex is held; false: it does not become true. */
 static bool becomes(bool (*condition)(const void *context), const void *context)
@@ -298,36 +307,56 @@ static bool has_ticked(const void *ticks)
     return script.ticks >= *(const unsigned *)ticks;
 }
 
-static bool is_decided(const void *unused)
+static bool has_begun(const void *batches)
 {
-    (void)unused;
-    return script.decided;
+    return script.batches >= *(const unsigned *)batches;
+}
+
+/* An acquire of one unit. */
+struct asked {
+    struct op op;
+    struct operation operation;
+    struct want want;
+    bool decided; /* under the mutex of the script, as the status is */
+    enum permit_status status;
+};
+
+static bool is_decided(const void *asked)
+{
+    return ((const struct asked *)asked)->decided;
 }
 
 static void note_decided(struct op *op, const struct decision *decision)
 {
-    (void)op;
+    struct asked *asked = CONTAINER_OF(op, struct asked, op);
     change_begin();
-    script.status = decision->status;
-    script.decided = true;
+    asked->status = decision->status;
+    asked->decided = true;
     change_end();
 }
 
-/* One unit is acquired under this key. */
+static void ask(struct asked *asked, const char *key)
+{
+    *asked = (struct asked){.want = {.semaphore = BYTES("a"), .count = 1}};
+    asked->operation =
+        (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = &asked->want, .want_count = 1};
+    op_init(&asked->op, &asked->operation, clock_mono() + PATIENCE_S * US_PER_SECOND, note_decided);
+    cr_assert_eq(engine_submit(engine, &asked->op), PERMIT_OK);
+}
+
+static void is_granted(const struct asked *asked)
+{
+    change_begin();
+    cr_assert(becomes(is_decided, asked));
+    cr_assert_eq(asked->status, PERMIT_OK);
+    change_end();
+}
+
 static void acquire(const char *key)
 {
-    static struct op op;
-    static struct operation operation;
-    static struct want want;
-    want = (struct want){.semaphore = BYTES("a"), .count = 1};
-    operation = (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = &want, .want_count = 1};
-    op_init(&op, &operation, clock_mono() + PATIENCE_S * US_PER_SECOND, note_decided);
-    script.decided = false;
-    cr_assert_eq(engine_submit(engine, &op), PERMIT_OK);
-    change_begin();
-    cr_assert(becomes(is_decided, NULL));
-    cr_assert_eq(script.status, PERMIT_OK);
-    change_end();
+    static struct asked asked;
+    ask(&asked, key);
+    is_granted(&asked);
 }
 
 Test(failover, another_server_is_noticed_by_the_tick)
@@ -363,4 +392,32 @@ Test(failover, ids_of_the_server_before_are_not_used)
     change_end();
     acquire("k1");
     cr_assert_geq(script.written_id, IDS_SINCE_THE_RAISE);
+}
+
+/* P23: a batch that is too much for one transaction is not tried as a whole for ever. */
+Test(losses, batch_that_was_lost_twice_runs_one_by_one)
+{
+    enum { TOGETHER = 5 };
+    static const char *const keys[TOGETHER] = {"k1", "k2", "k3", "k4", "k5"};
+    static struct asked first, others[TOGETHER];
+    const unsigned one = 1;
+    change_begin();
+    script.stuck = script.loses_many = true;
+    change_end();
+    ask(&first, "k0");
+    change_begin();
+    cr_assert(becomes(has_begun, &one));
+    change_end();
+    for (size_t i = 0; i < TOGETHER; i++) /* they gather while the only worker is stuck */
+        ask(&others[i], keys[i]);
+    change_begin();
+    script.stuck = false;
+    change_end();
+    is_granted(&first);
+    for (size_t i = 0; i < TOGETHER; i++)
+        is_granted(&others[i]);
+    change_begin();
+    cr_assert_eq(script.losses, 2);
+    cr_assert_eq(script.semaphore.in_use, 1 + TOGETHER);
+    change_end();
 }

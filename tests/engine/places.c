@@ -163,7 +163,7 @@ Test(places, who_came_later_on_a_key_is_not_refused_by_a_maker_of_before)
     cr_assert(queue_take(&engine.queue, &batch, clock_mono(), -1));
     cr_assert_eq(batch.ops[0], maker);
     queue_finish(&engine.queue, &batch);
-    maker->decided(maker, &(struct decision){.status = PERMIT_INVALID, .detail = "kind never changes"});
+    maker->decided(maker, &(struct decision){.status = PERMIT_INVALID, .detail = "kind cannot change"});
     cr_assert_eq(told, PERMIT_INVALID);
     cr_assert(later.op.queued && !later.op.maker);
     cr_assert_eq(queue_take_unresolved(&engine.queue, taken, 3), 1);

@@ -533,7 +533,7 @@ Test(waiters, one_that_was_put_back_with_more_is_behind_nobody_there)
     cr_assert_eq(w2->operation.place, PLACE_WAITER);
 }
 
-/* --- certain slots ----------------------------------------------------------------------------------------------- */
+/* ---- certain slots ---- */
 
 Test(waiters, who_wants_a_certain_slot_is_in_nobodys_way)
 {

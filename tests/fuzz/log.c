@@ -32,7 +32,8 @@ static struct bytes written_line(enum log_level level, char *const texts[TEXTS])
     return (struct bytes){line, (size_t)length};
 }
 
-/* "control characters (C0, DEL and C1, which terminals obey) and what is not UTF-8 in its shortest form" are escaped.
+/*
+ * "control characters (C0, DEL and C1, which terminals obey) and what is not UTF-8 in its shortest form" are escaped.
  */
 static void check_line(struct bytes line)
 {

@@ -13,7 +13,7 @@
 
 enum { HEADERS_MAX = PARSER_HEAD_MAX, CHUNK_FREE = 18, REPEATED = 512, INPUT_MAX = 64 * 1024 };
 
-/* --- the reference ------------------------------------------------------------------------------------------------ */
+/* ---- the reference ---- */
 
 struct pair {
     struct bytes name, value;
@@ -366,7 +366,7 @@ static void reference_read(struct bytes text, size_t body_max, struct reading *r
     reading->used = at;
 }
 
-/* --- the comparison ----------------------------------------------------------------------------------------------- */
+/* ---- the comparison ---- */
 
 /* Each header has the value, and is there as often, as in the reference. */
 static void check_headers(const struct parser *parser, const struct reading *reading)

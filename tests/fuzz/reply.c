@@ -16,7 +16,7 @@
 
 enum { ANSWERS_MAX = 64, ANSWER_BYTES_MAX = 1024 * 1024, DAY_MS = 24 * 3600 * 1000 };
 
-/* --- in place of src/client/http.c -------------------------------------------------------------------------------- */
+/* ---- in place of src/client/http.c ---- */
 
 /* What is left of the answers. */
 static const uint8_t *answers;
@@ -103,7 +103,7 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
         buf_append(&reply->body, answer.data, answer.length);
 }
 
-/* --- the calls ---------------------------------------------------------------------------------------------------- */
+/* ---- the calls ---- */
 
 static void check_request(const struct permit_request *request)
 {

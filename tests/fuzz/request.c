@@ -4,8 +4,8 @@
  * part of. The input:
  *
  *     A00job-42?confirmed=true     one byte each: the route (the table below), how it is decided, whether the engine
- * takes it; then the variable part of the path and the query, still percent-encoded Kjob-42 headers, one a line: a
- * letter and the value
+ *                                  takes it; then the variable part of the path and the query, still percent-encoded
+ *     Kjob-42                      headers, one a line: a letter and the value
  *     {"permits":[...]}            behind an empty line: the body
  *
  * Each is run twice: the second time on the exchange that served the first, and an acquire with its members turned
@@ -22,7 +22,7 @@
 #include "json.h"
 #include "world.h"
 
-/* --- the input ---------------------------------------------------------------------------------------------------- */
+/* ---- the input ---- */
 
 /* The letter of the first is A; method and path, of which the input has the rest or the middle. */
 static const struct {
@@ -183,7 +183,7 @@ static void set_world(const struct input *input)
     set_headers(input);
 }
 
-/* --- a run -------------------------------------------------------------------------------------------------------- */
+/* ---- a run ---- */
 
 static struct bytes make_path(const struct input *input)
 {
@@ -226,7 +226,7 @@ static void run(struct exchange *exchange, const struct input *input, struct byt
     MUST(now || world.finished == 1);
 }
 
-/* --- what an answer must be --------------------------------------------------------------------------------------- */
+/* ---- what an answer must be ---- */
 
 static bool is_documented(int http_status)
 {
@@ -352,7 +352,7 @@ static void check_strictness(const struct exchange *exchange, const struct input
         MUST(refused || facts.twice || facts.depth > WIRE_MAX_DEPTH);
 }
 
-/* --- the second time ---------------------------------------------------------------------------------------------- */
+/* ---- the second time ---- */
 
 /* The same object with its members, and those of its permits, in the other order. */
 static struct json_object *turned(struct json_object *value)

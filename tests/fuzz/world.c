@@ -24,7 +24,7 @@ struct bytes world_text(size_t max)
     return (struct bytes){world.text.data, world.text.length < max ? world.text.length : max};
 }
 
-/* --- server.c ----------------------------------------------------------------------------------------------------- */
+/* ---- server.c ---- */
 
 const char *exchange_header(const struct exchange *exchange, const char *name, unsigned *ret_times)
 {
@@ -76,7 +76,7 @@ void world_open(struct service *service)
     buf_init(&service->message, 16 * 1024);
 }
 
-/* --- what an operation must be ------------------------------------------------------------------------------------ */
+/* ---- what an operation must be ---- */
 
 /* UTF-8 without control characters. */
 static void check_text(struct bytes text)
@@ -238,7 +238,7 @@ static void check_op(const struct op *op)
     check_operation(op->operation);
 }
 
-/* --- how it ends -------------------------------------------------------------------------------------------------- */
+/* ---- how it ends ---- */
 
 /* Rows as a plan would leave them, of one decision. */
 struct made {
@@ -433,7 +433,7 @@ void world_decide(void)
         world_decide();
 }
 
-/* --- the engine --------------------------------------------------------------------------------------------------- */
+/* ---- the engine ---- */
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision))

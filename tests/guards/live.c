@@ -67,7 +67,7 @@ _Noreturn static void old_holder(struct live *live, unsigned port, int ready_fd,
     must_acquire(live, SHORT_TTL_MS, &permit);
     if (write_with(live, &permit) != PASSED || write(ready_fd, &byte, 1) != 1 || read(go_fd, &byte, 1) != 1)
         _exit(100);
-    _exit(write_with(live, &permit));
+    _exit((int)write_with(live, &permit));
 }
 
 static void check_stopped(struct store *store, unsigned port)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "kit_process.h"
 #include "loading.h"
@@ -43,9 +44,10 @@ static void check_documentation(void)
 /* From Redis 7 on the guard can be a function. A stranger's library of its name is left alone. */
 void loading_redis(struct store *store)
 {
+    const char *program = access("/usr/bin/redis-cli", X_OK) ? "/usr/bin/valkey-cli" : "/usr/bin/redis-cli";
     char *client = kit_text("%s/redis-cli", store->directory);
     FILE *file = fopen(client, "we");
-    KIT_CHECK(file && fprintf(file, "#!/bin/sh\nexec /usr/bin/redis-cli -s '%s' \"$@\"\n", store->socket) > 0);
+    KIT_CHECK(file && fprintf(file, "#!/bin/sh\nexec %s -s '%s' \"$@\"\n", program, store->socket) > 0);
     KIT_CHECK(!fclose(file) && !chmod(client, 0700));
     char *known = print_of(store, "redis-cli FUNCTION LIST");
     if (!strstr(known, "unknown command")) {

@@ -283,7 +283,10 @@ static void stopped_inside_is_ended(struct race *race)
     KIT_CHECK(session_guard(&race->older, OF("3", OLD)) == STALE);
 }
 
-/* After it has waited for the older one, the newer sees what that has written: if its view begins only then. */
+/*
+ * After it has waited for the older one, the newer sees what that has written: if its view begins only then. Where that
+ * began before (innodb_snapshot_isolation, which is on from MariaDB 11.6 on), the server has it run again.
+ */
 static void newer_sees_what_older_wrote(struct race *race)
 {
     struct call call;
@@ -292,6 +295,11 @@ static void newer_sees_what_older_wrote(struct race *race)
     mark_stock(race, &race->older, OLD);
     session_run(&race->older, "COMMIT");
     KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
+    if (race->store->kind->run(&race->newer, "SELECT number FROM stock WHERE id = 1") == AGAIN) {
+        session_run(&race->newer, "ROLLBACK");
+        begin(&race->newer);
+        KIT_CHECK(session_guard(&race->newer, OF("3", NEW)) == PASSED);
+    }
     int64_t seen = race->store->kind->number(&race->newer, "SELECT number FROM stock WHERE id = 1");
     KIT_CHECK(seen == OLD);
     session_run(&race->newer, "COMMIT");

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Redis with src/guards/redis.lua, driven by hiredis. Debian's redis-check-rdb is the server under another name. */
+/*
+ * Redis or Valkey with src/guards/redis.lua, driven by hiredis. Debian's redis-check-rdb (Debian 12) and
+ * valkey-check-rdb (Debian 13) are the server under another name.
+ */
 #include <hiredis/hiredis.h>
 #include <signal.h>
 #include <stdio.h>
@@ -194,15 +197,25 @@ static bool answers(void *context)
     return connected;
 }
 
+static const char *first_installed(const char *const *names)
+{
+    while (*names && access(*names, X_OK))
+        names++;
+    return *names;
+}
+
 /* The name by which it is called makes it the server. */
 static char *server_program(const struct store *store)
 {
-    const char *const installed[] = {"/usr/bin/redis-server", "/usr/bin/valkey-server", NULL};
-    for (size_t i = 0; installed[i]; i++)
-        if (!access(installed[i], X_OK))
-            return kit_copy(installed[i]);
-    char *name = kit_text("%s/redis-server", store->directory);
-    KIT_CHECK(!symlink("/usr/bin/redis-check-rdb", name));
+    static const char *const servers[] = {"/usr/bin/redis-server", "/usr/bin/valkey-server", NULL};
+    static const char *const tools[] = {"/usr/bin/redis-check-rdb", "/usr/bin/valkey-check-rdb", NULL};
+    if (first_installed(servers))
+        return kit_copy(first_installed(servers));
+    const char *tool = first_installed(tools);
+    if (!tool)
+        kit_fail("redis: neither Redis nor Valkey is installed");
+    char *name = kit_text("%s/%s-server", store->directory, strstr(tool, "valkey") ? "valkey" : "redis");
+    KIT_CHECK(!symlink(tool, name));
     return name;
 }
 

@@ -14,7 +14,8 @@ static int compare_slots(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
-/* "('s',3,0,57),('s',4,0,57) ON DUPLICATE KEY UPDATE permit_token = 57": in ascending order, so that nobody deadlocks.
+/*
+ * "('s',3,0,57),('s',4,0,57) ON DUPLICATE KEY UPDATE permit_token = 57": in ascending order, so that nobody deadlocks.
  */
 static void upsert_rows(const struct sql_words *words, const struct write *write, char *to, size_t size)
 {
@@ -55,7 +56,8 @@ static void lock_text(const struct store *store, const struct write *write, char
                  write->semaphore, write->where);
 }
 
-/* The rows of `last` must be there (prepare_history). The write carries the token itself where it is guarded in rows.
+/*
+ * The rows of `last` must be there (prepare_history). The write carries the token itself where it is guarded in rows.
  */
 static void write_text(const struct session *session, const struct write *write, char *to, size_t size)
 {

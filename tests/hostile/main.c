@@ -100,7 +100,7 @@ struct kept {
 static bool has_given_back(void *context)
 {
     const struct kept *kept = context;
-    return memory_mib(kept->side, "VmRSS") < kept->before_mib + KEPT_MIB;
+    return memory_mib(kept->side, "VmRSS") < kept->before_mib + (double)KEPT_MIB;
 }
 
 /* ---- connections ---- */
@@ -208,7 +208,7 @@ static void check_bodies(struct side *side)
     if (!kit_wait_until(are_decided, &flood, PATIENCE_MS))
         kit_fail("unfinished bodies are neither read nor refused");
     printf("hostile: %zu of %d unfinished bodies of a megabyte were refused\n", flood.refused, BODIES);
-    check(side, memory_mib(side, "VmHWM") < MAX_MEMORY_MIB, "unfinished bodies stay under max_memory");
+    check(side, memory_mib(side, "VmHWM") < (double)MAX_MEMORY_MIB, "unfinished bodies stay under max_memory");
     for (size_t i = 0; i < BODIES; i++)
         close(bodies[i].fd);
     check(side, kit_wait_until(has_given_back, &kept, PATIENCE_MS), "what they took is given back");
@@ -261,7 +261,7 @@ static void check_readers(struct side *side)
         kit_fail("permitd keeps all answers that nobody reads: %.0f MiB", memory_mib(side, "VmRSS"));
     for (int i = 0; i < 100; i++) /* and more of them come */
         KIT_CHECK(is_served(side));
-    check(side, memory_mib(side, "VmHWM") < MAX_MEMORY_MIB, "answers that nobody reads stay under max_memory");
+    check(side, memory_mib(side, "VmHWM") < (double)MAX_MEMORY_MIB, "answers that nobody reads stay under max_memory");
     for (size_t i = 0; i < READERS; i++)
         close(fds[i]);
     check(side, kit_wait_until(has_given_back, &kept, PATIENCE_MS), "what they took is given back");

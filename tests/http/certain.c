@@ -60,7 +60,7 @@ static const char *make_hall(struct talk *talk)
     return fresh_semaphore(talk, "{\"capacity\":5,\"labels\":[\"A1\",\"A2\",null,\"A4\",\"#5\"]}");
 }
 
-/* --- certain slots --- */
+/* ---- certain slots ---- */
 
 Test(certain, slots_are_granted_by_number_and_label_and_told_with_their_labels)
 {
@@ -199,7 +199,7 @@ Test(certain, a_counted_semaphore_has_no_slots)
     talk_end(&talk);
 }
 
-/* --- any of them, neighbours --- */
+/* ---- any of them, neighbours ---- */
 
 Test(certain, any_of_takes_the_lowest_that_are_free)
 {
@@ -212,7 +212,7 @@ Test(certain, any_of_takes_the_lowest_that_are_free)
     has(&talk, "\"slots\":[3,4],\"labels\":[null,\"A4\"]");
     refuse(&talk, 423, "no_capacity", hall, "\"any_of\":[2,3,5],\"count\":2");
     cr_assert_eq(number_of(&talk, "blocking.0.requested"), 2);
-    text_is(&talk, "detail", text("%s: no 2 free slots of the 3 named", hall));
+    text_is(&talk, "detail", text("%s: no 2 free slots among the 3 named", hall));
     cr_assert_not(kit_json_has(talk.reply.body, "blocking.0.taken"));
     talk_end(&talk);
 }
@@ -225,7 +225,7 @@ Test(certain, neighbours_have_numbers_that_follow_each_other)
     acquire(&talk, 201, fresh_name("k"), hall, "\"adjacent\":true,\"count\":2");
     has(&talk, "\"slots\":[3,4]");
     refuse(&talk, 423, "no_capacity", hall, "\"adjacent\":true,\"count\":2");
-    text_is(&talk, "detail", text("%s: no 2 free slots that follow each other", hall));
+    text_is(&talk, "detail", text("%s: no 2 adjacent free slots", hall));
     acquire(&talk, 201, fresh_name("k"), hall, "\"count\":2");
     has(&talk, "\"slots\":[1,5]");
     refuse(&talk, 423, "no_capacity", hall, "\"adjacent\":true");
@@ -259,7 +259,7 @@ Test(certain, operations_of_a_batch_may_name_slots)
     talk_end(&talk);
 }
 
-/* --- waiting --- */
+/* ---- waiting ---- */
 
 struct expected {
     struct talk *talk;
@@ -363,7 +363,7 @@ Test(certain, what_has_expired_is_free_at_once_for_who_names_it)
     talk_end(&talk);
 }
 
-/* --- labels --- */
+/* ---- labels ---- */
 
 Test(labels, come_in_pages_and_are_recorded)
 {

@@ -60,7 +60,7 @@ static int count_of(const char *bytes, const char *part)
     return count;
 }
 
-/* --- slow ones --- */
+/* ---- slow ones ---- */
 
 static bool are_counted(struct talk *talk, int connections)
 {
@@ -140,7 +140,7 @@ Test(clients, who_does_not_read_its_answers_is_closed, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* --- those that vanish --- */
+/* ---- those that vanish ---- */
 
 static bool is_held(void *context)
 {
@@ -200,7 +200,7 @@ Test(clients, one_that_closes_its_side_after_the_request_gets_its_answer, .timeo
     close(fd);
 }
 
-/* --- those that hurry --- */
+/* ---- those that hurry ---- */
 
 Test(clients, pipelined_requests_are_answered_in_order, .timeout = 300)
 {
@@ -243,11 +243,11 @@ Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeou
     }
 }
 
-/* --- crowds --- */
+/* ---- crowds ---- */
 
 static bool is_said_full(void *permitd)
 {
-    return log_count(permitd, "as many connections as max_connections") > 0;
+    return log_count(permitd, "max_connections reached") > 0;
 }
 
 static bool are_ten(void *context)
@@ -328,8 +328,8 @@ Test(clients, that_send_more_than_may_be_pending_are_told_the_bound, .timeout = 
     struct kit_sql *keeper = kit_sql_open(database->socket, "permitd");
     struct talk talk = talk_to(permitd->port);
     static const char too_many_ends[] =
-        "as many releases, renewals and confirms are pending as four times max_pending, 8";
-    static const char too_many[] = "as many calls are pending as max_pending allows, 2";
+        "too many pending releases, renewals and confirms (four times max_pending); the limit is 8";
+    static const char too_many[] = "too many pending calls (max_pending); the limit is 2";
     struct kit_http acquires[MANY], renewals[MANY];
     say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
     say(&talk, 201, "POST", "/v1/requests", "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"s\"}]}");
@@ -407,7 +407,7 @@ static void limit_descriptors(const struct kit_permitd *permitd, rlim_t soft)
 
 static bool has_refused_to_accept(void *context)
 {
-    return log_count(context, "a connection could not be accepted") > 0;
+    return log_count(context, "cannot accept a connection") > 0;
 }
 
 Test(clients, who_comes_while_there_is_no_descriptor_is_served_when_there_is, .timeout = 300)
@@ -426,7 +426,7 @@ Test(clients, who_comes_while_there_is_no_descriptor_is_served_when_there_is, .t
     }
     cr_assert(kit_wait_until(has_refused_to_accept, permitd, LONG_MS), "the limit was not felt");
     cr_assert_not(comes_within(fds[0], 500), "it was served without a descriptor");
-    size_t lines = log_count(permitd, "a connection could not be accepted");
+    size_t lines = log_count(permitd, "cannot accept a connection");
     size_t seconds = (size_t)(kit_now_us() - since) / 1000000;
     cr_assert_leq(lines, seconds + 1, "more than a line a second");
     say(&talk, 200, "GET", "/healthz", NULL);
@@ -440,7 +440,7 @@ Test(clients, who_comes_while_there_is_no_descriptor_is_served_when_there_is, .t
     kit_permitd_stop(permitd);
 }
 
-/* --- stop --- */
+/* ---- stop ---- */
 
 struct load {
     unsigned port;
@@ -508,7 +508,7 @@ Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 300)
     kit_permitd_kill(permitd);
 }
 
-/* --- a database that hangs --- */
+/* ---- a database that hangs ---- */
 
 static pid_t database_of(const struct kit_permitd *permitd)
 {

@@ -38,7 +38,7 @@ static const char *member(const struct talk *talk, const char *path)
     return kept(value);
 }
 
-/* --- confirm --- */
+/* ---- confirm ---- */
 
 Test(confirm, makes_a_hold_permanent)
 {
@@ -111,7 +111,7 @@ Test(confirm, is_an_operation_of_a_batch)
     talk_end(&talk);
 }
 
-/* --- deadlines --- */
+/* ---- deadlines ---- */
 
 Test(expiry, a_due_permit_makes_room_and_says_how_it_ended)
 {
@@ -168,7 +168,7 @@ Test(expiry, what_is_due_and_has_not_ended_shows_it)
     kit_permitd_stop(permitd);
 }
 
-/* --- force-release --- */
+/* ---- force-release ---- */
 
 Test(force_release, ends_it_with_a_reason_that_is_recorded)
 {
@@ -215,7 +215,7 @@ Test(force_release, needs_a_reason_and_a_request)
     talk_end(&talk);
 }
 
-/* --- pause and resume --- */
+/* ---- pause and resume ---- */
 
 Test(pause, stops_new_grants_and_says_why)
 {
@@ -258,7 +258,7 @@ Test(pause, is_refused_without_reason_or_semaphore)
     talk_end(&talk);
 }
 
-/* --- the record --- */
+/* ---- the record ---- */
 
 /* The page's events of the semaphore itself; those of the epoch, which concern all, left out. */
 static int own_events(const struct talk *talk)
@@ -300,7 +300,7 @@ Test(events, come_newest_first_in_pages_also_of_a_retired_name)
     talk_end(&talk);
 }
 
-/* --- who held it when --- */
+/* ---- who held it when ---- */
 
 static long held_at(struct talk *talk, const char *name, const char *at)
 {
@@ -350,7 +350,7 @@ Test(history, a_moment_that_is_none_is_refused)
     talk_end(&talk);
 }
 
-/* --- the epoch --- */
+/* ---- the epoch ---- */
 
 /* On a permitd of its own: nothing is granted for a while. */
 Test(fence, bump_lifts_tokens_above_all_that_were_handed_out)

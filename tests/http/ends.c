@@ -66,7 +66,7 @@ Test(ends, a_unit_is_free_the_moment_somebody_needs_it, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- another server, an older copy ----------------------------------------------------------------------------- */
+/* ---- another server, an older copy ---- */
 
 enum { EPOCH_MS = 120000 };
 
@@ -122,7 +122,9 @@ static void place_close(struct place *place)
 Test(failover, another_server_holds_grants_back_and_lifts_the_tokens, .timeout = 300)
 {
     struct place place = place_open();
-    run_sql(&place, "SET GLOBAL server_id = 77");
+    kit_database_become_another(place.database);
+    cr_assert(kit_wait_until(epoch_has_risen, &place, EPOCH_MS));
+    say_until(&place.talk, 200, "GET", "/readyz", NULL);
     refused(&place.talk, 503, "busy", "POST", "/v1/requests", acquire_body("after", "s", "1h"));
     cr_assert(kit_json_has(place.talk.reply.body, "retry_after_ms"));
     say(&place.talk, 200, "POST", "/v1/requests/before/renew", NULL);
@@ -147,7 +149,7 @@ static void is_noticed_while_idle(struct place *place)
 Test(failover, another_server_is_noticed_on_an_idle_system, .timeout = 300)
 {
     struct place place = place_open();
-    run_sql(&place, "SET GLOBAL server_id = 77");
+    kit_database_become_another(place.database);
     is_noticed_while_idle(&place);
     place_close(&place);
 }

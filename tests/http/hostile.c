@@ -258,7 +258,8 @@ static size_t count_waiters(struct talk *talk, const char *semaphore)
 static bool all_are_answered_or_wait(void *context)
 {
     struct talk *talk = context;
-    return metric_of(talk, "permitd_waiting") + metric_of(talk, "permitd_http_answers_total{class=\"4xx\"}") == CROWD;
+    return metric_of(talk, "permitd_waiting") + metric_of(talk, "permitd_http_answers_total{class=\"4xx\"}") ==
+           (double)CROWD;
 }
 
 static bool nobody_waits(void *context)
@@ -289,7 +290,7 @@ Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 300)
     cr_expect(grown < MOST || !memory_counts(), "it has grown by %lld bytes", (long long)grown);
     cr_expect_eq(count_waiters(&talk, name), waiting);
     refused(&talk, 429, "too_many", "POST", REQUESTS, body);
-    cr_expect(strstr(talk.reply.body, "the slots that pending and waiting acquires name"), "%s", talk.reply.body);
+    cr_expect(strstr(talk.reply.body, "slots named by pending and waiting acquires"), "%s", talk.reply.body);
     say(&talk, 423, "POST", REQUESTS, text("{\"permits\":[{\"semaphore\":\"%s\"}]}", name));
     for (int i = 0; i < CROWD; i++)
         talk_end(&crowd[i]);

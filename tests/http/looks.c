@@ -104,7 +104,7 @@ Test(looks, a_list_that_takes_too_long_is_answered_busy, .timeout = 600)
         busy = kit_json_text_is(scene.talk.reply.body, "type", "/problems/busy");
     }
     cr_assert(busy, "%s", scene.talk.reply.body);
-    text_is(&scene.talk, "detail", "the database took too long to read this; ask for a shorter page, or later");
+    text_is(&scene.talk, "detail", "the database took too long; ask for a smaller page, or retry later");
     kit_sql_run(scene.stranger, "UNLOCK TABLES");
     say_until(&scene.talk, 200, "GET", path, NULL);
     cr_assert_eq(kit_json_length(scene.talk.reply.body, "events"), 1);
@@ -144,7 +144,7 @@ static bool change_too_late(struct scene *scene, const char *locked, const char 
 Test(looks, a_change_that_was_answered_busy_is_not_made, .timeout = 600)
 {
     enum { TRIES = 20 };
-    static const char *const flags[] = {"--request-timeout", "3s", NULL};
+    static const char *const flags[] = {"--request-timeout", "1500ms", NULL}; /* less than a row is waited for */
     struct scene scene = scene_open(flags);
     const char *locked = text("/v1/templates/%s", fresh_name("t"));
     const char *behind = NULL;

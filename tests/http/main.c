@@ -12,6 +12,7 @@
 
 #define PORT_VARIABLE      "PERMIT_HTTP_TEST_PORT"
 #define DIRECTORY_VARIABLE "PERMIT_HTTP_TEST_DIRECTORY"
+#define SOCKET_VARIABLE    "PERMIT_HTTP_TEST_SOCKET"
 
 unsigned shared_port(void)
 {
@@ -23,8 +24,16 @@ unsigned shared_port(void)
 const char *shared_directory(void)
 {
     const char *directory = getenv(DIRECTORY_VARIABLE);
-    cr_assert_not_null(directory);
+    if (!directory)
+        cr_skip_test("the shared permitd has no directory");
     return directory;
+}
+
+const char *shared_socket(void)
+{
+    const char *socket = getenv(SOCKET_VARIABLE);
+    cr_assert_not_null(socket);
+    return socket;
 }
 
 const char *process_name(void)
@@ -42,12 +51,12 @@ const char *own_database(const char *name)
 
 const char *own_url(const char *name)
 {
-    return text("mysql://root@/%s?socket=%s/mariadb.sock", own_database(name), shared_directory());
+    return text("mysql://root@/%s?socket=%s", own_database(name), shared_socket());
 }
 
 struct kit_sql *own_sql(const char *name)
 {
-    return kit_sql_open(text("%s/mariadb.sock", shared_directory()), own_database(name));
+    return kit_sql_open(shared_socket(), own_database(name));
 }
 
 const char *const patient_flags[] = {"--request-timeout", "2m", NULL};
@@ -257,9 +266,14 @@ void ends_as(struct talk *talk, const char *key, const char *reason)
 
 int main(int argc, char **argv)
 {
-    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = patient_flags});
+    struct kit_permitd_options options = {.flags = patient_flags};
+    struct kit_database *database = kit_database_is_mysql() ? kit_database_start(NULL) : NULL; /* else a private one */
+    options.database = database ? database->url : NULL;
+    struct kit_permitd *permitd = kit_permitd_start(&options);
     setenv(PORT_VARIABLE, text("%u", permitd->port), 1);
-    setenv(DIRECTORY_VARIABLE, permitd->data_dir, 1);
+    if (!database)
+        setenv(DIRECTORY_VARIABLE, permitd->data_dir, 1);
+    setenv(SOCKET_VARIABLE, database ? database->socket : text("%s/mariadb.sock", permitd->data_dir), 1);
     struct criterion_test_set *tests = criterion_initialize();
     int result = 0;
     if (criterion_handle_args(argc, argv, true))
@@ -268,5 +282,6 @@ int main(int argc, char **argv)
     if (result)
         kit_show_logs();
     kit_permitd_stop(permitd);
+    kit_database_stop(database);
     return result;
 }

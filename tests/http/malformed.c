@@ -426,7 +426,7 @@ Test(malformed, every_bad_request_is_refused_and_changes_nothing)
     kit_permitd_stop(permitd);
 }
 
-/* json-c remembers half a surrogate pair over the end of a text. */
+/* A reader that keeps half a surrogate pair, as json-c does, would put it before the next text. */
 Test(malformed, a_text_that_breaks_off_leaves_nothing_in_the_next)
 {
     struct talk talk = talk_to(shared_port());
@@ -438,7 +438,7 @@ Test(malformed, a_text_that_breaks_off_leaves_nothing_in_the_next)
     talk_end(&talk);
 }
 
-/* --- sizes --- */
+/* ---- sizes ---- */
 
 static const char *padded(size_t bytes)
 {
@@ -459,6 +459,8 @@ Test(malformed, a_body_over_the_limit_is_413_and_the_next_request_is_served)
     refused(&talk, 413, "too_large", "POST", path, padded(1024 * 1024 + 1));
     refused(&talk, 413, "too_large", "POST", path, padded(9 * 1024 * 1024));
     refused(&talk, 404, "unknown_request", "POST", path, "{}");
+    refused(&talk, 413, "too_large", "GET", "/healthz", padded(256 * 1024 + 1)); /* also where none is taken */
+    refused(&talk, 422, "invalid", "GET", "/healthz", "{}");
     talk_end(&talk);
 }
 
@@ -521,7 +523,7 @@ Test(malformed, lists_of_slots_and_labels_have_their_limits)
     talk_end(&talk);
 }
 
-/* --- below HTTP: the suite `smuggling` has many more --- */
+/* ---- below HTTP: the suite `smuggling` has many more ---- */
 
 static void raw(int status, const char *type, const char *bytes)
 {

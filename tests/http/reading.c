@@ -58,7 +58,7 @@ static int count_of(const char *bytes, const char *part)
     return count;
 }
 
-/* --- connections are kept --- */
+/* ---- connections are kept ---- */
 
 enum { RELEASES = 20 };
 
@@ -120,7 +120,7 @@ Test(reading, http_1_0_is_kept_if_it_asks_for_it, .timeout = 300)
     close(fd);
 }
 
-/* --- HEAD and OPTIONS --- */
+/* ---- HEAD and OPTIONS ---- */
 
 /* Without a body on a connection that stays: what came in its place would be taken for the next answer. */
 Test(reading, head_answers_as_get_without_the_body, .timeout = 300)
@@ -134,6 +134,7 @@ Test(reading, head_answers_as_get_without_the_body, .timeout = 300)
     say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1}");
     const char *const paths[] = {
         text("/v1/requests/%s", key),
+        text("/v1/requests/%s/why", key),
         "/v1/requests",
         text("/v1/semaphores/%s", name),
         text("/v1/semaphores/%s/fence?token=1", name),
@@ -226,7 +227,7 @@ Test(reading, the_health_check_of_haproxy_finds_it_up, .timeout = 300)
     close(fd);
 }
 
-/* --- bodies --- */
+/* ---- bodies ---- */
 
 /* Nothing of it has been sent. */
 static void large_is_refused(const char *headers)
@@ -308,7 +309,7 @@ Test(reading, a_chunked_body_in_pieces_is_one_body, .timeout = 300)
     close(fd);
 }
 
-/* --- large bodies, whose handlers run off the loop --- */
+/* ---- large bodies, whose handlers run off the loop ---- */
 
 /* An acquire of more than 16 KiB. */
 static const char *large_acquire(const char *key, const char *name, const char *wait)
@@ -388,7 +389,7 @@ Test(reading, a_large_batch_is_decided_and_the_next_request_is_read, .timeout = 
     talk_end(&talk);
 }
 
-/* --- what comes while a request waits --- */
+/* ---- what comes while a request waits ---- */
 
 /* More than is read ahead of it, so that the end of the connection is not read either, but not more than its socket
  * takes. */
@@ -412,7 +413,7 @@ Test(reading, ahead_of_a_waiter_does_not_hide_that_it_leaves, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* --- crowds of connections --- */
+/* ---- crowds of connections ---- */
 
 /* A connection from another address of this machine. */
 static int connect_from(const char *from, unsigned port)

@@ -37,8 +37,7 @@ static void scene_end(struct scene *scene)
 /* A statement of permitd waits for what the stranger keeps. */
 static bool statement_waits(void *stranger)
 {
-    return kit_sql_number(stranger, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()"
-                                    " AND id <> CONNECTION_ID() AND command = 'Query' AND time_ms > 100") > 0;
+    return kit_sql_lock_waits(stranger, own_database("own0")) > 0;
 }
 
 static void keep(struct scene *scene, const char *query)

@@ -97,7 +97,7 @@ static int64_t forced_of(const struct talk *talk)
     return kit_json_has(talk->reply.body, "forced") ? number_of(talk, "forced") : 0;
 }
 
-/* --- what it does --- */
+/* ---- what it does ---- */
 
 Test(retire_by_force, ends_all_who_hold_it_and_records_each)
 {
@@ -214,7 +214,7 @@ Test(retire_by_force, tells_those_who_wait, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- many, and others at the same time --- */
+/* ---- many, and others at the same time ---- */
 
 Test(retire_by_force, ends_thousands, .timeout = 300)
 {
@@ -284,7 +284,7 @@ Test(retire_by_force, lets_holders_release_and_renew_meanwhile, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- in the middle --- */
+/* ---- in the middle ---- */
 
 /*
  * A permitd whose chain has ended the first page and is held up in the second: another session keeps the row of one of
@@ -493,7 +493,7 @@ Test(retire_by_force, that_may_have_been_done_does_not_say_that_it_was_not, .tim
     } while (!kit_json_has(scene.talk.reply.body, "forced"));
     cr_assert_leq(ended, HELD, "%s", scene.talk.reply.body);
     char *detail = kept(kit_json_text(scene.talk.reply.body, "detail"));
-    cr_assert(strstr(detail, "it is not known whether it was retired"), "%s", detail);
+    cr_assert(strstr(detail, "it may or may not have been retired"), "%s", detail);
     cr_assert_not(strstr(detail, "paused"), "%s", detail);
     kit_sql_run(scene.sql, "DROP TRIGGER refuse");
     say(&scene.talk, 200, "DELETE", by_force("s"), NULL);
@@ -508,8 +508,9 @@ Test(retire_by_force, that_finds_it_held_all_the_same_says_that_it_is_paused, .t
     kit_sql_run(scene.sql, "UPDATE semaphore SET in_use=in_use+1 WHERE name='s'");
     refused(&scene.talk, 409, "in_use", "DELETE", by_force("s"), NULL);
     cr_assert_eq(number_of(&scene.talk, "forced"), 1);
-    text_is(&scene.talk, "detail",
-            "it is held all the same; 1 request was ended; it is paused, unless somebody has resumed it");
+    text_is(
+        &scene.talk, "detail",
+        "permits are still held; 1 request was ended; the semaphore is paused unless another client has resumed it");
     say(&scene.talk, 200, "GET", "/v1/semaphores/s", NULL);
     text_is(&scene.talk, "paused_reason", "the hall is flooded");
     kit_sql_run(scene.sql, "UPDATE semaphore SET in_use=0 WHERE name='s'");

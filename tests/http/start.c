@@ -53,7 +53,7 @@ Test(start, mistakes_end_it_with_a_sentence, .timeout = 300)
     refuses(&(struct kit_permitd_options){.database = "nonsense"}, "mysql://");
     refuses(&(struct kit_permitd_options){.database = "mysql://root@127.0.0.1:1/x"}, "cannot be used");
     refuses(&(struct kit_permitd_options){.listen = text("127.0.0.1:%u", shared_port())},
-            "another program has the port");
+            "another program uses the port");
 }
 
 Test(start, a_data_directory_serves_one_permitd, .timeout = 300)
@@ -66,7 +66,7 @@ Test(start, a_strangers_table_ends_it_and_is_left_alone, .timeout = 300)
 {
     static const char *const tables[] = {"permit", "semaphore"};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        struct kit_sql *server = kit_sql_open(text("%s/mariadb.sock", shared_directory()), NULL);
+        struct kit_sql *server = kit_sql_open(shared_socket(), NULL);
         kit_sql_run(server, "CREATE DATABASE %s", own_database(tables[i]));
         kit_sql_close(server);
         struct kit_sql *sql = own_sql(tables[i]);
@@ -81,7 +81,7 @@ Test(start, a_strangers_table_ends_it_and_is_left_alone, .timeout = 300)
     }
 }
 
-/* --- as root on the directory of another user --- */
+/* ---- as root on the directory of another user ---- */
 
 enum { NOBODY = 65534 };
 
@@ -183,7 +183,7 @@ Test(start, a_check_makes_no_database_and_asks_the_one_that_is_there, .timeout =
     said = check_says(shared_directory(), 1);
     cr_assert(strstr(said, "in use by another permitd") && strstr(said, "permitctl doctor"), "%s", said);
     said = check_says("/usr", 1);
-    cr_assert(strstr(said, "is not permitd's") || strstr(said, "belongs to user"), "%s", said);
+    cr_assert(strstr(said, "which permitd did not create") || strstr(said, "belongs to user"), "%s", said);
     free(directory);
 }
 
@@ -199,7 +199,7 @@ Test(start, other_addresses_are_served_if_that_is_wanted, .timeout = 300)
 
 static bool has_refused_the_file(void *context)
 {
-    return log_count(context, "not loaded again") > 0;
+    return log_count(context, "settings reload failed") > 0;
 }
 
 static bool remembers_eight_days(void *context)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the transcripts share: one permitd on a private MariaDB for all tests, which main starts before the first and
- * stops after the last, and words to talk to it. Each test is a process of its own with names of its own.
+ * What the transcripts share: one permitd on a private MariaDB (or on a MySQL: testkit.h) for all tests, which main
+ * starts before the first and stops after the last, and words to talk to it. Each test is a process of its own with
+ * names of its own.
  */
 #ifndef SUPPORT_H
 #define SUPPORT_H
@@ -10,17 +11,20 @@
 
 /* The shared permitd. */
 unsigned shared_port(void);
+/* Its private MariaDB's; on MySQL there is none, and the test is skipped. */
 const char *shared_directory(void);
+/* Of its database. */
+const char *shared_socket(void);
 /* "PID_TIME": no other test's, also if it gets this one's number again. */
 const char *process_name(void);
-/* A database of this test's own in the shared MariaDB: its name, its url for --database, and SQL on it. */
+/* A database of this test's own in the shared server: its name, its url for --database, and SQL on it. */
 const char *own_database(const char *name);
 const char *own_url(const char *name);
 struct kit_sql *own_sql(const char *name);
 /* Flags of a permitd that serves a slow machine too: its request_timeout is two minutes. The shared one has them. */
 extern const char *const patient_flags[];
 /* Another permitd with these flags, and flags of its own (NULL-terminated) behind them, on a database of its own in the
- * shared MariaDB: "own0" is that of the first. */
+ * shared server: "own0" is that of the first. */
 struct kit_permitd *own_permitd(const char *const *flags);
 /* How often its log says this. */
 size_t log_count(const struct kit_permitd *permitd, const char *sentence);

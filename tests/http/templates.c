@@ -43,7 +43,7 @@ static void last_event_is(struct talk *talk, const char *name, const char *what,
     text_is(talk, "events.0.why", text("template %s", prefix));
 }
 
-/* --- the routes ------------------------------------------------------------------------------------------------- */
+/* ---- the routes ---- */
 
 Test(templates, are_put_shown_changed_and_removed)
 {
@@ -121,7 +121,7 @@ Test(templates, list_comes_in_pages_in_order_of_prefix)
     talk_end(&talk);
 }
 
-/* --- first use ---------------------------------------------------------------------------------------------------- */
+/* ---- first use ---- */
 
 Test(first_use, makes_the_semaphore_as_the_longest_prefix_says)
 {
@@ -231,7 +231,7 @@ Test(first_use, may_wait_for_what_others_took_at_the_same_time)
     talk_end(&talk);
 }
 
-/* --- names that were used before ---------------------------------------------------------------------------------- */
+/* ---- names that were used before ---- */
 
 /* A grant and its end; the token. */
 static int64_t use(struct talk *talk, const char *name)
@@ -311,11 +311,11 @@ Test(first_use, does_not_change_the_kind_of_a_retired_name)
     say(&talk, 200, "DELETE", semaphore_path(name), NULL);
     say(&talk, 201, "PUT", template_path(name), "{\"capacity\":1,\"kind\":\"counted\"}");
     refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(fresh_name("k"), name));
-    text_is(&talk, "detail", text("%s cannot be made from template %s: kind never changes", name, name));
+    text_is(&talk, "detail", text("cannot create %s from template %s: kind cannot change", name, name));
     talk_end(&talk);
 }
 
-/* --- many at once ------------------------------------------------------------------------------------------------- */
+/* ---- many at once ---- */
 
 enum { CROWD = 16, ROUNDS = 10, CAPACITY = 5 };
 
@@ -384,8 +384,7 @@ Test(first_use, of_many_at_once_through_two_permitd_makes_it_once, .timeout = 30
     pair_stop(&pair);
 }
 
-/* --- how many ------------------------------------------------------------------------------------------------------
- */
+/* ---- how many ---- */
 
 static bool another_is_refused(void *context)
 {
@@ -407,10 +406,8 @@ Test(first_use, makes_no_more_than_an_operator_allows, .timeout = 300)
     cr_assert(kit_wait_until(another_is_refused, &talk, PATIENCE_MS));
     const char *another = fresh_name("t");
     refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), another));
-    text_is(
-        &talk, "detail",
-        text("there is no semaphore \"%s\", and templates make no more: as many are there as max_semaphores allows, 3",
-             another));
+    text_is(&talk, "detail",
+            text("there is no semaphore \"%s\", and templates create no more (max_semaphores is 3)", another));
     cr_assert_eq(use(&talk, first), 2);
     say(&talk, 200, "DELETE", semaphore_path(first), NULL);
     cr_assert_eq(use(&talk, first), 3);
@@ -421,7 +418,7 @@ Test(first_use, makes_no_more_than_an_operator_allows, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* --- while it is being made --------------------------------------------------------------------------------------- */
+/* ---- while it is being made ---- */
 
 /* A permitd whose maker of "held" stands at a row that somebody else has written and not committed. */
 struct held {
@@ -432,14 +429,10 @@ struct held {
     struct talk talk;
 };
 
-/* By the process list: innodb_trx is a copy that is not made anew while several ask for it all the time. */
 static bool waits_for_lock(void *context)
 {
     const struct held *held = context;
-    return kit_sql_number(held->eye,
-                          "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '%s' AND time_ms > 200"
-                          " AND info LIKE '%%FOR UPDATE%%' AND id <> CONNECTION_ID()",
-                          held->database) > 0;
+    return kit_sql_lock_waits(held->eye, held->database) > 0;
 }
 
 static struct held held_start(void)

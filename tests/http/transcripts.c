@@ -27,7 +27,7 @@ static const char *semaphore_path(const char *name)
     return text("/v1/semaphores/%s", name);
 }
 
-/* --- semaphores --- */
+/* ---- semaphores ---- */
 
 Test(semaphore, is_made_shown_changed_and_retired)
 {
@@ -168,7 +168,7 @@ Test(semaphore, capacity_below_what_is_held_throws_nobody_out)
     talk_end(&talk);
 }
 
-/* --- requests --- */
+/* ---- requests ---- */
 
 Test(acquire, second_holder_is_refused_when_full_and_told_who_holds)
 {
@@ -505,7 +505,7 @@ Test(fence, tells_live_tokens_from_dead_ones)
     talk_end(&talk);
 }
 
-/* --- batch --- */
+/* ---- batch ---- */
 
 Test(batch, each_operation_is_decided_for_itself_and_answered_in_order)
 {
@@ -579,7 +579,7 @@ Test(batch, takes_a_thousand_and_no_more)
     talk_end(&talk);
 }
 
-/* --- operators --- */
+/* ---- operators ---- */
 
 Test(ops, alive_ready_measured_and_described)
 {
@@ -651,6 +651,15 @@ Test(not_found, paths_and_methods_are_named_with_the_nearest)
         says(&talk, rows[i].said);
     }
     cr_assert_not(strstr(talk.reply.body, "nearest"), "%s", talk.reply.body);
+    talk_end(&talk);
+}
+
+Test(not_found, a_key_is_named_also_where_it_may_wait)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *key = fresh_name("k");
+    refused(&talk, 404, "unknown_request", "GET", text("%s/why", request_path(key)), NULL);
+    says(&talk, text("no request \"%s\" is held, ended or waiting at this server", key));
     talk_end(&talk);
 }
 

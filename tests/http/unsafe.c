@@ -135,12 +135,12 @@ Test(unsafe, each_flipped_setting_is_noticed_and_its_mending_too, .timeout = 600
         sentence_has(talk, rows[i].mend);
         refuses_all(talk, rows[i].mend);
         doctor_refuses(talk, rows[i].mend);
-        cr_assert_eq(log_count(scene.permitd, "the database is not safe"), i + 1, "logged once on each change");
+        cr_assert_eq(log_count(scene.permitd, "unsafe database settings"), i + 1, "logged once on each change");
         kit_sql_run(scene.sql, "%s", rows[i].back);
         cr_assert(kit_wait_until(is_ready, talk, NOTICE_MS), "%s is not noticed", rows[i].back);
         say(talk, 201, "POST", "/v1/requests", text(wants_one, fresh_name("k")));
         metric_is(talk, "permitd_database_up 1");
-        cr_assert_eq(log_count(scene.permitd, "the database is safe again"), i + 1, "logged once on each change");
+        cr_assert_eq(log_count(scene.permitd, "database settings are safe again"), i + 1, "logged once on each change");
     }
     say(talk, 200, "POST", "/v1/requests", text(wants_one, "held"));
     cr_assert_eq(number_of(talk, "permits.0.token"), token, "what was held is held");

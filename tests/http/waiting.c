@@ -84,7 +84,7 @@ static struct talk stand_in_line(struct talk *talk, const char *key, const char 
     return one;
 }
 
-/* --- served --- */
+/* ---- served ---- */
 
 Test(waiting, ends_when_the_unit_is_released, .timeout = 300)
 {
@@ -131,7 +131,7 @@ static void kill_session(void *context, char **columns)
 /* permitd's; on a database of its own. */
 static void kill_sessions(void)
 {
-    const char *socket = text("%s/mariadb.sock", shared_directory());
+    const char *socket = shared_socket();
     struct kit_sql *list = kit_sql_open(socket, NULL), *killer = kit_sql_open(socket, NULL);
     cr_assert_gt(
         kit_sql_each(list, text("SELECT id FROM information_schema.processlist WHERE db = '%s'", own_database("own0")),
@@ -152,7 +152,7 @@ Test(waiting, after_a_silence_is_no_trouble, .timeout = 300)
     kill_sessions();
     refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, "300ms"));
     char *log = kit_read_file(permitd->log_path);
-    cr_assert_not(strstr(log, "what others have freed cannot be read"), "%s", log);
+    cr_assert_not(strstr(log, "cannot poll semaphore versions"), "%s", log);
     free(log);
     talk_end(&talk);
     kit_permitd_stop(permitd);
@@ -224,7 +224,7 @@ Test(waiting, is_served_when_the_capacity_grows, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- refused --- */
+/* ---- refused ---- */
 
 Test(waiting, that_is_over_is_told_who_is_in_the_way, .timeout = 300)
 {
@@ -341,7 +341,7 @@ Test(waiting, ends_with_a_release_of_its_key, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- the same key twice --- */
+/* ---- the same key twice ---- */
 
 /* With a nonce; the digest is that of acquire_body without it. */
 static const char *acquire_of(const char *nonce, const char *key, const char *name, const char *wait)
@@ -451,7 +451,7 @@ Test(waiting, in_pieces_keeps_the_place, .timeout = 300)
     talk_end(&talk);
 }
 
-/* --- clients that go away --- */
+/* ---- clients that go away ---- */
 
 Test(waiting, ends_with_the_connection, .timeout = 300)
 {
@@ -614,7 +614,7 @@ Test(waiting, of_one_who_left_during_the_batch_stands_if_the_key_is_its_own, .ti
     kit_permitd_stop(permitd);
 }
 
-/* --- what is shown --- */
+/* ---- what is shown ---- */
 
 Test(waiting, is_listed_in_pages, .timeout = 300)
 {
@@ -763,7 +763,7 @@ Test(waiting, is_counted, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* --- bounds --- */
+/* ---- bounds ---- */
 
 Test(waiting, has_a_bound, .timeout = 300)
 {
@@ -797,10 +797,10 @@ Test(waiting, is_not_for_more_than_the_settings_allow, .timeout = 300)
         stand_in_line(&talk, fresh_name("k"), a, 1, "10m", 2),
     };
     refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, a, 1, "10m"));
-    text_is(&talk, "detail", text("as many acquires wait for %s as max_semaphore_waiters allows, 2", a));
+    text_is(&talk, "detail", text("too many waiting requests for %s (max_semaphore_waiters is 2)", a));
     line[2] = stand_in_line(&talk, fresh_name("k"), b, 1, "10m", 1);
     refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, b, 1, "10m"));
-    text_is(&talk, "detail", "as many acquires wait as max_waiters allows, 3");
+    text_is(&talk, "detail", "too many waiting requests (max_waiters is 3)");
     refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, b, 1, NULL));
     for (int i = 0; i < 3; i++)
         talk_end(&line[i]);
@@ -808,7 +808,7 @@ Test(waiting, is_not_for_more_than_the_settings_allow, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* --- stop --- */
+/* ---- stop ---- */
 
 Test(waiting, ends_when_permitd_stops, .timeout = 300)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests that web pages make a browser send to a permitd on the same machine, and hosts that permitd does not serve.
+/*
+ * Requests that web pages make a browser send to a permitd on the same machine, and hosts that permitd does not serve.
  */
 #include <criterion/criterion.h>
 #include <signal.h>

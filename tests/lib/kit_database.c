@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A MariaDB of the test's own, and SQL on it. Made without any code of permitd, so that what a test sees here it sees
- * with its own eyes. The only file of the kit that speaks to libmariadb.
+ * A MariaDB or MySQL of the test's own, and SQL on it. Made without any code of permitd, so that what a test sees here
+ * it sees with its own eyes. The only file of the kit that speaks to libmariadb.
  */
 #include "kit_process.h"
 
@@ -25,7 +25,28 @@ struct kit_sql {
     MYSQL *mysql;
 };
 
-static void database_install(struct kit_database *database)
+bool kit_database_is_mysql(void)
+{
+    const char *root = getenv("PERMIT_MYSQL_ROOT");
+    return root && *root;
+}
+
+/* The name of its program, for messages. */
+static const char *server_name(void)
+{
+    return kit_database_is_mysql() ? "mysqld" : "mariadbd";
+}
+
+/* Copies all that is in the directory `from`, which becomes `to`. */
+static void copy_directory(const struct kit_database *database, const char *from, const char *to)
+{
+    const char *const arguments[] = {"cp", "-R", "--preserve=mode", "--sparse=always", from, to, NULL};
+    int status = kit_wait_pid(kit_spawn(arguments, -1, database->log_path), INSTALL_MS);
+    if (status)
+        kit_fail("cp -R %s ended with status 0x%x", from, (unsigned)status);
+}
+
+static void mariadb_install(struct kit_database *database)
 {
     char *data = kit_text("--datadir=%s/data", database->directory);
     char *temporary = kit_text("--tmpdir=%s", database->directory);
@@ -44,6 +65,24 @@ static void database_install(struct kit_database *database)
         kit_fail("mariadb-install-db ended with status 0x%x", (unsigned)status);
     free(temporary);
     free(data);
+}
+
+/* mysqld --initialize takes 10 s: tests/mysql/root.sh has done it once. */
+static void mysql_install(struct kit_database *database)
+{
+    char *from = kit_text("%s/var/lib/mysql-initial", getenv("PERMIT_MYSQL_ROOT"));
+    char *data = kit_text("%s/data", database->directory);
+    copy_directory(database, from, data);
+    free(data);
+    free(from);
+}
+
+static void database_install(struct kit_database *database)
+{
+    if (kit_database_is_mysql())
+        mysql_install(database);
+    else
+        mariadb_install(database);
 }
 
 /* A list of arguments that grows; ends with NULL because it began empty. */
@@ -71,16 +110,18 @@ static void database_spawn(struct kit_database *database)
     char *clock = kit_text("PERMIT_CLOCK_FILE=%s", database->clock_path ? database->clock_path : "");
     char *data = kit_text("--datadir=%s/data", database->directory);
     char *socket = kit_text("--socket=%s", database->socket);
+    char *socket_lock = kit_text("%s.lock", database->socket);
     char *pid_file = kit_text("--pid-file=%s/mariadb.pid", database->directory);
     char *temporary = kit_text("--tmpdir=%s", database->directory);
     char *disk = kit_text("PERMIT_DISK_FILE=%s", database->disk_path ? database->disk_path : "");
-    /* env becomes mariadbd: the process stays the same. */
+    /* env becomes the server: the process stays the same. */
     const char *const shifted[] = {"env", "LD_PRELOAD=" PERMIT_CLOCK_SHIM, clock, NULL};
     const char *const shimmed[] = {"env", "LD_PRELOAD=" PERMIT_CLOCK_SHIM ":" PERMIT_DISK_SHIM, clock, disk, NULL};
     const char *const plain_writes[] = {"--innodb-use-native-aio=0", NULL}; /* or the shim does not see them */
-    const char *const own[] = {"mariadbd",
-                               "--no-defaults",
-                               data,
+    const char *const mariadb[] = {"mariadbd", "--no-defaults", NULL};
+    const char *const mysql[] = {PERMIT_SOURCE_DIR "/tests/mysql/mysqld", "--no-defaults", "--secure-file-priv=NULL",
+                                 "--mysqlx=OFF", NULL};
+    const char *const own[] = {data,
                                socket,
                                pid_file,
                                temporary,
@@ -94,16 +135,19 @@ static void database_spawn(struct kit_database *database)
                                NULL};
     struct arguments arguments = {.count = 0};
     arguments_add(&arguments, database->disk_path ? shimmed : database->clock_path ? shifted : NULL);
+    arguments_add(&arguments, kit_database_is_mysql() ? mysql : mariadb);
     arguments_add(&arguments, own);
     arguments_add(&arguments, database->disk_path ? plain_writes : NULL);
     arguments_add(&arguments, database->flags);
     widen_path();
+    unlink(socket_lock); /* the pid of a killed mysqld is another process's now, perhaps */
     database->pid = kit_spawn(arguments.list, -1, database->log_path);
     free(clock);
     free(disk);
     free(data);
     free(socket);
     free(pid_file);
+    free(socket_lock);
     free(temporary);
 }
 
@@ -122,7 +166,7 @@ static bool database_answers(void *context)
     struct kit_database *database = context;
     int status;
     if (waitpid(database->pid, &status, WNOHANG) == database->pid)
-        kit_fail("mariadbd ended with status 0x%x before it answered", (unsigned)status);
+        kit_fail("%s ended with status 0x%x before it answered", server_name(), (unsigned)status);
     MYSQL *mysql = try_connect(database->socket, NULL);
     if (mysql)
         mysql_close(mysql);
@@ -174,7 +218,7 @@ static struct kit_database *database_make(struct kit_database *database)
     database_install(database);
     kit_database_restart(database);
     if (!kit_wait_until(database_takes_writes, database, READY_MS))
-        kit_fail("mariadbd does not make a database");
+        kit_fail("%s does not make a database", server_name());
     return database;
 }
 
@@ -232,10 +276,12 @@ struct kit_database *kit_database_copy(const struct kit_database *of, const char
     KIT_CHECK(!of->pid);
     struct kit_database *database = database_new(flags);
     char *from = kit_text("%s/data", of->directory);
-    const char *const arguments[] = {"cp", "-a", from, database->directory, NULL};
-    int status = kit_wait_pid(kit_spawn(arguments, -1, database->log_path), INSTALL_MS);
-    if (status)
-        kit_fail("cp -a %s ended with status 0x%x", from, (unsigned)status);
+    char *to = kit_text("%s/data", database->directory);
+    char *identity = kit_text("%s/auto.cnf", to); /* MySQL: who it is */
+    copy_directory(database, from, to);
+    unlink(identity);
+    free(identity);
+    free(to);
     free(from);
     return database;
 }
@@ -261,14 +307,14 @@ void kit_database_kill(struct kit_database *database)
 {
     kill(database->pid, SIGKILL);
     if (kit_wait_pid(database->pid, STOP_MS) == -1)
-        kit_fail("mariadbd survives SIGKILL");
+        kit_fail("%s survives SIGKILL", server_name());
     database->pid = 0;
 }
 
 void kit_database_await_end(struct kit_database *database)
 {
     if (kit_wait_pid(database->pid, STOP_MS) == -1)
-        kit_fail("mariadbd does not end");
+        kit_fail("%s does not end", server_name());
     database->pid = 0;
 }
 
@@ -276,13 +322,27 @@ void kit_database_restart(struct kit_database *database)
 {
     database_spawn(database);
     if (!kit_wait_until(database_answers, database, READY_MS))
-        kit_fail("mariadbd does not answer");
+        kit_fail("%s does not answer", server_name());
+}
+
+void kit_database_become_another(struct kit_database *database)
+{
+    kit_database_kill(database);
+    if (kit_database_is_mysql()) { /* it gives itself another server_uuid */
+        char *identity = kit_text("%s/data/auto.cnf", database->directory);
+        KIT_CHECK(!unlink(identity));
+        free(identity);
+    }
+    kit_database_restart(database);
+    struct kit_sql *sql = kit_sql_open(database->socket, NULL);
+    kit_sql_run(sql, "SET GLOBAL server_id = 77");
+    kit_sql_close(sql);
 }
 
 bool kit_database_revive(struct kit_database *database)
 {
     if (!kit_wait_until(database_answers_or_ended, database, READY_MS))
-        kit_fail("mariadbd neither answers nor ends");
+        kit_fail("%s neither answers nor ends", server_name());
     bool ended = !database->pid;
     if (ended)
         kit_database_restart(database);
@@ -296,7 +356,7 @@ void kit_database_stop(struct kit_database *database)
     if (database->pid) {
         kill(database->pid, SIGTERM);
         if (kit_wait_pid(database->pid, STOP_MS) == -1)
-            kit_fail("mariadbd does not stop");
+            kit_fail("%s does not stop", server_name());
     }
     unmap_number(database->clock_shift_us);
     unmap_number(database->disk);
@@ -412,4 +472,26 @@ int64_t kit_sql_number(struct kit_sql *sql, const char *format, ...)
     kit_sql_each(sql, text, take_first, &first);
     free(text);
     return first.value;
+}
+
+void kit_sql_make_numbers(struct kit_sql *sql)
+{
+    kit_sql_run(sql, "CREATE DATABASE numbers");
+    kit_sql_run(sql, "CREATE TABLE numbers.upto (seq INT NOT NULL PRIMARY KEY)");
+    kit_sql_run(sql, "INSERT INTO numbers.upto SELECT seq FROM JSON_TABLE(CONCAT('[0', REPEAT(',0', 49999), ']'),"
+                     " '$[*]' COLUMNS (seq FOR ORDINALITY)) AS list");
+}
+
+int64_t kit_sql_lock_waits(struct kit_sql *sql, const char *database)
+{
+    if (kit_database_is_mysql())
+        return kit_sql_number(sql,
+                              "SELECT COUNT(*) FROM performance_schema.data_locks"
+                              " WHERE OBJECT_SCHEMA = '%s' AND LOCK_STATUS = 'WAITING'",
+                              database);
+    /* MariaDB's innodb_trx is a copy that is not made anew while several ask for it all the time. */
+    return kit_sql_number(sql,
+                          "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '%s' AND command = 'Query'"
+                          " AND time_ms > 200 AND id <> CONNECTION_ID()",
+                          database);
 }

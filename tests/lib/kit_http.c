@@ -304,3 +304,15 @@ void reply_release(struct reply *reply)
     free(reply->body);
     *reply = (struct reply){.status = 0};
 }
+
+unsigned kit_keep_port(int *ret_fd)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    KIT_CHECK(fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) &&
+              !bind(fd, (struct sockaddr *)&address, sizeof(address)) &&
+              !getsockname(fd, (struct sockaddr *)&address, &length));
+    *ret_fd = fd;
+    return ntohs(address.sin_port);
+}

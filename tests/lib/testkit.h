@@ -90,14 +90,20 @@ bool kit_permitd_wait_served(struct kit_permitd *permitd, int ms);
 int kit_permitd_wait_end(struct kit_permitd *permitd, int ms);
 /* SIGTERM; checks that it exits 0 within 60 s; frees it. */
 void kit_permitd_stop(struct kit_permitd *permitd);
-/* SIGKILL, waits until it is gone, frees it. Its data_dir stays: take it over before by strdup. Accepts an ended one.
+/*
+ * SIGKILL, waits until it is gone, frees it. Its data_dir stays: take it over before by strdup. Accepts an ended one.
  */
 void kit_permitd_kill(struct kit_permitd *permitd);
 /* SIGSTOP and SIGCONT. */
 void kit_permitd_freeze(struct kit_permitd *permitd);
 void kit_permitd_thaw(struct kit_permitd *permitd);
 
-/* ---- a MariaDB of the test's own, for several permitd or for direct SQL; durable as permitd demands ---- */
+/*
+ * ---- a MariaDB of the test's own, for several permitd or for direct SQL; durable as permitd demands. With
+ * ---- PERMIT_MYSQL_ROOT in the environment (tests/mysql/root.sh) a MySQL, with its binary log ----
+ */
+
+bool kit_database_is_mysql(void);
 
 struct kit_database {
     pid_t pid;
@@ -120,7 +126,7 @@ enum kit_disk {
     KIT_DISK_DEAD, /* no write to a file succeeds */
 };
 
-/* Makes and starts it, waits until it answers. flags: NULL-terminated, for mariadbd; may be NULL; must stay valid. */
+/* Makes and starts it, waits until it answers. flags: NULL-terminated, for the server; may be NULL; must stay valid. */
 struct kit_database *kit_database_start(const char *const *flags);
 /* The same, with a wall clock that kit_database_step_clock moves; at first it is right. */
 struct kit_database *kit_database_start_shifted(const char *const *flags);
@@ -141,6 +147,8 @@ void kit_database_restart(struct kit_database *database);
 bool kit_database_revive(struct kit_database *database);
 /* Whether it has ended by itself; kit_database_restart as above. */
 bool kit_database_has_ended(struct kit_database *database);
+/* Ends by SIGKILL and comes back as another server, with the same files: as a replica that is promoted. */
+void kit_database_become_another(struct kit_database *database);
 /* It was told to end in some other way: waits until it has; kit_database_restart as above. */
 void kit_database_await_end(struct kit_database *database);
 /* SIGTERM, waits, frees. */
@@ -157,6 +165,10 @@ void kit_sql_run(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
 unsigned kit_sql_try(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
 /* First column of the first row; INT64_MIN if there is no row or it is NULL. */
 int64_t kit_sql_number(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
+/* Makes a table numbers.upto of the numbers `seq` from 1 to 50,000. (MariaDB's seq_1_to_50000 is not MySQL's.) */
+void kit_sql_make_numbers(struct kit_sql *sql);
+/* Statements in this database that wait for a row which another transaction has locked. */
+int64_t kit_sql_lock_waits(struct kit_sql *sql, const char *database);
 /* Calls visit for each row; columns are text, NULL for NULL. The number of rows. */
 size_t kit_sql_each(struct kit_sql *sql, const char *statement, void (*visit)(void *context, char **columns),
                     void *context);
@@ -197,6 +209,11 @@ bool kit_http_post(struct kit_http *http, const char *path, const char *body, st
 bool kit_http_delete(struct kit_http *http, const char *path, struct reply *ret_reply);
 /* For bad input: the bytes as they are, then one reply (or none). */
 bool kit_http_raw(struct kit_http *http, const void *bytes, size_t length, struct reply *ret_reply);
+/*
+ * A port of 127.0.0.1 that nobody else is given from now on: a socket is bound to it and does not listen, and a server
+ * that sets SO_REUSEADDR, as mariadbd and mysqld do, may still have it. *ret_fd has to stay open.
+ */
+unsigned kit_keep_port(int *ret_fd);
 /* A connected blocking socket, for slow clients and the like; -1 on failure. */
 int kit_connect(unsigned port);
 

@@ -9,7 +9,7 @@
 
 enum { NAMES_AT_ONCE = 6, NAMES_CHANGE_US = 2 * US_PER_SECOND };
 
-/* --- calls ------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 static void client_next(struct client *client)
 {
@@ -44,7 +44,7 @@ static void on_decided(struct op *op, const struct decision *decision)
     call_free(call);
 }
 
-/* --- what happens to a call on its way ------------------------------------------------------------------------- */
+/* ---- what happens to a call on its way ---- */
 
 struct incident {
     struct timer timer;
@@ -163,7 +163,7 @@ bool call_send(struct call *call, int64_t wait_us)
     return false;
 }
 
-/* --- clients ----------------------------------------------------------------------------------------------------- */
+/* ---- clients ---- */
 
 /* A slot by its number, or by a label: that which it has, or, where they move, one of those that go round. */
 static struct slot_name any_name(const struct semaphore_row *row, uint32_t number)

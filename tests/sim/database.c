@@ -8,7 +8,7 @@
 #include "dice.h"
 #include "oracle.h"
 
-enum { BUCKETS = 1 << 16, LOCK_WAIT_US = 5 * US_PER_SECOND };
+enum { BUCKETS = 1 << 16, LOCK_WAIT_US = 2 * US_PER_SECOND };
 
 /* How far back a failover may reach. */
 #define JOURNAL_US (10LL * US_PER_SECOND)
@@ -17,7 +17,7 @@ struct database database;
 
 static struct db_key *buckets[BUCKETS];
 
-/* --- what a crash undoes ----------------------------------------------------------------------------------------- */
+/* ---- what a crash undoes ---- */
 
 enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_GLOBALS };
 
@@ -74,7 +74,7 @@ static void trim_journal(void)
     }
 }
 
-/* --- rows -------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 void database_begin(void)
 {
@@ -234,7 +234,7 @@ static void settle_held(struct db_key *key)
     key->held_at = 0;
 }
 
-/* --- locks ------------------------------------------------------------------------------------------------------- */
+/* ---- locks ---- */
 
 static bool would_deadlock(const struct transaction *transaction, const struct row_lock *lock)
 {
@@ -365,7 +365,7 @@ void transaction_free(struct transaction *transaction)
     free(transaction);
 }
 
-/* --- statements -------------------------------------------------------------------------------------------------- */
+/* ---- statements ---- */
 
 static bool same_state(const struct request_change *change, const struct request_row *row)
 {
@@ -386,7 +386,8 @@ static bool request_guard_holds(const struct request_change *change, const struc
     return true;
 }
 
-/* An UPDATE that gives labels to other rows than it names raises; so does one label twice, which no plan may ask for.
+/*
+ * An UPDATE that gives labels to other rows than it names raises; so does one label twice, which no plan may ask for.
  */
 static bool labels_hold(const struct changes *changes)
 {
@@ -675,7 +676,7 @@ void database_flushed(uint64_t lsn)
         database.durable_lsn = lsn;
 }
 
-/* --- crashes ----------------------------------------------------------------------------------------------------- */
+/* ---- crashes ---- */
 
 static void end_sessions(void)
 {

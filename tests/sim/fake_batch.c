@@ -12,7 +12,7 @@ enum {
     LATE_US_MAX = 6000, /* of a flush that is late */
 };
 
-/* --- step 0 ------------------------------------------------------------------------------------------------------ */
+/* ---- step 0 ---- */
 
 uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore)
 {
@@ -62,7 +62,7 @@ enum permit_status fake_batch_resolve(struct store *store, struct resolve *what,
     return status == PERMIT_OK ? fake_templates_match(fake, what->names, what->name_count, arena) : status;
 }
 
-/* --- step 1 ------------------------------------------------------------------------------------------------------ */
+/* ---- step 1 ---- */
 
 static int compare_keys(const void *a, const void *b)
 {
@@ -368,7 +368,7 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
     return call_leave(fake);
 }
 
-/* --- step 3 ------------------------------------------------------------------------------------------------------ */
+/* ---- step 3 ---- */
 
 /* COMMIT, on its way: visible first, and then durable. */
 

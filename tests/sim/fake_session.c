@@ -41,7 +41,7 @@ enum permit_status call_report(struct fake_store *fake, enum permit_status statu
     return status;
 }
 
-/* --- what a lost connection leaves ------------------------------------------------------------------------------- */
+/* ---- what a lost connection leaves ---- */
 
 static void end_zombie(struct timer *timer)
 {
@@ -236,7 +236,7 @@ void fake_store_time_out(int process, int64_t after_us)
     timer_set(&idle->timer, sim_now() + after_us);
 }
 
-/* --- a call ------------------------------------------------------------------------------------------------------ */
+/* ---- a call ---- */
 
 bool call_reaches(const struct fake_store *fake)
 {

@@ -31,7 +31,7 @@ static void fake_store_free(struct store *store)
     fake_session_free(fake_of(store));
 }
 
-/* --- small transactions ------------------------------------------------------------------------------------------ */
+/* ---- small transactions ---- */
 
 static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
                                       uint64_t *ret_epoch)

@@ -7,7 +7,7 @@
 
 enum { TRIES = 3 }; /* of a transaction that met another one */
 
-/* --- one transaction --------------------------------------------------------------------------------------------- */
+/* ---- one transaction ---- */
 
 /* BEGIN, and the row under its lock. */
 static enum permit_status lock_row(struct fake_store *fake, struct db_template *template)
@@ -90,7 +90,7 @@ enum permit_status fake_templates_delete(struct store *store, struct db_template
     return status;
 }
 
-/* --- step 0 ------------------------------------------------------------------------------------------------------ */
+/* ---- step 0 ---- */
 
 static bool wants_template(const struct resolve_name *name)
 {

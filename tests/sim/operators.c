@@ -18,7 +18,7 @@ static const char *const prefixes[TEMPLATES_MAX] = {"t", "t1", "t12", "t2", "u"}
 
 static struct timer next_change;
 
-/* --- templates --------------------------------------------------------------------------------------------------- */
+/* ---- templates ---- */
 
 static struct semaphore_change any_settings(void)
 {
@@ -126,7 +126,7 @@ static void begin_templates(void)
     }
 }
 
-/* --- labels ------------------------------------------------------------------------------------------------------ */
+/* ---- labels ---- */
 
 static uint32_t any_slot(const struct semaphore_row *row, uint32_t from, uint32_t count)
 {
@@ -182,7 +182,7 @@ static void change_labels(int process)
     (void)call_send(call, 0);
 }
 
-/* --- names ------------------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 /* Out of service, or into it without a template. */
 static void change_name(int process)

@@ -40,12 +40,12 @@ static struct sure {
     size_t count;
 } sure[SEMAPHORES_MAX]; /* as in database.semaphores */
 
-/* --- telling ----------------------------------------------------------------------------------------------------- */
+/* ---- telling ---- */
 
 void step_write(const char *format, ...)
 {
     char *line = steps[step_count++ % STEPS];
-    int length = snprintf(line, STEP_SIZE, "%10.6f p%d ", (double)sim_now() / US_PER_SECOND, process_current());
+    int length = snprintf(line, STEP_SIZE, "%10.6f p%d ", (double)sim_now() / (double)US_PER_SECOND, process_current());
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(line + length, (size_t)(STEP_SIZE - length), format, arguments);
@@ -64,7 +64,7 @@ void violation(const char *promise, const char *format, ...)
     run_violated(promise, text);
 }
 
-/* --- the clock --------------------------------------------------------------------------------------------------- */
+/* ---- the clock ---- */
 
 /* Served time stands still from a jump back to the next tick; that tick, written late, may then take a little away. */
 #define JUMP_LASTS_US (3LL * US_PER_SECOND)
@@ -83,7 +83,7 @@ int64_t oracle_jumps_over(void)
     return over;
 }
 
-/* --- stories ----------------------------------------------------------------------------------------------------- */
+/* ---- stories ---- */
 
 struct story *story_new(struct db_key *key)
 {
@@ -161,7 +161,7 @@ static void count_sure(struct story *story)
     }
 }
 
-/* --- rows -------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 /* "Whoever changes a request, its permits or its slots holds the X locks of all its semaphores." */
 void oracle_commits(const struct transaction *transaction)
@@ -497,7 +497,7 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
         violation("P4", "%s was told that it has ended, and a crash has undone it", key->text);
 }
 
-/* --- calls ------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 /* " s1:2", " s1:2~" for neighbours, " s1:2@1,3,S4" of these. */
 static size_t write_want(const struct want *want, char *at, size_t room)

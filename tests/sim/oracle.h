@@ -104,7 +104,6 @@ void oracle_clock_jumps(void);
 /* How many jumps are over: of the clock, since the run began, for what is granted now. */
 int64_t oracle_jumps_over(void);
 
-void oracle_begin(void);
 /* It may be had for this want: named, or none is. */
 bool want_lists(const struct want *want, const struct semaphore_row *row, uint32_t number);
 /* As it is asked it can never be served by what the row and its labels are now: "422 at once". */
@@ -113,7 +112,7 @@ bool want_is_hopeless(const struct want *want, const struct semaphore_row *row);
 bool story_is_certain(const struct story *story);
 struct story *story_new(struct db_key *key);
 
-/* --- rows -------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 /* Before the commit becomes visible. */
 void oracle_commits(const struct transaction *transaction);
@@ -129,7 +128,7 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
 /* All of it: rows among each other. */
 void oracle_rows_agree(void);
 
-/* --- oracle_names.c: what templates make ----------------------------------------------------------------------- */
+/* ---- oracle_names.c: what templates make ---- */
 
 /* The row was made, or came into service again, by a commit with these records. */
 void names_made(struct db_semaphore *semaphore, const struct semaphore_row *before, const struct changes *changes);
@@ -138,7 +137,7 @@ void names_follow(struct db_semaphore *semaphore);
 /* An acquire was refused. */
 void names_refused(const struct call *call, const struct decision *decision);
 
-/* --- calls ------------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 void oracle_sent(struct call *call);
 /* The call is decided. */

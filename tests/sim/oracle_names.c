@@ -30,7 +30,7 @@ static struct too_many {
     mono_us since;
 } too_many[PROCESSES_MAX];
 
-/* --- what stood when --------------------------------------------------------------------------------------------- */
+/* ---- what stood when ---- */
 
 /* The one before the newest that is `back` changes ago; NULL: it is forgotten, or there was none. */
 static const struct standing *standing_before(const struct standings *list, uint64_t back)
@@ -85,7 +85,7 @@ void oracle_template_changed(struct db_template *template)
     }
 }
 
-/* --- what was made ----------------------------------------------------------------------------------------------- */
+/* ---- what was made ---- */
 
 /* "created" or "revived", of this commit. */
 static const struct event *find_record(const struct changes *changes, const char *what)
@@ -181,7 +181,7 @@ void names_made(struct db_semaphore *semaphore, const struct semaphore_row *befo
         check_many(semaphore, asked_at);
 }
 
-/* --- what was said ----------------------------------------------------------------------------------------------- */
+/* ---- what was said ---- */
 
 /* "One that was refused as unknown": at some moment of the call there was neither; or it went out of service. */
 static void check_unknown(const struct call *call)

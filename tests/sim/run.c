@@ -25,7 +25,7 @@ const struct list *run_calls(int process)
     return &site.servers[process].calls;
 }
 
-/* --- P17: who waits and fits ------------------------------------------------------------------------------------- */
+/* ---- P17: who waits and fits ---- */
 
 /* "A waiter that is refused because a semaphore is paused or closed holds nobody up", nor one for certain slots. */
 static bool holds_nobody_up(struct bytes external_id)
@@ -131,7 +131,7 @@ static void watch_waiters(struct timer *timer)
     timer_set(&watch, sim_now() + WATCH_US);
 }
 
-/* --- the end ----------------------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 static size_t calls_left(void)
 {
@@ -261,7 +261,7 @@ static void *direct(void *context)
     return NULL;
 }
 
-/* --- the beginning ----------------------------------------------------------------------------------------------- */
+/* ---- the beginning ---- */
 
 static void choose_profile(void)
 {

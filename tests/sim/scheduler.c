@@ -104,7 +104,7 @@ void timer_drop(struct timer *timer)
     heap_remove(&sim.timers, &timer->node);
 }
 
-/* --- who can run ------------------------------------------------------------------------------------------------- */
+/* ---- who can run ---- */
 
 static void make_ready(struct fiber *fiber)
 {
@@ -146,7 +146,7 @@ static void on_time(struct timer *timer)
     wake(CONTAINER_OF(timer, struct fiber, timer), true);
 }
 
-/* --- switching --------------------------------------------------------------------------------------------------- */
+/* ---- switching ---- */
 
 static void fiber_main(void);
 
@@ -223,7 +223,7 @@ void scheduler_run(void)
     }
 }
 
-/* --- fibers ------------------------------------------------------------------------------------------------------ */
+/* ---- fibers ---- */
 
 struct fiber *fiber_current(void)
 {
@@ -312,7 +312,7 @@ void fiber_join(struct fiber *fiber)
     list_append(&sim.unused, &fiber->node);
 }
 
-/* --- processes --------------------------------------------------------------------------------------------------- */
+/* ---- processes ---- */
 
 void process_enter(int process, int64_t wall_skew_us)
 {

@@ -47,7 +47,7 @@ extern struct site {
     bool quiet;           /* nothing new begins, nothing fails any more */
 } site;
 
-/* --- clients.c --------------------------------------------------------------------------------------------------- */
+/* ---- clients.c ---- */
 
 void clients_begin(void);
 /* A key, and what is asked under it. */
@@ -59,7 +59,7 @@ bool call_send(struct call *call, int64_t wait_us);
 /* It is over, however it ended. */
 void call_free(struct call *call);
 
-/* --- operators.c ------------------------------------------------------------------------------------------------- */
+/* ---- operators.c ---- */
 
 void operators_begin(void);
 /* What a started permitd's operators do to templates through it. */
@@ -67,7 +67,7 @@ void operators_join(struct server *server);
 /* There is a template for every name. Inside a fiber, when nothing fails any more. */
 void operators_cover_all(void);
 
-/* --- servers.c --------------------------------------------------------------------------------------------------- */
+/* ---- servers.c ---- */
 
 void servers_begin(void);
 /* One that takes calls, or -1. */
@@ -81,7 +81,7 @@ void server_pause(struct server *server);
 /* All of them run, and go on running. Inside a fiber. */
 void servers_mend(void);
 
-/* --- trouble.c --------------------------------------------------------------------------------------------------- */
+/* ---- trouble.c ---- */
 
 void trouble_begin(void);
 void trouble_end(void);

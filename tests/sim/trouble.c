@@ -27,7 +27,8 @@ static void crash_database(void)
     timer_set(&trouble.database_back, sim_now() + dice_between(1000, 3 * US_PER_SECOND));
 }
 
-/* What a failover loses is later than the first service of a database (docs/reliability.md), which is durable by now.
+/*
+ * What a failover loses is later than the first service of a database (docs/reliability.md), which is durable by now.
  */
 static bool may_fail_over(void)
 {

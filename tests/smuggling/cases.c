@@ -25,7 +25,7 @@
 _Static_assert(sizeof(SMUGGLED) - 1 == 58, "SMUGGLED_LENGTH");
 
 const struct smuggling_case smuggling_cases[] = {
-    /* --- Content-Length --- */
+    /* ---- Content-Length ---- */
     CASE("a length", POST "Content-Length: 2" EOL EOL "{}", "404 200"),
     CASE("no length", POST EOL, "404 200"),
     CASE("length 0", POST "Content-Length: 0" EOL EOL, "404 200"),
@@ -83,7 +83,7 @@ const struct smuggling_case smuggling_cases[] = {
     CASE("length too large by one", POST "Content-Length: 3" EOL EOL "{}", "400 405"),
     ALONE("length of which nothing comes", POST "Content-Length: 1000" EOL EOL "{}", ""),
 
-    /* --- Transfer-Encoding --- */
+    /* ---- Transfer-Encoding ---- */
     CASE("chunked", CHUNKED GOOD_CHUNKS, "404 200"),
     CASE("chunked in other case", POST "tRANSFER-encoding: cHuNkEd" EOL EOL GOOD_CHUNKS, "404 200"),
     CASE("chunked with blanks around", POST "Transfer-Encoding:\t chunked \t" EOL EOL GOOD_CHUNKS, "404 200"),
@@ -130,7 +130,7 @@ const struct smuggling_case smuggling_cases[] = {
     CASE("chunked in HTTP/1.0, kept alive",
          OLD "Connection: keep-alive" EOL "Transfer-Encoding: chunked" EOL EOL GOOD_CHUNKS, "400"),
 
-    /* --- both --- */
+    /* ---- both ---- */
     CASE("length, then chunked", POST "Content-Length: 2" EOL "Transfer-Encoding: chunked" EOL EOL GOOD_CHUNKS, "400"),
     CASE("chunked, then length", POST "Transfer-Encoding: chunked" EOL "Content-Length: 2" EOL EOL GOOD_CHUNKS, "400"),
     CASE("length 0 and chunked", POST "Content-Length: 0" EOL "Transfer-Encoding: chunked" EOL EOL GOOD_CHUNKS, "400"),
@@ -162,7 +162,7 @@ const struct smuggling_case smuggling_cases[] = {
          POST "Connection: Transfer-Encoding" EOL "Transfer-Encoding: chunked" EOL EOL GOOD_CHUNKS, "404 200"),
     CASE("host is named by Connection", GET "Connection: Host" EOL EOL, "200 200"),
 
-    /* --- chunks --- */
+    /* ---- chunks ---- */
     CASE("no chunk", CHUNKED "0" EOL EOL, "404 200"),
     CASE("two chunks", CHUNKED "1" EOL "{" EOL "1" EOL "}" EOL "0" EOL EOL, "404 200"),
     CASE("a size with zeros before", CHUNKED "0000000000000000000002" EOL "{}" EOL "0000" EOL EOL, "404 200"),
@@ -219,7 +219,7 @@ const struct smuggling_case smuggling_cases[] = {
     CASE("trailers of 17,000 bytes",
          CHUNKED "2" EOL "{}" EOL "0" EOL "A: " TEN(THOUSAND("a")) THOUSAND("aaaaaaa") EOL EOL, "400"),
 
-    /* --- lines --- */
+    /* ---- lines ---- */
     CASE("lines that end with LF", "GET /healthz HTTP/1.1\nHost: localhost\n\n", "400"),
     CASE("a request line that ends with LF", "GET /healthz HTTP/1.1\n" HOST EOL, "400"),
     CASE("a request line that ends with CR", "GET /healthz HTTP/1.1\r" HOST EOL, "400"),
@@ -234,7 +234,7 @@ const struct smuggling_case smuggling_cases[] = {
     CASE("NUL before", "\0" GET EOL, "400"),
     CASE("an empty line between", GET EOL EOL, "200 200"),
 
-    /* --- headers --- */
+    /* ---- headers ---- */
     CASE("obs-text in a value", GET "A: \xe4\xf6\xfc" EOL EOL, "200 200"),
     CASE("an empty value", GET "A:" EOL EOL, "200 200"),
     CASE("NUL in a value", GET "A: b\0c" EOL EOL, "400"),
@@ -258,7 +258,7 @@ const struct smuggling_case smuggling_cases[] = {
     CASE("4,000 headers", GET THOUSAND("A: b" EOL) THOUSAND("A: b" EOL) THOUSAND("A: b" EOL) THOUSAND("A: b" EOL) EOL,
          "400"),
 
-    /* --- the request line --- */
+    /* ---- the request line ---- */
     CASE("two blanks behind the method", "GET  /healthz HTTP/1.1" EOL HOST EOL, "400"),
     CASE("two blanks behind the target", "GET /healthz  HTTP/1.1" EOL HOST EOL, "400"),
     CASE("a tab behind the method", "GET\t/healthz HTTP/1.1" EOL HOST EOL, "400"),
@@ -307,7 +307,7 @@ const struct smuggling_case smuggling_cases[] = {
     CASE("a URL with one slash", "GET http:/healthz HTTP/1.1" EOL HOST EOL, "400"),
     CASE("a URL of another scheme", "GET ftp://localhost/healthz HTTP/1.1" EOL HOST EOL, "400"),
 
-    /* --- Host --- */
+    /* ---- Host ---- */
     CASE("no host", "GET /healthz HTTP/1.1" EOL EOL, "400"),
     CASE("a host with a port", "GET /healthz HTTP/1.1" EOL "Host: localhost:7070" EOL EOL, "200 200"),
     CASE("a host of IPv6", "GET /healthz HTTP/1.1" EOL "Host: [::1]:7070" EOL EOL, "200 200"),
@@ -325,7 +325,7 @@ const struct smuggling_case smuggling_cases[] = {
     CASE("a host with NUL", "GET /healthz HTTP/1.1" EOL "Host: localhost\0" EOL EOL, "400"),
     CASE("two hosts in HTTP/1.0", "GET /healthz HTTP/1.0" EOL HOST HOST EOL, "400"),
 
-    /* --- the connection --- */
+    /* ---- the connection ---- */
     CASE("two requests at once", GET EOL GET EOL, "200 200 200"),
     CASE("a request behind the last", GET "Connection: close" EOL EOL SMUGGLED, "200"),
     CASE("a request behind the last in other case", GET "connection: CLOSE" EOL EOL SMUGGLED, "200"),

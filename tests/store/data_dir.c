@@ -63,7 +63,7 @@ Test(data_dir, empty_or_permitds_is_free_and_nothing_else)
         int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         cr_expect_eq(data_dir_is_free(fd, directory, &message), expected, "row %zu: %s", i, buf_text(&message));
         char quoted[64];
-        snprintf(quoted, sizeof quoted, "holds '%s'", expected ? "" : rows[i].strange);
+        snprintf(quoted, sizeof quoted, "contains '%s'", expected ? "" : rows[i].strange);
         cr_expect(expected || strstr(buf_text(&message), quoted), "row %zu: %s", i, buf_text(&message));
         close(fd);
         buf_release(&message);

@@ -120,9 +120,9 @@ Test(embedded, a_killed_server_serves_again_within_seconds_and_has_lost_nothing)
     struct embedded *embedded = started(directory);
     struct session *session = served(embedded);
     must_run(session, "CREATE DATABASE permitd; CREATE TABLE permitd.t (a INT PRIMARY KEY)");
-    for (int i = 1; i <= 3; i++) {
+    for (unsigned i = 1; i <= 3; i++) {
         char sql[64];
-        snprintf(sql, sizeof sql, "INSERT INTO permitd.t VALUES (%d)", i);
+        snprintf(sql, sizeof sql, "INSERT INTO permitd.t VALUES (%u)", i);
         must_run(session, sql);
         pid_t pid = embedded_pid(embedded);
         mono_us began = clock_mono();
@@ -278,7 +278,7 @@ Test(embedded, a_directory_of_somebody_else_is_left_alone)
     fclose(fopen(letter, "we"));
     for (size_t i = 0; i < ARRAY_LENGTH(modes); i++) {
         cr_assert_eq(chmod(directory, modes[i]), 0);
-        refused(directory, "holds 'data.new', which is not permitd's: name an empty directory");
+        refused(directory, "contains 'data.new', which permitd did not create; use an empty directory");
         cr_assert_eq(stat(directory, &info), 0);
         cr_assert_eq(info.st_mode & 0777U, modes[i]);
         cr_assert_eq(access(letter, F_OK), 0);
@@ -317,7 +317,7 @@ Test(embedded, a_database_that_cannot_be_made_is_explained_by_the_cause)
     buf_init(&message, 8000);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few_files), 0);
     cr_assert_not(embedded_start(directory, &embedded, &message));
-    cr_expect(strstr(buf_text(&message), "could not make a database"), "%s", buf_text(&message));
+    cr_expect(strstr(buf_text(&message), "could not create a database"), "%s", buf_text(&message));
     cr_expect(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     cr_expect_null(strstr(buf_text(&message), "mariadb.org"), "%s", buf_text(&message));
     buf_release(&message);

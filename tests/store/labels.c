@@ -77,7 +77,7 @@ static bool label_is(struct bytes label, const char *expected)
     return expected ? bytes_equal(label, bytes_of(expected)) : label.data == NULL;
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 Test(labels, free_slots_come_with_theirs)
 {
@@ -274,25 +274,24 @@ Test(labels, due_holders_of_a_thousand_named_slots_are_read)
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
 }
 
-/* --- access paths --------------------------------------------------------------------------------------------- */
+/* ---- access paths ---- */
 
 /* Every statement of the packet that reads slots, explained: it walks the indexes that it names, each a few rows. */
 static void explain_slots(const char *packet, const char *const *indexes, size_t count)
 {
     size_t found = 0;
     for (const char *at = packet; (at = strstr(at, "SELECT l.number")) != NULL; at++, found++) {
-        static char sql[SQL_ROOM];
-        struct session_row row;
-        snprintf(sql, sizeof sql, "EXPLAIN %.*s", (int)strcspn(at, ";"), at);
+        enum { TABLES_MAX = 8 };
+        struct explained tables[TABLES_MAX];
+        size_t table_count = explain(eye, at, tables, TABLES_MAX);
         cr_assert_lt(found, count);
-        cr_assert_eq(session_send(eye, bytes_of(sql)), PERMIT_OK, "%s", session_message(eye));
-        for (size_t table = 0; session_row(eye, &row); table++) {
-            struct bytes expected = bytes_of(table == 0 ? indexes[found] : "PRIMARY");
-            bool subquery = bytes_equal(row.columns[2], BYTES("semaphore"));
-            cr_expect(subquery || bytes_equal(row.columns[5], expected), "%s: table %zu", sql, table);
-            cr_expect(!bytes_equal(row.columns[3], BYTES("ALL")) && !bytes_equal(row.columns[3], BYTES("index")));
+        cr_assert_leq(table_count, TABLES_MAX);
+        for (size_t i = 0; i < table_count; i++) {
+            struct bytes expected = bytes_of(i == 0 ? indexes[found] : "PRIMARY");
+            bool subquery = bytes_equal(tables[i].table, BYTES("semaphore"));
+            cr_expect(subquery || bytes_equal(tables[i].key, expected), "%s: table %zu", at, i);
+            cr_expect(!bytes_equal(tables[i].type, BYTES("ALL")) && !bytes_equal(tables[i].type, BYTES("index")));
         }
-        cr_assert_eq(session_finish(eye), PERMIT_OK);
     }
     cr_assert_eq(found, count, "%s", packet);
 }
@@ -324,13 +323,9 @@ Test(labels, named_slots_are_found_by_their_indexes)
 /* It is explained as a walk of PRIMARY, a range of it. */
 static void walks_primary(const char *statement)
 {
-    static char sql[SQL_ROOM];
-    struct session_row row;
-    snprintf(sql, sizeof sql, "EXPLAIN %.*s", (int)strcspn(statement, ";"), statement);
-    cr_assert_eq(session_send(eye, bytes_of(sql)), PERMIT_OK, "%s", session_message(eye));
-    cr_assert(session_row(eye, &row));
-    cr_expect(bytes_equal(row.columns[5], BYTES("PRIMARY")) && bytes_equal(row.columns[3], BYTES("range")), "%s", sql);
-    cr_assert_eq(session_finish(eye), PERMIT_OK);
+    struct explained table;
+    cr_assert_geq(explain(eye, statement, &table, 1), 1);
+    cr_expect(bytes_equal(table.key, BYTES("PRIMARY")) && bytes_equal(table.type, BYTES("range")), "%s", statement);
 }
 
 Test(labels, who_holds_named_slots_and_what_is_labelled_is_found_by_the_primary_key)
@@ -376,7 +371,7 @@ Test(labels, the_packet_of_a_plain_acquire_is_what_it_was)
     buf_release(&sql);
 }
 
-/* --- with the permit ------------------------------------------------------------------------------------------ */
+/* ---- with the permit ---- */
 
 /* As the plan gives them to a permit. */
 static void give_permit_labels(struct permit *permit, struct bytes *labels)
@@ -461,7 +456,7 @@ Test(labels, who_has_none_does_not_write_the_column)
     buf_release(&sql);
 }
 
-/* --- writing -------------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 /* What a plan of OP_SEMAPHORE_LABELS comes to: the semaphore changes, and these labels. */
 static enum permit_status write_labels(const char *semaphore, const struct label_change *labels, size_t count)
@@ -538,7 +533,7 @@ Test(labels, go_with_a_semaphore_that_goes_out_of_service)
     cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE label IS NOT NULL"), MANY);
 }
 
-/* --- decided ---------------------------------------------------------------------------------------------------- */
+/* ---- decided ---- */
 
 static const struct outcome *acquire_these(const char *key, struct slot_name *names, size_t count)
 {
@@ -620,7 +615,7 @@ Test(labels, change_as_it_was_decided)
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
 }
 
-/* --- looking up ----------------------------------------------------------------------------------------------- */
+/* ---- looking up ---- */
 
 Test(labels, a_retired_semaphore_is_looked_up_as_such)
 {

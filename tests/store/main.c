@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts the MariaDB that the tests share, runs them, stops it. Each test is a process of its own; it finds the server
- * by its environment. */
+/* Starts the MariaDB or MySQL that the tests share, runs them, stops it. Each test is a process of its own; it finds
+ * the server by its environment. */
 #include <criterion/criterion.h>
 #include <ftw.h>
 #include <signal.h>
@@ -11,8 +11,10 @@
 #include "store/embedded.h"
 #include "store/schema.h"
 #include "support.h"
+#include "testkit.h"
 
 #define DIRECTORY_VARIABLE "PERMIT_STORE_TEST_DIRECTORY"
+#define SOCKET_VARIABLE    "PERMIT_STORE_TEST_SOCKET"
 
 static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
 {
@@ -41,11 +43,11 @@ const struct database_address *fresh_address(void)
     enum { ADDRESSES_MAX = 16 };
     static struct database_address addresses[ADDRESSES_MAX]; /* kept to the end: sessions point to them */
     static size_t count;
-    const char *directory = getenv(DIRECTORY_VARIABLE);
-    if (!directory || count == ADDRESSES_MAX)
+    const char *socket = getenv(SOCKET_VARIABLE);
+    if (!socket || count == ADDRESSES_MAX)
         fail("no shared server (run the executable by its own main), or too many databases in one test");
     addresses[count] = (struct database_address){
-        .socket = text_made("%s/shared/mariadb.sock", directory, 0, 0),
+        .socket = text_made("%s", socket, 0, 0),
         .user = text_made("%s", "root", 0, 0),
         .database = text_made("%s_%d_%d", "test", (int)getpid(), (int)count),
     };
@@ -108,6 +110,77 @@ int64_t number_of(struct session *session, const char *sql)
     return strtoll(text_of(session, sql), NULL, 10);
 }
 
+int64_t counter_of(struct session *session, const char *names)
+{
+    int64_t sum = 0;
+    struct session_row row;
+    char *sql = text_made("SHOW SESSION STATUS LIKE '%s'", names, 0, 0);
+    cr_assert_eq(session_send(session, bytes_of(sql)), PERMIT_OK, "%s", session_message(session));
+    while (session_row(session, &row))
+        sum += column_i64(row.columns[1]);
+    cr_assert_eq(session_finish(session), PERMIT_OK);
+    free(sql);
+    return sum;
+}
+
+int64_t rows_read(struct session *session)
+{
+    static int64_t last; /* of the call before, with what that one read */
+    static const char handlers[] = "Handler_read%";
+    int64_t now = counter_of(session, handlers);
+    int64_t after = counter_of(session, handlers); /* as much more as asking reads */
+    int64_t read = now - last;
+    last = after + (after - now);
+    return read;
+}
+
+const char *isolation_of(struct session *session)
+{
+    bool mariadb = session_is_mariadb(session); /* before 11.1 it knows only its own name */
+    return text_of(session, mariadb ? "SELECT @@tx_isolation" : "SELECT @@transaction_isolation");
+}
+
+bool in_transaction(struct session *session)
+{
+    if (session_is_mariadb(session))
+        return number_of(session, "SELECT @@in_transaction") == 1;
+    return number_of(session,
+                     "SELECT COUNT(*) FROM performance_schema.events_transactions_current"
+                     " WHERE state = 'ACTIVE' AND autocommit = 'NO' AND thread_id = PS_CURRENT_THREAD_ID()") > 0;
+}
+
+size_t explain(struct session *session, const char *packet, struct explained *ret_tables, size_t most)
+{
+    static char sql[1 << 20];
+    static char texts[1 << 16];
+    size_t count = 0, length = 0;
+    struct session_row row;
+    snprintf(sql, sizeof sql, "EXPLAIN FORMAT=TRADITIONAL %.*s", (int)strcspn(packet, ";"), packet);
+    if (session_send(session, bytes_of(sql)) != PERMIT_OK)
+        cr_assert_fail("%s: %s", sql, session_message(session));
+    for (; session_row(session, &row); count++) {
+        /* id, select_type, table, type, possible_keys, key, key_len, ref, rows, Extra; MySQL has partitions before type
+         * and filtered before Extra. */
+        size_t more = row.count > 10 ? 1 : 0;
+        const size_t columns[] = {2, 3 + more, 5 + more, row.count - 1};
+        if (count >= most)
+            continue;
+        struct bytes *fields[] = {&ret_tables[count].table, &ret_tables[count].type, &ret_tables[count].key,
+                                  &ret_tables[count].extra};
+        for (size_t i = 0; i < ARRAY_LENGTH(fields); i++) {
+            struct bytes value = row.columns[columns[i]];
+            cr_assert_lt(length + value.length, sizeof texts);
+            *fields[i] = (struct bytes){texts + length, value.length};
+            if (value.length)
+                memcpy(texts + length, value.data, value.length);
+            length += value.length;
+        }
+        ret_tables[count].rows = column_i64(row.columns[8 + more]);
+    }
+    cr_assert_eq(session_finish(session), PERMIT_OK);
+    return count;
+}
+
 char *temporary_directory(void)
 {
     char *path = text_made("%s/test-%d-XXXXXX", getenv(DIRECTORY_VARIABLE), (int)getpid(), 0);
@@ -116,7 +189,31 @@ char *temporary_directory(void)
     return path;
 }
 
-static int run_with_server(int argc, char **argv, const char *directory)
+static int run_tests(int argc, char **argv, const char *socket)
+{
+    struct kit_sql *sql = kit_sql_open(socket, NULL);
+    kit_sql_make_numbers(sql);
+    kit_sql_close(sql);
+    setenv(SOCKET_VARIABLE, socket, 1);
+    struct criterion_test_set *tests = criterion_initialize();
+    int result = 0;
+    if (criterion_handle_args(argc, argv, true))
+        result = !criterion_run_all_tests(tests);
+    criterion_finalize(tests);
+    return result;
+}
+
+static int run_with_mysql(int argc, char **argv)
+{
+    static const char *const flags[] = {"--max-allowed-packet=16M", NULL};
+    struct kit_database *database = kit_database_start(flags);
+    int result = run_tests(argc, argv, database->socket);
+    kit_database_stop(database);
+    return result;
+}
+
+/* permitd's own, with the settings that it gives it. */
+static int run_with_mariadb(int argc, char **argv, const char *directory)
 {
     struct embedded *embedded = NULL;
     struct buf message;
@@ -126,11 +223,7 @@ static int run_with_server(int argc, char **argv, const char *directory)
         fprintf(stderr, "the shared MariaDB: %s\n", buf_text(&message));
         return 2;
     }
-    struct criterion_test_set *tests = criterion_initialize();
-    int result = 0;
-    if (criterion_handle_args(argc, argv, true))
-        result = !criterion_run_all_tests(tests);
-    criterion_finalize(tests);
+    int result = run_tests(argc, argv, embedded_address(embedded)->socket);
     embedded_stop(embedded);
     buf_release(&message);
     free(shared);
@@ -141,9 +234,10 @@ int main(int argc, char **argv)
 {
     enum { OPEN_DIRECTORIES = 16 };
     char directory[] = "/tmp/permit-store-XXXXXX";
+    (void)setenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN", "1", 1); /* which must change nothing (plugins.c) */
     if (!session_library_begin() || !mkdtemp(directory) || setenv(DIRECTORY_VARIABLE, directory, 1) != 0)
         return 2;
-    int result = run_with_server(argc, argv, directory);
+    int result = kit_database_is_mysql() ? run_with_mysql(argc, argv) : run_with_mariadb(argc, argv, directory);
     (void)nftw(directory, remove_one, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
     session_library_end();
     return result;

@@ -18,7 +18,7 @@ static void rows_make(void)
     must_run_long(
         address, "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms, retired_at)"
                  " SELECT seq, CONCAT('job', LPAD(seq, 5, '0')), 2, 1, 1, 1, IF(seq % 2, NULL, SYSDATE(6))"
-                 " FROM seq_1_to_20000;"
+                 " FROM numbers.upto WHERE seq <= 20000;"
                  "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms)"
                  " VALUES (30001, 'backups', 2, 1, 1, 1), (30002, 'backup-db7', 2, 1, 1, 1);"
                  "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('nightly@db7', 1000, '2026-11-21');"
@@ -67,9 +67,7 @@ Test(nearest, retired_semaphores_do_not_exist)
 Test(nearest, costs_a_few_rows_of_an_index)
 {
     enum { MOST = 120 };
-    must_run(session, "FLUSH STATUS");
+    (void)rows_read(session);
     expect(NEAREST_SEMAPHORE, "job10000x", false, "job10001");
-    cr_assert_leq(number_of(session, "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS"
-                                     " WHERE VARIABLE_NAME LIKE 'HANDLER_READ%'"),
-                  MOST);
+    cr_assert_leq(rows_read(session), MOST);
 }

@@ -92,14 +92,14 @@ Test(schema, a_newer_one_is_refused)
     session_free(session);
 }
 
-/* --- begun and not ended --- */
+/* ---- begun and not ended ---- */
 
 /* Names and columns of all tables there, as one text; the caller frees it. */
 static char *content_of(struct session *session)
 {
-    static const char sql[] = "SELECT CONCAT_WS(';', COUNT(*), MD5(GROUP_CONCAT(TABLE_NAME, '.', COLUMN_NAME, ' ', "
+    static const char sql[] = "SELECT CONCAT_WS(';', COUNT(*), SHA2(GROUP_CONCAT(TABLE_NAME, '.', COLUMN_NAME, ' ', "
                               "COLUMN_TYPE, ' ', COLUMN_KEY"
-                              " ORDER BY TABLE_NAME, ORDINAL_POSITION)), (SELECT GROUP_CONCAT(TABLE_NAME, ' ', "
+                              " ORDER BY TABLE_NAME, ORDINAL_POSITION), 256), (SELECT GROUP_CONCAT(TABLE_NAME, ' ', "
                               "TABLE_TYPE ORDER BY TABLE_NAME)"
                               " FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()))"
                               " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE()";
@@ -215,7 +215,7 @@ Test(schema, a_kill_behind_any_statement_is_gone_on_from, .timeout = 600)
     free(expected);
 }
 
-/* --- tables of another program --- */
+/* ---- tables of another program ---- */
 
 /* Twice, as when permitd is started again by what supervises it; and by a look. */
 static void refuses_and_changes_nothing(struct session *session, const struct database_address *address,
@@ -390,7 +390,7 @@ Test(schema, statements_make_alter_and_drop_tables)
     }
 }
 
-/* --- upgrades and rights --- */
+/* ---- upgrades and rights ---- */
 
 /* Made by the first migration alone, and used since. */
 static void make_first_release(struct session *root, const char *database)

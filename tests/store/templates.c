@@ -88,7 +88,7 @@ Test(templates, are_removed_once)
     cr_assert(bytes_equal(template.prefix, BYTES("a:")) && template.settings.capacity == 3);
     cr_assert_eq(templates_delete(session, BYTES("a:"), &arena, &template), PERMIT_UNKNOWN_TEMPLATE);
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM template"), 0);
-    cr_assert_eq(number_of(session, "SELECT @@in_transaction"), 0);
+    cr_assert_not(in_transaction(session));
 }
 
 Test(templates, list_in_order_from_a_beginning_on)
@@ -118,7 +118,7 @@ Test(templates, list_in_order_from_a_beginning_on)
     }
 }
 
-/* --- at once ------------------------------------------------------------------------------------------------------ */
+/* ---- at once ---- */
 
 static void *make_once(void *result)
 {
@@ -162,7 +162,7 @@ Test(templates, of_those_who_make_it_at_once_one_has_made_it)
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM template WHERE config_version = 1"), 20);
 }
 
-/* --- step 0 ------------------------------------------------------------------------------------------------------- */
+/* ---- step 0 ---- */
 
 static void match(struct resolve_name *names, size_t count)
 {
@@ -260,18 +260,15 @@ Test(templates, many_names_find_theirs)
 Test(templates, lengths_are_read_from_their_index)
 {
     must_run(session, "INSERT INTO template (prefix,length,kind,capacity,default_ttl_ms,max_hold_ms)"
-                      " SELECT CONCAT('p', seq), LENGTH(CONCAT('p', seq)), 1, 1, 1, 1 FROM seq_1_to_2000;"
+                      " SELECT CONCAT('p', seq), LENGTH(CONCAT('p', seq)), 1, 1, 1, 1"
+                      " FROM numbers.upto WHERE seq <= 2000;"
                       "ANALYZE TABLE template");
     cr_assert_str_eq(text_of(session, "SELECT GROUP_CONCAT(DISTINCT length) FROM template"), "2,3,4,5");
-    struct session_row row;
-    cr_assert_eq(session_send(session, BYTES("EXPLAIN SELECT DISTINCT length FROM template FORCE INDEX"
-                                             " (template_length)")),
-                 PERMIT_OK, "%s", session_message(session));
-    cr_assert(session_row(session, &row));
-    cr_assert(bytes_equal(row.columns[5], BYTES("template_length")));
-    cr_assert(bytes_begin_with(row.columns[9], BYTES("Using index for group-by")), "%.*s", (int)row.columns[9].length,
-              row.columns[9].data);
-    (void)session_finish(session);
+    struct explained table;
+    cr_assert_eq(explain(session, "SELECT DISTINCT length FROM template FORCE INDEX (template_length)", &table, 1), 1);
+    cr_assert(bytes_equal(table.key, BYTES("template_length")));
+    cr_assert(bytes_begin_with(table.extra, BYTES("Using index for group-by")), "%.*s", (int)table.extra.length,
+              table.extra.data);
 }
 
 Test(templates, step_0_tells_what_is_there_what_is_retired_and_what_may_be_made)

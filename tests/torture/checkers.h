@@ -36,7 +36,8 @@ void facts_add_leap(struct facts *facts, int64_t at_us, int64_t served_us);
 bool check_capacity(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);
 /* P3: every answer that says a key is held names the same permits, tokens and slots. */
 bool check_keys(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);
-/* P9: no token of a semaphore is given twice; what was asked for after a grant was known has a larger token than that.
+/*
+ * P9: no token of a semaphore is given twice; what was asked for after a grant was known has a larger token than that.
  */
 bool check_tokens(const struct history *history, const struct facts *facts, char message[MESSAGE_SIZE]);
 /*

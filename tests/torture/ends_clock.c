@@ -299,7 +299,7 @@ static void run_outage(const struct form *form, const struct outage *outage)
     printf("ends: %s for %.1f s with ttl %.1f s: %u of %d renewals went through %.2f s after its end; a ttl of %.1f s "
            "was over %.2f s after it\n",
            outage->name, (double)(ending_us - gone_us) / 1e6, ttl_ms / 1e3, renewed_count, WATCHED, renewed,
-           SHORT_TTL_MS / 1e3, (double)(brief.list[0].ended_to_us - back_us) / 1e6);
+           (double)SHORT_TTL_MS / 1e3, (double)(brief.list[0].ended_to_us - back_us) / 1e6);
     /* Early: the outage was at least so long; late: at most so long, and its first 5 s count. */
     watch_judge(&watch, ending_us - gone_us, LEAP_MS + EDGE_MS, INT32_MAX / 1000, outage->name);
     watch_judge(&watch, back_us - begin_us, INT32_MAX / 1000, late_ms(form), outage->name);

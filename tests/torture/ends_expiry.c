@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Expiry without load: nobody early, and how late. The exact figures are for tests/bench; here only "by far too late".
+/*
+ * Expiry without load: nobody early, and how late. The exact figures are for tests/bench; here only "by far too late".
  */
 #include "ends.h"
 
@@ -16,7 +17,7 @@ void ends_expiry(const struct form *form)
     expiry_run(&site, HOLDERS, TTL_MS, WAIT_MS, &lives, &oldest_us);
     printf(
         "ends: expiry: %d holders with ttl %.1f s ended after %.3f to %.3f s (median %.3f); seen held at most %.3f s\n",
-        HOLDERS, TTL_MS / 1e3, (double)spread_at(&lives, 0) / 1e6, (double)spread_at(&lives, 1) / 1e6,
+        HOLDERS, (double)TTL_MS / 1e3, (double)spread_at(&lives, 0) / 1e6, (double)spread_at(&lives, 1) / 1e6,
         (double)spread_at(&lives, 0.5) / 1e6, (double)oldest_us / 1e6);
     spread_release(&lives);
     site_stop(&site);

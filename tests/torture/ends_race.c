@@ -116,7 +116,7 @@ static void name_semaphores(void)
 
 void ends_race(const struct form *form)
 {
-    static struct world world = {.facts = {semaphores, 2 * PAIRS}};
+    static struct world world = {.facts = {.semaphores = semaphores, .count = 2 * PAIRS}};
     static struct pair pairs[PAIRS];
     static struct side sides[2 * PAIRS];
     unsigned rounds = (form->full ? ROUNDS_FULL : ROUNDS) / PAIRS;

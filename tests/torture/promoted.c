@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * P9 when a replica that lacks the tail is promoted (N14), twice in a row: three MariaDB, the second and the third
- * replicate the first asynchronously and are stopped while grants go on; the first is killed and the second takes over;
- * then the same with the third. What was granted in the tail is lost, by the nature of such a replication; but no token
- * may come again, nor a lower one: a store that has seen one of the lost grants refuses none of the new.
+ * P9 when a replica that lacks the tail is promoted (N14), twice in a row: three MariaDB (or MySQL: testkit.h), the
+ * second and the third replicate the first asynchronously and are stopped while grants go on; the first is killed and
+ * the second takes over; then the same with the third. What was granted in the tail is lost, by the nature of such a
+ * replication; but no token may come again, nor a lower one: a store that has seen one of the lost grants refuses none
+ * of the new.
  *
  * promoted [--seed N]
  */
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,7 +29,7 @@ struct server {
     int port_fd; /* keeps the port for it */
     unsigned port;
     char id_flag[32], port_flag[32];
-    const char *flags[12];
+    const char *flags[20];
 };
 
 struct run {
@@ -52,32 +51,58 @@ struct client {
 
 /* ---- servers ---- */
 
-/*
- * A port that nobody else is given from now on: the socket is bound to it and does not listen, and a server that sets
- * SO_REUSEADDR, as mariadbd does, may still have it. *ret_fd has to stay open.
- */
-static unsigned keep_port(int *ret_fd)
+/* How the two kinds of server say it. */
+struct dialect {
+    const char *flags[14];
+    const char *follow; /* printf: the port of the primary */
+    const char *start, *stop, *forget_primary, *forget_log;
+    const char *position;
+    const char *await_position; /* printf: that, and seconds */
+};
+
+static const struct dialect mariadb = {
+    .flags = {"--skip-networking=0", "--bind-address=127.0.0.1", "--log-bin=binlog", "--log-slave-updates",
+              "--sync-binlog=1", "--skip-slave-start", "--gtid-strict-mode=1", "--binlog-format=ROW"},
+    .follow = "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%u, MASTER_USER='copy', MASTER_PASSWORD='copy', "
+              "MASTER_CONNECT_RETRY=1, MASTER_USE_GTID=slave_pos",
+    .start = "START SLAVE",
+    .stop = "STOP SLAVE",
+    .forget_primary = "RESET SLAVE ALL",
+    .forget_log = "RESET MASTER",
+    .position = "SELECT @@GLOBAL.gtid_slave_pos",
+    .await_position = "SELECT MASTER_GTID_WAIT('%s', %d)",
+};
+
+/* Semi-synchronous, as long as a replica answers within 200 ms; one that is stopped does not. */
+static const struct dialect mysql = {
+    .flags = {"--skip-networking=0", "--bind-address=127.0.0.1", "--log-bin=binlog", "--sync-binlog=1",
+              "--skip-replica-start", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
+              "--plugin-load-add=semisync_source.so", "--plugin-load-add=semisync_replica.so",
+              "--rpl-semi-sync-source-enabled=1", "--rpl-semi-sync-replica-enabled=1",
+              "--rpl-semi-sync-source-timeout=200"},
+    .follow = "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=%u, SOURCE_USER='copy', "
+              "SOURCE_PASSWORD='copy', SOURCE_CONNECT_RETRY=1, SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1",
+    .start = "START REPLICA",
+    .stop = "STOP REPLICA",
+    .forget_primary = "RESET REPLICA ALL",
+    .forget_log = "RESET BINARY LOGS AND GTIDS",
+    .position = "SELECT @@GLOBAL.gtid_executed",
+    .await_position = "SELECT WAIT_FOR_EXECUTED_GTID_SET('%s', %d)",
+};
+
+static const struct dialect *dialect(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    KIT_CHECK(fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) &&
-              !bind(fd, (struct sockaddr *)&address, sizeof(address)) &&
-              !getsockname(fd, (struct sockaddr *)&address, &length));
-    *ret_fd = fd;
-    return ntohs(address.sin_port);
+    return kit_database_is_mysql() ? &mysql : &mariadb;
 }
 
 static void server_start(struct server *server, unsigned number)
 {
-    static const char *const common[] = {"--skip-networking=0",  "--bind-address=127.0.0.1", "--log-bin=binlog",
-                                         "--log-slave-updates",  "--sync-binlog=1",          "--skip-slave-start",
-                                         "--gtid-strict-mode=1", "--binlog-format=ROW"};
-    size_t count = sizeof(common) / sizeof(common[0]);
-    server->port = keep_port(&server->port_fd);
+    size_t count = 0;
+    server->port = kit_keep_port(&server->port_fd);
     snprintf(server->id_flag, sizeof(server->id_flag), "--server-id=%u", number + 1);
     snprintf(server->port_flag, sizeof(server->port_flag), "--port=%u", server->port);
-    memcpy(server->flags, common, sizeof(common));
+    for (; dialect()->flags[count]; count++)
+        server->flags[count] = dialect()->flags[count];
     server->flags[count++] = server->id_flag;
     server->flags[count++] = server->port_flag;
     server->database = kit_database_start(server->flags);
@@ -93,19 +118,19 @@ static void server_run(const struct server *server, const char *statement)
 /* From the beginning, or from where it stands. */
 static void follow(const struct server *replica, const struct server *primary)
 {
-    char statement[256];
-    snprintf(statement, sizeof(statement),
-             "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%u, MASTER_USER='copy', MASTER_PASSWORD='copy', "
-             "MASTER_CONNECT_RETRY=1, MASTER_USE_GTID=slave_pos",
-             primary->port);
-    server_run(replica, statement);
-    server_run(replica, "START SLAVE");
+    struct kit_sql *sql = kit_sql_open(replica->database->socket, NULL);
+    char *statement = NULL;
+    KIT_CHECK(asprintf(&statement, dialect()->follow, primary->port) > 0);
+    kit_sql_run(sql, "%s", statement);
+    kit_sql_run(sql, "%s", dialect()->start);
+    kit_sql_close(sql);
+    free(statement);
 }
 
 static void make_replica(const struct server *replica, const struct server *primary)
 {
     server_run(replica, "DROP DATABASE permitd");
-    server_run(replica, "RESET MASTER");
+    server_run(replica, dialect()->forget_log);
     follow(replica, primary);
 }
 
@@ -143,13 +168,16 @@ static void stop_replicas(struct run *run, unsigned primary)
     for (unsigned i = SERVERS - 1; i > primary + 1; i--) {
         char position[TEXT_SIZE] = "";
         struct kit_sql *sql = kit_sql_open(run->servers[i].database->socket, NULL);
-        kit_sql_run(sql, "STOP SLAVE");
-        kit_sql_each(sql, "SELECT @@GLOBAL.gtid_slave_pos", take_text, position);
+        kit_sql_run(sql, "%s", dialect()->stop);
+        kit_sql_each(sql, dialect()->position, take_text, position);
         kit_sql_close(sql);
-        if (kit_sql_number(next, "SELECT MASTER_GTID_WAIT('%s', %d)", position, CAUGHT_UP_MS / 1000) != 0)
+        char *wait = NULL;
+        KIT_CHECK(asprintf(&wait, dialect()->await_position, position, CAUGHT_UP_MS / 1000) > 0);
+        if (kit_sql_number(next, "%s", wait) != 0)
             kit_fail("promoted: a replica does not come to %s", position);
+        free(wait);
     }
-    kit_sql_run(next, "STOP SLAVE");
+    kit_sql_run(next, "%s", dialect()->stop);
     kit_sql_close(next);
 }
 
@@ -214,7 +242,7 @@ static void fail_over(struct run *run, unsigned primary)
     await_grants(run, "the replicas stopped");
     kit_database_kill(run->servers[primary].database);
     int64_t died = kit_now_us();
-    server_run(next, "RESET SLAVE ALL");
+    server_run(next, dialect()->forget_primary);
     struct kit_sql *sql = kit_sql_open(next->database->socket, "permitd");
     int64_t known = kit_sql_number(sql, "SELECT COUNT(*) FROM permit");
     kit_sql_close(sql);

@@ -238,7 +238,7 @@ static void judge_audit(struct kit_permitd *const *permitd, size_t count)
         if (metric(permitd[i]->port, "permitd_usage_drift") != 0)
             kit_fail("right: the auditor has found drifts");
         char *log = kit_read_file(permitd[i]->log_path);
-        if (log && strstr(log, "usage does not match"))
+        if (log && strstr(log, "usage mismatch"))
             kit_fail("right: the auditor had found drifts");
         free(log);
     }

@@ -81,7 +81,8 @@ static void write_fenced(struct client *client, const struct call *grant)
     history_add(&client->caller.history, &call);
 }
 
-/* Sometimes, the latest answers of this client being these many. Some grants are kept for a write that comes too late.
+/*
+ * Sometimes, the latest answers of this client being these many. Some grants are kept for a write that comes too late.
  */
 static void write_some(struct client *client, size_t latest)
 {

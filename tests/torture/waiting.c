@@ -46,7 +46,7 @@ void waiting_latency(const struct form *form)
     printf("waiting: latency: from sending a release to the grant\n");
     print_spread("one permitd", &figures.own);
     print_spread("through another one", &figures.other);
-    if (spread_ms(&figures.own, 1) > SLOW_MS || spread_ms(&figures.other, 1) > SLOW_MS)
+    if (spread_ms(&figures.own, 1) > (double)SLOW_MS || spread_ms(&figures.other, 1) > (double)SLOW_MS)
         kit_fail("latency: a waiter was not told that there is room");
     latency_release(&figures);
 }

@@ -152,6 +152,24 @@ Test(duration, numbers_over_a_day_are_refused_with_a_sentence)
         cr_expect_null(duration_hint(bytes_of(others[i])), "%s", others[i]);
 }
 
+Test(duration, a_text_that_is_none_is_refused_with_what_is_wrong)
+{
+    static const struct {
+        const char *text;
+        const char *says;
+    } cases[] = {{"30", "needs a unit"},     {"0.5", "needs a unit"},
+                 {"600000", "needs a unit"}, {"1.2345s", "whole milliseconds"},
+                 {"100us", "units are"},     {"5m1h", "the largest first"},
+                 {"1week", "units are"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        const char *hint = duration_text_hint(bytes_of(cases[i].text));
+        cr_expect(hint && strstr(hint, cases[i].says), "%s", cases[i].text);
+    }
+    static const char *const others[] = {"", "0s", "30s", "none", "owner", "-5s", "soon", " 30s"};
+    for (size_t i = 0; i < ARRAY_LENGTH(others); i++)
+        cr_expect_null(duration_text_hint(bytes_of(others[i])), "%s", others[i]);
+}
+
 Test(duration, settings_take_either_form)
 {
     static const struct reading readings[] = {{"10s", 10000},    {"10", 10000}, {"0.5", 500},

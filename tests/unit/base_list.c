@@ -46,7 +46,7 @@ Test(list, keeps_the_order_of_insertion)
     expect_order(&list, "");
     list_append(&list, &items[1].node);
     list_append(&list, &items[2].node);
-    list_prepend(&list, &items[0].node);
+    list_insert_before(list.next, &items[0].node);
     list_append(&list, &items[4].node);
     list_insert_before(&items[4].node, &items[3].node);
     expect_order(&list, "01234");

@@ -5,7 +5,8 @@
 #include "base/buf.h"
 #include "core/plan.h"
 
-/* Found by the thread sanitizer: the first of two is answered, and its memory used anew, while the second is written.
+/*
+ * Found by the thread sanitizer: the first of two is answered, and its memory used anew, while the second is written.
  */
 Test(plan_memory, an_answer_points_into_no_other_operation)
 {
@@ -47,7 +48,7 @@ Test(plan_memory, an_answer_points_into_no_other_operation)
     arena_release(&arena);
 }
 
-/* --- who may pass ----------------------------------------------------------------------------------------------- */
+/* ---- who may pass ---- */
 
 enum { A, B, C, SEMAPHORES, LINES_MAX = 8, HOLDERS_MAX = 4 };
 #define NOW (1000 * US_PER_SECOND)
@@ -385,7 +386,7 @@ Test(plan_waiting, release_of_a_key_that_waits_leaves_a_tombstone_and_the_waiter
     cr_expect_eq(scene.plan.ended[END_NEVER_HELD], 1);
 }
 
-/* --- for what one may wait -------------------------------------------------------------------------------------- */
+/* ---- for what one may wait ---- */
 
 static bool may_wait(int64_t a)
 {

@@ -266,7 +266,7 @@ static void expect_detail(size_t index, const char *detail)
     cr_expect_str_eq(scene.plan.outcomes[index].detail, detail);
 }
 
-/* --- exactly these ---------------------------------------------------------------------------------------------- */
+/* ---- exactly these ---- */
 
 Test(plan_slots, named_slots_are_had_by_number_and_by_label)
 {
@@ -338,11 +338,11 @@ Test(plan_slots, what_does_not_exist_is_never_satisfiable)
            {OP_ACQUIRE, "k4", "1 of A1 A8", "never_satisfiable", 0, 0},
            {OP_ACQUIRE, "k5", "3 of 1 2", "never_satisfiable", 0, 0},
            {OP_ACQUIRE, "k6", "2 adjacent of 1 3 5", "never_satisfiable", 0, 0});
-    expect_detail(0, "hall: there is no slot 7, its capacity is 6");
+    expect_detail(0, "hall: no slot 7; the capacity is 6");
     expect_detail(1, "hall: A7 is out of service");
-    expect_detail(2, "hall: there is no slot labelled A8");
+    expect_detail(2, "hall: no slot with label A8");
     expect_detail(4, "hall: 3 asked of 2");
-    expect_detail(5, "hall: 2 asked, at most 1 of those named follow each other");
+    expect_detail(5, "hall: 2 asked, at most 1 of the named slots are adjacent");
     cr_expect(scene.plan.changes.empty);
 }
 
@@ -380,7 +380,7 @@ Test(plan_slots, free_named_slot_is_not_had_over_the_capacity)
     EXPECT({OP_ACQUIRE, "k2", "named 1", "no_capacity", 0, 0});
 }
 
-/* --- any of these, neighbours ----------------------------------------------------------------------------------- */
+/* ---- any of these, neighbours ---- */
 
 Test(plan_slots, any_of_takes_the_lowest_that_are_free)
 {
@@ -411,7 +411,7 @@ Test(plan_slots, labels_are_there_if_any_slot_of_the_permit_has_one)
     EXPECT({OP_ACQUIRE, "k1", "1", "granted 1", 0, 0}, {OP_ACQUIRE, "k2", "2", "granted 2=B 3=", 0, 0});
 }
 
-/* --- at the expense of who is due ------------------------------------------------------------------------------- */
+/* ---- at the expense of who is due ---- */
 
 Test(plan_slots, who_holds_a_named_slot_and_is_due_is_ended_and_nobody_else)
 {
@@ -504,7 +504,7 @@ Test(plan_slots, all_due_holders_are_read_for_neighbours)
     cr_expect_eq(shortfall.units, 3);
 }
 
-/* --- who may pass ----------------------------------------------------------------------------------------------- */
+/* ---- who may pass ---- */
 
 Test(plan_slots, who_waits_for_certain_slots_keeps_nobody_from_what_is_free)
 {
@@ -523,7 +523,7 @@ Test(plan_slots, who_waits_for_certain_slots_stands_behind_those_who_wait_for_an
            {OP_ACQUIRE, "k3", "named 1", "no_capacity behind", PLACE_WAITER, true});
 }
 
-/* --- labels ----------------------------------------------------------------------------------------------------- */
+/* ---- labels ---- */
 
 /* "A1 - A3": - is none. Status, then what is written, "3=A3", "-" for no label; then the event. */
 static void expect_labels(enum operation_kind kind, int64_t capacity, uint32_t from, const char *labels,
@@ -574,7 +574,7 @@ Test(plan_slots, labels_move_within_a_page_and_not_into_it)
     expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A2 A3", "invalid");
     expect_detail(0, "A3 is the label of slot 3");
     expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "B B", "invalid");
-    expect_detail(0, "B is there twice");
+    expect_detail(0, "duplicate label B");
 }
 
 Test(plan_slots, label_of_a_held_slot_stays)

@@ -96,7 +96,8 @@ Test(served_time, moves_at_most_five_seconds_a_jump_and_never_back_over_ticks)
     }
 }
 
-/* Several permitd look and tick when they like: looks are never before the last tick's T, nor more than the leap after.
+/*
+ * Several permitd look and tick when they like: looks are never before the last tick's T, nor more than the leap after.
  */
 Test(served_time, looks_between_ticks_stay_within_the_leap_of_the_last_tick)
 {

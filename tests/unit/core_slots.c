@@ -147,7 +147,7 @@ Test(slots, any_bytes_do_no_harm)
     }
 }
 
-/* --- labels ----------------------------------------------------------------------------------------------------- */
+/* ---- labels ---- */
 
 static void expect_labels(const struct bytes *labels, uint32_t count, const char *expected)
 {

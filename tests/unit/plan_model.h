@@ -123,7 +123,7 @@ struct script {
 /* Fills in what follows from the rest: the digest. */
 void step_finish(struct step *step);
 
-/* --- the model -------------------------------------------------------------------------------------------------- */
+/* ---- the model ---- */
 
 struct model_permit {
     unsigned semaphore;
@@ -238,7 +238,7 @@ void model_put_back(struct model *model, const struct step *step, const struct s
 /* Nobody stands in the way of anybody. */
 void model_begin_batch(struct model *model);
 
-/* --- the tables ------------------------------------------------------------------------------------------------- */
+/* ---- the tables ---- */
 
 struct model_slot {
     bool exists, retired;
@@ -293,7 +293,7 @@ bool rows_apply(struct rows *rows, const struct plan *plan) MUST_CHECK;
 /* The row of a key in the model's words. */
 void rows_request(const struct rows *rows, const struct request *request, struct model_request *ret_request);
 
-/* --- running a script ------------------------------------------------------------------------------------------- */
+/* ---- running a script ---- */
 
 /* An operation in the order of decision; one that waits is decided several times. */
 struct decided {
@@ -358,7 +358,7 @@ bool step_is_administrative(const struct step *step);
 /* True if equal; else a line in `problem` says what differs. */
 bool verdict_equal(const struct verdict *expected, const struct verdict *got, struct buf *problem) MUST_CHECK;
 
-/* --- text ------------------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 /*
  * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "release k1 confirmed",
@@ -377,7 +377,7 @@ void verdict_print(const struct verdict *verdict, struct buf *out);
 /* " +a capacity 1>2", " +a forced k1 (night)" */
 void events_print(const struct verdict *verdict, struct buf *out);
 
-/* --- generated scripts ------------------------------------------------------------------------------------------ */
+/* ---- generated scripts ---- */
 
 void script_generate(uint64_t seed, struct script *ret_script);
 

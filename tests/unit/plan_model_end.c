@@ -16,7 +16,7 @@ static utc_us next_due_of_a(void)
     return transcript.run.rows.semaphores[0].next_due_at;
 }
 
-/* --- expiry at need --------------------------------------------------------------------------------------------- */
+/* ---- expiry at need ---- */
 
 Test(plan_end, newcomer_without_room_ends_who_is_due_and_nobody_before)
 {
@@ -114,7 +114,7 @@ Test(plan_end, due_holder_that_is_confirmed_does_not_hide_the_next_one)
             "ok ACQUIRED a=1[1] ttl=1s due=never confirmed; ok created ACQUIRED a=3[2] ttl=600s due=605s", 5, 0});
 }
 
-/* --- at the edge ------------------------------------------------------------------------------------------------ */
+/* ---- at the edge ---- */
 
 Test(plan_end, renew_of_a_due_request_keeps_it_from_the_newcomer)
 {
@@ -177,7 +177,7 @@ Test(plan_end, answer_about_a_forgotten_request_is_not_written)
             604800, 0});
 }
 
-/* --- stale ------------------------------------------------------------------------------------------------------ */
+/* ---- stale ---- */
 
 Test(plan_end, request_without_ttl_is_stale_after_max_hold)
 {
@@ -198,7 +198,7 @@ Test(plan_end, renew_of_a_request_without_ttl_counts_max_hold_anew)
            {"renew k1 ttl=none", "ok ACQUIRED a=1[1] ttl=none due=290s renewals=2", 190, 0});
 }
 
-/* --- confirmed -------------------------------------------------------------------------------------------------- */
+/* ---- confirmed ---- */
 
 Test(plan_end, confirmed_request_is_neither_due_nor_dead_with_its_owner)
 {
@@ -228,7 +228,7 @@ Test(plan_end, confirmed_request_is_released_only_if_that_is_said)
            {"release k1", "ok already_released released a=1[1] due=604800s confirmed replays=2", 0, 0});
 }
 
-/* --- forced ----------------------------------------------------------------------------------------------------- */
+/* ---- forced ---- */
 
 Test(plan_end, forced_release_ends_a_confirmed_request_and_is_recorded_for_each_semaphore)
 {
@@ -258,7 +258,7 @@ Test(plan_end, forced_release_twice_is_recorded_once)
            {"force_release k2 why=2", "unknown_request -", 0, 0});
 }
 
-/* --- owners ----------------------------------------------------------------------------------------------------- */
+/* ---- owners ---- */
 
 Test(plan_end, ttl_of_the_owner_needs_a_heartbeat)
 {
@@ -290,7 +290,7 @@ Test(plan_end, request_with_a_ttl_ends_with_its_owner_before)
             "ok owner_dead a=1[1] due=604805s; ended owner_dead a=1[1] due=604805s replays=1", 5, 0});
 }
 
-/* --- no new grants ---------------------------------------------------------------------------------------------- */
+/* ---- no new grants ---- */
 
 Test(plan_end, while_paused_nothing_is_granted_and_everything_else_goes_on)
 {
@@ -360,7 +360,7 @@ Test(plan_end, after_a_failover_newcomers_wait_and_holders_go_on)
            {"acquire k3 a", "ok created ACQUIRED a=2048[1] ttl=600s due=610s", 10, 0});
 }
 
-/* --- next_due_at ------------------------------------------------------------------------------------------------ */
+/* ---- next_due_at ---- */
 
 Test(plan_end, bound_that_says_due_for_nothing_rises_once)
 {

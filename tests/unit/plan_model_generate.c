@@ -36,7 +36,7 @@ static bool percent(struct mixture *mixture, unsigned chance)
     return below(mixture, 100) < chance;
 }
 
-/* --- what names a key ------------------------------------------------------------------------------------------- */
+/* ---- what names a key ---- */
 
 static struct ttl random_ttl(struct mixture *mixture)
 {
@@ -151,7 +151,7 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
         step->reason = 1 + below(mixture, MODEL_REASONS - 1);
 }
 
-/* --- administration --------------------------------------------------------------------------------------------- */
+/* ---- administration ---- */
 
 static int64_t random_capacity(struct mixture *mixture)
 {
@@ -252,7 +252,7 @@ static void first_put(struct mixture *mixture, unsigned semaphore, struct step *
     }
 }
 
-/* --- arrival ---------------------------------------------------------------------------------------------------- */
+/* ---- arrival ---- */
 
 /* Time that permitd has served: an hour makes tombstones forgotten, eight days everything that has ended. */
 static void serve_long(struct mixture *mixture, struct moment *moment)

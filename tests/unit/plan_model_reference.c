@@ -93,7 +93,7 @@ static void answer_request(struct verdict *verdict, const struct model_request *
     verdict->request.content = NULL;
 }
 
-/* --- limits ----------------------------------------------------------------------------------------------------- */
+/* ---- limits ---- */
 
 /* "smallest default_ttl, max_ttl and max_hold of them, largest grace" */
 struct limits {
@@ -134,7 +134,7 @@ static utc_us due_at(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_h
     return now + (ttl_ms + grace_ms) * 1000;
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 static void end(struct model *model, struct model_request *request, enum end_reason reason, utc_us now)
 {
@@ -162,7 +162,7 @@ static void add_event(const struct model *model, struct verdict *verdict, unsign
     snprintf(event->to, sizeof event->to, "%s", to);
 }
 
-/* --- who may pass ----------------------------------------------------------------------------------------------- */
+/* ---- who may pass ---- */
 
 void model_begin_batch(struct model *model)
 {
@@ -210,7 +210,7 @@ static bool any_is_behind(const struct model *model, const struct step *step, co
     return false;
 }
 
-/* --- certain slots ---------------------------------------------------------------------------------------------- */
+/* ---- certain slots ---- */
 
 static bool is_certain(const struct model_want *want)
 {
@@ -250,7 +250,8 @@ static bool is_held_by(const struct model *model, unsigned keys, unsigned semaph
     return false;
 }
 
-/* Slots of the list that are free if these requests were ended, a bit per number, or those of the lowest run of them.
+/*
+ * Slots of the list that are free if these requests were ended, a bit per number, or those of the lowest run of them.
  */
 static uint64_t usable(const struct model *model, const struct model_want *want, unsigned ended)
 {
@@ -326,7 +327,7 @@ static void find_taken(const struct model *model, const struct model_want *want,
             add_taken(model, want->semaphore, number, shortage);
 }
 
-/* --- room ------------------------------------------------------------------------------------------------------- */
+/* ---- room ---- */
 
 /* The units of a want that are missing if these requests (a bit per key) were ended. */
 static int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended)
@@ -438,7 +439,7 @@ static unsigned due_in_the_way(const struct model *model, const struct step *ste
     return ended;
 }
 
-/* --- acquire ---------------------------------------------------------------------------------------------------- */
+/* ---- acquire ---- */
 
 static bool same_want(const struct model_want *a, const struct model_want *b)
 {
@@ -624,7 +625,7 @@ static void acquire(struct model *model, const struct step *step, const struct s
     stand_in_the_way(model, step, stand);
 }
 
-/* --- release and expire ----------------------------------------------------------------------------------------- */
+/* ---- release and expire ---- */
 
 /* "A confirmed request: 409 unless ?confirmed=true. Unknown key: a tombstone is written." */
 static void release(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
@@ -696,7 +697,7 @@ static void expire(struct model *model, const struct step *step, const struct mo
     answer_request(verdict, request);
 }
 
-/* --- renew and confirm ------------------------------------------------------------------------------------------ */
+/* ---- renew and confirm ---- */
 
 /* "Succeed until somebody has written RELEASED; afterwards 410 with the end reason." */
 static bool still_held(struct model_request *request, utc_us now, struct verdict *verdict)
@@ -765,7 +766,7 @@ static void confirm(struct model *model, const struct step *step, const struct m
     answer_request(verdict, request);
 }
 
-/* --- what has to be locked -------------------------------------------------------------------------------------- */
+/* ---- what has to be locked ---- */
 
 static unsigned acquire_touches(const struct model *model, const struct step *step, const struct stand *stand,
                                 const struct moment *moment)
@@ -797,7 +798,7 @@ unsigned model_touches(const struct model *model, const struct step *step, const
     return semaphores_of(request);
 }
 
-/* --- semaphores ------------------------------------------------------------------------------------------------- */
+/* ---- semaphores ---- */
 
 static void answer_semaphore(const struct model *model, unsigned index, struct verdict *verdict)
 {

@@ -128,7 +128,7 @@ unsigned rows_semaphores_of_key(const struct rows *rows, unsigned key)
     return semaphores;
 }
 
-/* --- reading ---------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 /* SELECT number ... WHERE permit_id = 0 AND retired = 0 AND number >= first_free ORDER BY number LIMIT wanted */
 static bool read_slots(const struct rows *rows, unsigned index, int64_t wanted, struct arena *arena,
@@ -378,7 +378,7 @@ uint64_t view_checksum(const struct view *view)
     return sum;
 }
 
-/* --- writing semaphores ----------------------------------------------------------------------------------------- */
+/* ---- writing semaphores ---- */
 
 #define FAIL(...) return buf_printf(&rows->problem, __VA_ARGS__), false
 #define U(number) ((unsigned long long)(number))
@@ -483,7 +483,7 @@ static bool write_semaphores(struct rows *rows, const struct changes *changes)
     return true;
 }
 
-/* --- writing requests ------------------------------------------------------------------------------------------- */
+/* ---- writing requests ---- */
 
 static bool copy_permits(struct rows *rows, unsigned key, const struct request *image)
 {
@@ -666,13 +666,13 @@ static bool write_labels(struct rows *rows, const struct changes *changes)
     for (uint32_t number = 1; changes->label_count && number < rows->slot_rows[index]; number++) {
         unsigned label = rows->slots[index][number].label;
         if (label && (seen >> label & 1))
-            FAIL("label %u is there twice", label);
+            FAIL("duplicate label %u", label);
         seen |= 1U << label;
     }
     return true;
 }
 
-/* --- do all rows agree? ----------------------------------------------------------------------------------------- */
+/* ---- do all rows agree? ---- */
 
 struct usage {
     int64_t units;
@@ -774,7 +774,7 @@ bool rows_apply(struct rows *rows, const struct plan *plan)
     return true;
 }
 
-/* --- in the model's words --------------------------------------------------------------------------------------- */
+/* ---- in the model's words ---- */
 
 static void rows_permit(const struct rows *rows, const struct permit *permit, struct model_permit *ret_permit)
 {

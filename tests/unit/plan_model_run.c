@@ -75,7 +75,7 @@ int step_rank(const struct step *step, const struct stand *stand)
     }
 }
 
-/* --- the batch as plan_batch gets it ---------------------------------------------------------------------------- */
+/* ---- the batch as plan_batch gets it ---- */
 
 /* What is locked for an operation that was not put back: its wants, or what the directory says of its key. */
 static unsigned locks_of_step(const struct run *run, const struct step *step)
@@ -206,7 +206,7 @@ static void rank_batch(const struct run *run, struct batch *batch)
     }
 }
 
-/* --- comparing -------------------------------------------------------------------------------------------------- */
+/* ---- comparing ---- */
 
 static void copy_taken(const struct shortage *shortage, struct model_shortage *copy)
 {
@@ -427,7 +427,7 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
     return !expected->has_semaphore || settings_equal(&expected->semaphore, &got->semaphore, problem);
 }
 
-/* --- one batch -------------------------------------------------------------------------------------------------- */
+/* ---- one batch ---- */
 
 static void name_step(struct run *run, const struct batch *batch, unsigned index)
 {
@@ -734,7 +734,7 @@ static bool run_batch(struct run *run, struct batch *batch)
            order_holds(run, first);
 }
 
-/* --- the script ------------------------------------------------------------------------------------------------- */
+/* ---- the script ---- */
 
 bool step_wants(const struct step *step, unsigned semaphore)
 {

@@ -9,7 +9,7 @@
 
 TestSuite(plan, .init = transcript_init, .fini = transcript_release);
 
-/* --- acquire ---------------------------------------------------------------------------------------------------- */
+/* ---- acquire ---- */
 
 Test(plan, second_holder_is_refused_when_full)
 {
@@ -69,7 +69,7 @@ Test(plan, unknown_and_retired_semaphores_are_the_same)
            {"retire a", "unknown_semaphore -", 0, 0}, {"retire b", "unknown_semaphore -", 0, 0});
 }
 
-/* --- the key ---------------------------------------------------------------------------------------------------- */
+/* ---- the key ---- */
 
 Test(plan, replay_gives_the_same_grant_and_is_written)
 {
@@ -116,7 +116,7 @@ Test(plan, refused_key_may_come_again_with_other_content)
            {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0});
 }
 
-/* --- release ---------------------------------------------------------------------------------------------------- */
+/* ---- release ---- */
 
 Test(plan, second_release_says_so_and_is_written)
 {
@@ -150,7 +150,7 @@ Test(plan, release_after_its_acquire_in_one_batch_waits_for_it)
                       0, 0});
 }
 
-/* --- put back --------------------------------------------------------------------------------------------------- */
+/* ---- put back ---- */
 
 Test(plan, release_without_all_its_locks_is_put_back)
 {
@@ -184,7 +184,7 @@ Test(plan, unknown_keys_need_no_locks)
            {"~release k2", "ok already_released never_held due=3600s replays=1", 0, 0});
 }
 
-/* --- time ------------------------------------------------------------------------------------------------------- */
+/* ---- time ---- */
 
 Test(plan, renew_extends_and_never_shortens)
 {
@@ -239,7 +239,7 @@ Test(plan, grace_is_fixed_at_the_grant)
            {"acquire k2 a ttl=10s", "ok created ACQUIRED a=2[2] ttl=10s due=11s", 0, 0});
 }
 
-/* --- tokens ----------------------------------------------------------------------------------------------------- */
+/* ---- tokens ---- */
 
 Test(plan, tokens_begin_above_the_epoch)
 {
@@ -262,7 +262,7 @@ Test(plan, tokens_go_on_after_a_semaphore_was_retired)
            {"acquire k2 a:2", "ok created ACQUIRED a=2[1,2] ttl=600s due=600s", 0, 0});
 }
 
-/* --- semaphores ------------------------------------------------------------------------------------------------- */
+/* ---- semaphores ---- */
 
 Test(plan, shrinking_throws_nobody_out)
 {
@@ -356,7 +356,7 @@ Test(plan, put_has_conditions)
            {"put a capacity=3 if_none_match", "ok created capacity=3 in_use=0 config=5", 0, 0});
 }
 
-/* --- by hand: what no script can say ---------------------------------------------------------------------------- */
+/* ---- by hand: what no script can say ---- */
 
 struct direct {
     struct arena arena;

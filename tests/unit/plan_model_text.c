@@ -24,7 +24,7 @@ void step_finish(struct step *step)
         abort();
 }
 
-/* --- reading ---------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 /* The next word; length 0 at the end. */
 static struct bytes next_word(const char **at)
@@ -298,7 +298,7 @@ bool step_parse(const char *text, struct step *ret_step)
     return true;
 }
 
-/* --- writing ---------------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 static void print_ms(const char *name, int64_t ms, struct buf *out)
 {

@@ -9,7 +9,7 @@
 
 TestSuite(plan_wait, .init = transcript_init, .fini = transcript_release);
 
-/* --- for what one waits ----------------------------------------------------------------------------------------- */
+/* ---- for what one waits ---- */
 
 Test(plan_wait, waiter_is_served_by_the_batch_that_frees_and_before_newcomers)
 {
@@ -63,7 +63,7 @@ Test(plan_wait, waiter_is_granted_under_its_own_nonce)
            {"release k1", "ok released a=1[1] due=604800s", 0, 0});
 }
 
-/* --- how a wait ends without a grant ---------------------------------------------------------------------------- */
+/* ---- how a wait ends without a grant ---- */
 
 Test(plan_wait, wait_that_is_over_ends_without_room)
 {
@@ -96,7 +96,7 @@ Test(plan_wait, waiter_whose_key_is_released_has_ended)
             0, 0});
 }
 
-/* --- who may pass ----------------------------------------------------------------------------------------------- */
+/* ---- who may pass ---- */
 
 /* One for 5 of 8 units among others for 3. */
 #define EIGHT_UNITS(queue)                                                                                             \

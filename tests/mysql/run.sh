@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The suites that test permitd with a database, on MySQL: the server of tests/mysql/root.sh in the place of MariaDB's.
+#
+#     tests/mysql/run.sh              the short form: contract, schema, doctor and logins of the store, transcripts, a storm
+#     tests/mysql/run.sh --all        all of them, whole; a quarter of an hour on 2 cores
+#     tests/mysql/run.sh PART ...     these: store http right durable ends waiting storm each promoted election
+#
+# Runs what is in $PERMIT_BUILD/tests (tests/run.sh builds it). One line for each part; the output of one that fails is
+# shown. The last line is `N passed, N failed`. Where the server cannot be had it is `skipped: WHY` and `0 passed, 0 failed`.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+
+build=${PERMIT_BUILD:-$PWD/build}
+
+# part      counts     command, in $build/tests
+parts='
+contract    criterion  store/store --filter @(contract|schema|doctor|session|login)/*
+transcripts criterion  http/http --jobs 3 --filter @(acquire|batch|fence|not_found|ops|release|renew|request|semaphore)/*
+calm        lines      torture/storm --operations 10000
+store       criterion  store/store
+http        criterion  http/http --jobs 3
+right       lines      torture/right
+durable     lines      torture/durable
+ends        lines      torture/ends
+waiting     lines      torture/waiting
+storm       lines      torture/storm
+each        lines      torture/each
+promoted    lines      torture/promoted
+election    lines      torture/election
+'
+
+case "${1-}" in
+'') set -- contract transcripts calm ;;
+--all) set -- store http right durable ends waiting storm each promoted election ;;
+esac
+for part in "$@"; do
+    grep -q "^$part " <<<"$parts" || { sed -n '5,7s/^# \{0,1\}//p' "$0" >&2 && exit 64; }
+done
+
+PERMIT_MYSQL_ROOT=$(tests/mysql/root.sh)
+if [ $? -ne 0 ]; then
+    echo "$PERMIT_MYSQL_ROOT" # skipped: why
+    echo "0 passed, 0 failed"
+    exit 0
+fi
+export PERMIT_MYSQL_ROOT
+echo "on $(tests/mysql/mysqld --version)"
+
+log=$(mktemp)
+trap 'kill $(jobs -rp) 2>/dev/null; rm -f "$log"' EXIT
+trap 'exit 143' INT TERM
+
+# The number beside a word in the last line of the log that has it: "N WORD", or "WORD: N".
+number_before() { grep -aoE "[0-9]+ $1" "$log" | tail -n 1 | grep -oE '[0-9]+'; }
+number_after() { grep -a 'Synthesis:' "$log" | grep -aoE "$1: [0-9]+" | tail -n 1 | grep -oE '[0-9]+'; }
+
+passed=0
+failed=0
+run_part() {
+    local name=$1 how=$2 started=$SECONDS status=0 good bad
+    shift 2
+    set -f
+    # shellcheck disable=SC2086 # a command of the table is words, and its patterns are the suite's
+    timeout -k 10 900 "$build/tests/"$* >"$log" 2>&1 </dev/null &
+    set +f
+    wait $! || status=$?
+    if [ "$how" = criterion ]; then
+        good=$(number_after Passing)
+        bad=$(($(number_after Failing || echo 0) + $(number_after Crashing || echo 0)))
+    else
+        good=$(number_before passed)
+        bad=$(number_before failed)
+    fi
+    good=${good:-0}
+    bad=${bad:-0}
+    [ "$bad" -gt 0 ] || { [ "$status" -eq 0 ] && [ "$good" -gt 0 ]; } || bad=1
+    [ "$bad" -eq 0 ] || tail -n 200 "$log"
+    printf '%-12s %5d passed %5d failed %5d s\n' "$name" "$good" "$bad" $((SECONDS - started))
+    grep -aE '^(promoted|election|storm): .* s( |,|$)' "$log" | head -n 4 # what was measured
+    passed=$((passed + good))
+    failed=$((failed + bad))
+}
+
+while read -r name how command; do
+    [[ -n $name && " $* " == *" $name "* ]] || continue
+    # shellcheck disable=SC2086 # words
+    set -f && run_part "$name" "$how" $command
+done <<<"$parts"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
