@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Starting and filling permitd and its private MariaDB, and running the load programs on them. */
+/* Starting and filling permitd and its database, and running the load programs on them. */
 #include "instance.h"
 
 #include <stdio.h>
@@ -30,6 +30,13 @@ struct instance instance_start_of(const char *binary)
     kit_sql_run(sql, "SET GLOBAL max_connections = 500");
     kit_sql_close(sql);
     return instance;
+}
+
+struct instance instance_start_on(struct kit_database *database)
+{
+    return (struct instance){.permitd = kit_permitd_start(&(struct kit_permitd_options){.database = database->url}),
+                             .database_pid = database->pid,
+                             .socket = strdup(database->socket)};
 }
 
 void instance_stop(struct instance *instance)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What bench measures: permitd on its private MariaDB, and both load programs run against the two of them. */
+/* What is measured: permitd with its database, and the load programs that run against the two of them. */
 #ifndef INSTANCE_H
 #define INSTANCE_H
 
@@ -8,7 +8,7 @@
 struct instance {
     struct kit_permitd *permitd;
     pid_t database_pid;
-    char *socket; /* of the private MariaDB; the naive design works on it too */
+    char *socket; /* of the database; the naive design works on it too */
 };
 
 /* The numbers that a load program prints. */
@@ -32,6 +32,8 @@ struct load {
 struct instance instance_start(void);
 /* The same of another permitd, which may know fewer settings. */
 struct instance instance_start_of(const char *binary);
+/* permitd on a database that the caller stops afterwards. */
+struct instance instance_start_on(struct kit_database *database);
 void instance_stop(struct instance *instance);
 void instance_semaphore(struct instance *instance, const char *name, const char *kind, long capacity);
 /* `count` permits of one unit each, written as permitd writes them. */

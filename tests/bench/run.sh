@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Measures permitd against the naive design, or how permits end, or waiting, or the examples, or the fencing guards, or
-# what lists cost others, and prints the figures as Markdown.
+# what lists cost others, or what database it runs on, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
@@ -10,8 +10,10 @@
 #     tests/bench/run.sh guards [--quick] [--write] [STORE ...]
 #     tests/bench/run.sh reader --against PERMITD [--write] [--rounds N] [--seconds S]
 #     tests/bench/run.sh reads [--write] [--rows N] [--seconds S]
+#     tests/bench/run.sh databases [--write] [--database mariadb|mysql] [--rounds N] [--seconds S]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
+# databases  MariaDB and MySQL, each without and with its binary log, by turns; the MySQL of tests/mysql/root.sh
 # reader   what reading HTTP costs, by turns with another permitd: one that was built before
 # clean    what the cleaner costs: 5,000,000 ended requests removed while the hot benchmark runs (some 40 minutes)
 # --quick  one short round, fewer permits held: to see that it runs, not for figures
@@ -53,6 +55,17 @@ reader)
 reads)
     program=bench_reads
     marks=reads
+    shift
+    ;;
+databases)
+    program=bench_databases
+    marks=databases
+    if root=$(tests/mysql/root.sh); then
+        export PERMIT_MYSQL_ROOT="$root"
+    else
+        echo "$root" >&2 # MariaDB alone is measured
+        unset PERMIT_MYSQL_ROOT
+    fi
     shift
     ;;
 clean)

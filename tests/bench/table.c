@@ -94,19 +94,24 @@ static void print_processor(void)
     free(text);
 }
 
-void print_machine(struct instance *instance)
+void print_machine_alone(void)
 {
-    struct utsname system;
     char date[32];
     time_t now = time(NULL);
     struct tm utc;
-    uname(&system);
     strftime(date, sizeof(date), "%Y-%m-%d %H:%M UTC", gmtime_r(&now, &utc));
+    printf("- Date: %s\n", date);
+    print_processor();
+}
+
+void print_machine(struct instance *instance)
+{
+    struct utsname system;
+    uname(&system);
     char *version = instance_variable(instance, "version");
     char *flush = instance_variable(instance, "innodb_flush_log_at_trx_commit");
     char *pool = instance_variable(instance, "innodb_buffer_pool_size");
-    printf("- Date: %s\n", date);
-    print_processor();
+    print_machine_alone();
     printf("- Software: permitd %s, MariaDB %s, Linux %s\n", PERMIT_VERSION, version, system.release);
     printf("- Database: permitd's private MariaDB for both designs, innodb_flush_log_at_trx_commit = %s, buffer pool "
            "%ld MiB\n",
@@ -132,7 +137,7 @@ void print_asked(const char *what, const char *asked, const char *measured, bool
 
 void print_rates_head(void)
 {
-    printf("\n| run | operations/s | acquire: median | 99 %% | CPU per operation: permitd | mariadbd | client |\n"
+    printf("\n| run | operations/s | acquire: median | 99 %% | CPU per operation: permitd | database | client |\n"
            "|---|---:|---:|---:|---:|---:|---:|\n");
 }
 

@@ -26,7 +26,9 @@ double series_ratio(const struct series *a, const struct series *b, size_t membe
 /* Failed operations and answers that did not come, over all rounds. */
 double series_failures(const struct series *series);
 
-/* "machine, versions, date" as a list. */
+/* Date and processor as a list. */
+void print_machine_alone(void);
+/* The same, then the versions and the settings of the database. */
 void print_machine(struct instance *instance);
 /* The head of the table of asked and measured figures. */
 void print_asked_head(void);
