@@ -3,11 +3,12 @@
 # Builds the fuzzers with clang and runs them, two at a time: first each input of tests/fuzz/corpus, then new ones made from
 # them.
 #
-#     tests/fuzz/run.sh [--seconds N] [--jobs N] [--coverage] [TARGET ...]
+#     tests/fuzz/run.sh [--seconds N] [--jobs N] [--plain] [--coverage] [TARGET ...]
 #
 # --seconds: of new inputs, for each target (default 10; 0: only the corpus). What is new and reaches further is kept in
 # build-fuzz/found/TARGET, so that the next run goes on from there. An input that breaks something is kept in
-# build-fuzz/broken, and the last lines say how to run it again. --coverage: which lines of src/ were reached, instead of
+# build-fuzz/broken, and the last lines say how to run it again. --plain: without sanitizers, in build-fuzz-plain: several
+# times as many inputs a second are compared with the slow readings. --coverage: which lines of src/ were reached, instead of
 # looking for new inputs. The last line is `N passed, N failed`, by targets.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -17,10 +18,11 @@ targets=(parser request body reply print settings addresses log names duration t
 seconds=10
 jobs=2
 coverage=OFF
+sanitize=ON
 chosen=()
 
 usage() {
-    sed -n '3,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
     exit 64
 }
 
@@ -31,6 +33,10 @@ while [ $# -gt 0 ]; do
         [ "$1$2" != --jobs0 ] || usage
         printf -v "${1#--}" '%s' "$2"
         shift
+        ;;
+    --plain)
+        sanitize=OFF
+        build='build-fuzz-plain'
         ;;
     --coverage)
         coverage=ON
@@ -53,7 +59,8 @@ export ASAN_OPTIONS=quarantine_size_mb=32:detect_leaks=1:abort_on_error=0
 export UBSAN_OPTIONS=print_stacktrace=1
 
 build_targets() {
-    cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang -DPERMIT_COVERAGE="$coverage" &&
+    cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang -DPERMIT_COVERAGE="$coverage" \
+        -DPERMIT_SANITIZE="$sanitize" &&
         cmake --build "$build" -j "$jobs" --target "${chosen[@]/#/fuzz_}"
 }
 
