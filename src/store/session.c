@@ -217,33 +217,12 @@ static enum permit_status session_refuse(struct session *session, enum permit_st
 
 /* ---- life ---- */
 
-#ifndef LIBMARIADB
-/*
- * libmysqlclient has no list of plugins that it may use. Those that prove a password are part of it, except
- * mysql_native_password, a file since 9.0: loaded here, before sessions without TLS lose the way to all files
- * (session_restrict_plugins). By these variables of the environment it would use more than it is told to.
- */
-static void library_load_plugins(void)
-{
-    MYSQL *mysql = mysql_init(NULL);
-    if (mysql)
-        (void)mysql_client_find_plugin(mysql, "mysql_native_password", MYSQL_CLIENT_AUTHENTICATION_PLUGIN);
-    mysql_close(mysql);
-}
-#endif
-
 bool session_library_begin(void)
 {
-#ifndef LIBMARIADB
+    /* libmysqlclient uses more plugins than it is told to if these say so. */
     unsetenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN");
     unsetenv("LIBMYSQL_PLUGINS");
-#endif
-    if (mysql_library_init(0, NULL, NULL) != 0)
-        return false;
-#ifndef LIBMARIADB
-    library_load_plugins();
-#endif
-    return true;
+    return mysql_library_init(0, NULL, NULL) == 0;
 }
 
 void session_library_end(void)
@@ -723,17 +702,23 @@ static const char plugins_without_tls[] =
 
 static void session_restrict_plugins(struct session *session)
 {
+    MYSQL *mysql = session->mysql;
 #ifdef LIBMARIADB
-    mysql_options(session->mysql, MARIADB_OPT_RESTRICTED_AUTH, plugins_without_tls);
+    mysql_options(mysql, MARIADB_OPT_RESTRICTED_AUTH, plugins_without_tls);
 #else
-    (void)plugins_without_tls;
+    /*
+     * libmysqlclient takes no list. Those that prove a password are part of it, but mysql_native_password, a file since
+     * 9.0: that is loaded, and then no other file is found.
+     */
     bool off = false, on = true;
     unsigned mode = SSL_MODE_DISABLED; /* TLS with any server that has it, by default: that proves nothing */
-    mysql_options(session->mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
-    mysql_options(session->mysql, MYSQL_PLUGIN_DIR, "/nonexistent");
-    mysql_options(session->mysql, MYSQL_OPT_SSL_MODE, &mode);
+    (void)plugins_without_tls;
+    (void)mysql_client_find_plugin(mysql, "mysql_native_password", MYSQL_CLIENT_AUTHENTICATION_PLUGIN);
+    mysql_options(mysql, MYSQL_PLUGIN_DIR, "/nonexistent");
+    mysql_options(mysql, MYSQL_ENABLE_CLEARTEXT_PLUGIN, &off);
+    mysql_options(mysql, MYSQL_OPT_SSL_MODE, &mode);
     /* By which caching_sha2_password and sha256_password encrypt the password, as Connector/C does. */
-    mysql_options(session->mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY, &on);
+    mysql_options(mysql, MYSQL_OPT_GET_SERVER_PUBLIC_KEY, &on);
 #endif
 }
 

@@ -234,7 +234,6 @@ int main(int argc, char **argv)
 {
     enum { OPEN_DIRECTORIES = 16 };
     char directory[] = "/tmp/permit-store-XXXXXX";
-    (void)setenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN", "1", 1); /* which must change nothing (plugins.c) */
     if (!session_library_begin() || !mkdtemp(directory) || setenv(DIRECTORY_VARIABLE, directory, 1) != 0)
         return 2;
     int result = kit_database_is_mysql() ? run_with_mysql(argc, argv) : run_with_mariadb(argc, argv, directory);
