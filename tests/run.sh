@@ -41,7 +41,7 @@ each         lines      600  {bin}/torture/each
 promoted     lines      600  {bin}/torture/promoted
 galera       lines      600  {bin}/torture/galera
 mysql        lines      900  tests/mysql/run.sh
-election     lines      600  tests/mysql/run.sh election
+election     lines      900  tests/mysql/run.sh election
 guards       lines      600  {bin}/guards/guards
 fuzz         lines      600  tests/fuzz/run.sh --seconds 6
 examples     lines      600  tests/examples/run.sh

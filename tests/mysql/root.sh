@@ -41,7 +41,7 @@ complete() { [ -e "$root/permitd-tests-use-this" ]; }
 root_make() {
     local new=$root.new
     as_root rm -rf --one-file-system "$new" || return
-    as_root debootstrap --variant=minbase --include=mysql-server-core "$suite" "$new" "$(mirror)" || return
+    as_root timeout -k 10 240 debootstrap --variant=minbase --include=mysql-server-core "$suite" "$new" "$(mirror)" || return
     as_root chroot "$new" mysqld --no-defaults --initialize-insecure --user=root --datadir="$initial" \
         --lc-messages-dir=/usr/share/mysql --secure-file-priv=NULL --mysqlx=OFF || return
     # auto.cnf: each copy is a server of its own.
