@@ -119,13 +119,14 @@ Test(plugins, without_an_authority_no_server_is_sent_the_password_in_the_clear, 
     static const struct {
         const char *greeted, *switched;
         struct bytes data;
+        unsigned other_errno; /* of libmysqlclient, where it does not speak of plugins */
     } rows[] = {
-        {"mysql_clear_password", NULL, {NULL, 0}},
-        {"dialog", NULL, {NULL, 0}},
-        {"mysql_native_password", "mysql_clear_password", {"", 1}},
-        {"mysql_native_password", "dialog", {"\4Password: ", 11}},
-        {"mysql_native_password", "mysql_old_password", {"abcdefgh", 9}},
-        {"mysql_native_password", "", {NULL, 0}},
+        {"mysql_clear_password", NULL, {NULL, 0}, 0},
+        {"dialog", NULL, {NULL, 0}, 2013}, /* it answers by a plugin of its own */
+        {"mysql_native_password", "mysql_clear_password", {"", 1}, 0},
+        {"mysql_native_password", "dialog", {"\4Password: ", 11}, 0},
+        {"mysql_native_password", "mysql_old_password", {"abcdefgh", 9}, 0},
+        {"mysql_native_password", "", {NULL, 0}, 2027}, /* malformed packet */
     };
     (void)setenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN", "1", 1); /* of libmysqlclient: it must change nothing */
     cr_assert(session_library_begin());
@@ -141,7 +142,9 @@ Test(plugins, without_an_authority_no_server_is_sent_the_password_in_the_clear, 
         };
         struct session *session = session_new(&address, SESSION_WORKER);
         cr_expect_eq(session_connect(session), PERMIT_DATABASE_UNAVAILABLE, "row %zu: %s", i, session_message(session));
-        cr_expect(strstr(session_message(session), "plugin"), "row %zu: %s", i, session_message(session));
+        bool told = strstr(session_message(session), "plugin") != NULL;
+        cr_expect(told || (rows[i].other_errno && session_errno(session) == rows[i].other_errno), "row %zu: %s", i,
+                  session_message(session));
         pthread_join(hostile.thread, NULL);
         close(hostile.listener);
         cr_expect_null(memmem(hostile.heard, hostile.heard_length, PASSWORD, strlen(PASSWORD)), "row %zu: it was sent",
