@@ -451,9 +451,8 @@ static enum permit_status insert_names(struct transaction *transaction, const st
 }
 
 enum permit_status transaction_write_template(struct transaction *transaction, struct db_template *template,
-                                              const struct template_row *row)
+                                              const struct template_row *row, bool inserts)
 {
-    bool inserts = row->exists && row->settings.config_version == 1;
     enum permit_status status = take_template(transaction, template);
     if (status != PERMIT_OK)
         return status;

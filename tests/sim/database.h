@@ -195,7 +195,7 @@ enum permit_status transaction_lock_key(struct transaction *transaction, struct 
 enum permit_status transaction_write(struct transaction *transaction, const struct changes *changes);
 /* The same for a template, as it is to be. */
 enum permit_status transaction_write_template(struct transaction *transaction, struct db_template *template,
-                                              const struct template_row *row);
+                                              const struct template_row *row, bool inserts);
 /* It has sent all that it writes. */
 static inline bool transaction_is_written(const struct transaction *transaction)
 {

@@ -24,15 +24,16 @@ static enum permit_status lock_row(struct fake_store *fake, struct db_template *
     return status == PERMIT_OK ? call_leave(fake) : call_report(fake, status, "locks");
 }
 
+/* `inserts`: there was no row when it was to be locked. */
 static enum permit_status write_row(struct fake_store *fake, struct db_template *template,
-                                    const struct template_row *row)
+                                    const struct template_row *row, bool inserts)
 {
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
     if (!fake->transaction || fake->transaction->state == TRANSACTION_ENDED)
         return call_report(fake, PERMIT_INTERNAL, "no transaction");
-    status = transaction_write_template(fake->transaction, template, row);
+    status = transaction_write_template(fake->transaction, template, row, inserts);
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);
     if (status == PERMIT_OK)
@@ -55,11 +56,12 @@ static enum permit_status put_once(struct fake_store *fake, struct db_template *
 {
     const char *refusal;
     enum permit_status status = lock_row(fake, template);
+    bool exists = template->row.exists;
     struct template next = {.prefix = template->prefix, .settings = template->row.settings};
     if (status == PERMIT_OK)
-        status = template_apply(&next, template->row.exists, change, DEFAULT_TTL_MS, &refusal);
+        status = template_apply(&next, exists, change, DEFAULT_TTL_MS, &refusal);
     if (status == PERMIT_OK)
-        status = write_row(fake, template, &(struct template_row){.exists = true, .settings = next.settings});
+        status = write_row(fake, template, &(struct template_row){.exists = true, .settings = next.settings}, !exists);
     return status == PERMIT_OK ? status : undo(fake, status);
 }
 
@@ -78,7 +80,7 @@ static enum permit_status delete_once(struct fake_store *fake, struct db_templat
     if (status == PERMIT_OK && !template->row.exists)
         status = PERMIT_UNKNOWN_TEMPLATE;
     if (status == PERMIT_OK)
-        status = write_row(fake, template, &(struct template_row){.exists = false});
+        status = write_row(fake, template, &(struct template_row){.exists = false}, false);
     return status == PERMIT_OK ? status : undo(fake, status);
 }
 
