@@ -390,7 +390,8 @@ bool waiter_can_use(const struct waiter *waiter, const struct gate *gate, const 
     if (want->choice == CHOOSE_LOWEST)
         return true;
     for (uint32_t i = 0; i < freed->slots.count; i++)
-        if (want_names_slot(want, freed->slots.numbers[i], freed->labels ? freed->labels[i] : (struct bytes){0}))
+        if ((gate->version && freed->slots.numbers[i] > gate->capacity) ||
+            want_names_slot(want, freed->slots.numbers[i], freed->labels ? freed->labels[i] : (struct bytes){0}))
             return true;
     return false;
 }

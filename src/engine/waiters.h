@@ -128,7 +128,11 @@ void waiters_looked(struct waiters *waiters, struct gate *gate);
 void waiters_doubt(struct gate *gate);
 /* The first who may fit and was not refused as things are; NULL: nobody. bound: how old is aged. */
 struct waiter *waiters_next(const struct gate *gate, mono_us aged_since);
-/* True if a waiter for certain slots may have use of what this permit of the gate's semaphore gives back. */
+/*
+ * Returns true if a waiter for certain slots may be able to use what this permit of the gate's semaphore gives back: a
+ * slot that it names, or one beyond the capacity. After the capacity was lowered, held slots beyond it count as units in
+ * use, so that the semaphore can be full while the named slot is free.
+ */
 bool waiter_can_use(const struct waiter *waiter, const struct gate *gate, const struct permit *freed);
 /* True if nobody behind it gets what is free of this semaphore, although it does not fit. */
 bool waiter_keeps_others(const struct waiter *waiter, const struct gate *gate, mono_us aged_since);

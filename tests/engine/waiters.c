@@ -572,6 +572,19 @@ Test(waiters, a_slot_that_came_back_is_of_use_to_who_named_it)
     cr_assert_not(waiter_can_use(w3, gate_of("a"), &unlabelled));
 }
 
+/* Capacity 2, and both units are slots from before it was lowered: slot 1 is free, and the semaphore is full. */
+Test(waiters, slot_beyond_the_capacity_is_of_use_to_every_waiter_for_slots)
+{
+    uint32_t numbers[] = {4, 5};
+    const struct permit freed = {.slots = {numbers, 2}};
+    struct slot_name one = {.number = 1};
+    struct waiter *w1 = park_for_slot("w1", "a", &one);
+    learn("a", 5, 2);
+    cr_assert_not(waiter_can_use(w1, gate_of("a"), &freed));
+    learn("a", 2, 2);
+    cr_assert(waiter_can_use(w1, gate_of("a"), &freed));
+}
+
 Test(waiters, the_names_of_slots_are_copied)
 {
     char label[] = "A1";

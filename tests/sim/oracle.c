@@ -15,10 +15,13 @@ enum { STEPS = 600, STEP_SIZE = 200 };
 #define JUMP_US   (5LL * US_PER_SECOND)
 /* "Every request is answered within D + 1 s": by HTTP, which does not wait for a call to the database. We do. */
 #define ANSWER_US (14LL * US_PER_SECOND)
-/* In a calm run nobody passes a waiter that has been there for so long. */
 /* What another permitd has changed, all know after this. */
 #define KNOWN_US  (200LL * US_PER_MS)
-#define PARKED_US (20LL * US_PER_MS)
+/*
+ * In a calm run nobody passes a waiter that has been there for so long. A worker that has refused a call may stand still
+ * for 30 ms after a mutex (threads.c) before it says so, and perhaps once more.
+ */
+#define PARKED_US (70LL * US_PER_MS)
 
 struct profile profile;
 struct counts counts;
