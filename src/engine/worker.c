@@ -57,7 +57,7 @@ void all_is_well(struct worker *worker)
 void pause_before_retry(enum permit_status status, unsigned tries)
 {
     bool conflict = status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
-    int64_t doubled = 1LL << (tries < 6 ? tries : 6);
+    int64_t doubled = (int64_t)1 << (tries < 6 ? tries : 6);
     int64_t ms = jittered_ms(conflict ? min_i64(16, doubled) : min_i64(1000, 20 * doubled));
     struct timespec time = {.tv_sec = ms / MS_PER_SECOND, .tv_nsec = ms % MS_PER_SECOND * 1000000};
     nanosleep(&time, NULL);
