@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# From nothing to six real backups, of which never more than two run at once.
+# From nothing to six real backups, at most two of them at once.
 #
-# Installs the packages that are missing (scripts/packages.sh), builds into build/, starts permitd on a private MariaDB in a
-# temporary directory, makes the semaphore `backups` with capacity 2, and runs six backups at the same time as
-# `permitctl run -s backups -- ...`: three directory trees, packed, and three databases, dumped. Then it checks the jobs' own
-# time stamps, and exits non-zero if more than two ever overlapped. Everything but build/ is gone afterwards, also after Ctrl-C.
+# Installs missing packages (scripts/packages.sh), builds into build/, starts permitd on a private MariaDB in a
+# temporary directory, creates the semaphore `backups` with capacity 2, and runs six backups at the same time as
+# `permitctl run -s backups -- ...`: three directory trees are packed and three databases dumped. Then it checks the
+# time stamps of the jobs, and exits non-zero if more than two ever overlapped. It removes everything but build/ at the
+# end, also after Ctrl-C.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -56,7 +57,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/permitd-quickstart.XXXXXX")
 data=$work/permitd
 echo
 echo "== Starting permitd --data-dir $data"
-: >"$work/permitd.out" # it may be looked for before permitd has begun
+: >"$work/permitd.out" # it may be read before permitd starts
 "$build/permitd" --data-dir "$data" --listen 127.0.0.1:0 >"$work/permitd.out" 2>"$work/permitd.log" &
 permitd_pid=$!
 for _ in $(seq 1800); do
@@ -73,7 +74,7 @@ echo "permitctl semaphore put backups --capacity $capacity"
 
 # ---- Something to back up ----
 
-# A tree of some 20 MB, half of which can be compressed.
+# A tree of some 20 MB, half of it compressible.
 make_tree() {
     mkdir -p "$1"
     for file in 1 2 3 4; do
@@ -100,7 +101,7 @@ du -sh "$work"/tree-* | sed "s|$work/||"
 
 # ---- Six backups at once ----
 
-# What each job runs, under its permit: notes its own times, and what permitctl told it.
+# The command of each job under its permit: records its own times, its token and its slot.
 cat >"$work/backup" <<'JOB'
 #!/usr/bin/env bash
 set -euo pipefail
@@ -142,7 +143,7 @@ for name in "${jobs[@]}"; do
         "$(seconds $((from - started)))" "$(seconds $((to - started)))" "$token" "$slot" "$size")"
 done | sort -n | cut -d ' ' -f 2-
 
-# At each start or end, how many run: an end at the same millisecond as a start comes first.
+# Counts the running jobs at each start and end. An end sorts before a start in the same millisecond.
 most=$(for name in "${jobs[@]}"; do
     read -r from to _ <"$work/$name.ran"
     printf '%s +1\n%s -1\n' "$from" "$to"

@@ -3,19 +3,19 @@
 # Installs the packages that permitd needs, and only those that are missing. Knows their names in Debian 12, Debian 13 and
 # unstable, and in Ubuntu 24.04 and newer.
 #
-#     scripts/packages.sh run      what an installed permitd needs
-#     scripts/packages.sh build    what compiling it needs, and run
-#     scripts/packages.sh test     what tests/run.sh and .ci/run need, and build
-#     scripts/packages.sh try      what scripts/try.sh needs
+#     scripts/packages.sh run      for an installed permitd
+#     scripts/packages.sh build    for compiling, and run
+#     scripts/packages.sh test     for tests/run.sh and .ci/run, and build
+#     scripts/packages.sh try      for scripts/try.sh
 #
-# PERMIT_MYSQL_CLIENT=mysql in the environment: for a build with Oracle's client library. Its package and that of MariaDB's
-# exclude each other.
+# PERMIT_MYSQL_CLIENT=mysql in the environment: for a build with Oracle's client library. Its package conflicts with that
+# of MariaDB's.
 #
-# Asks dpkg first: if everything is there, apt is not called and no rights are needed. Otherwise it calls apt-get, through
-# sudo where it is not root.
+# Asks dpkg first: if nothing is missing, it does not call apt and needs no rights. Otherwise it calls apt-get, with sudo
+# if it is not root.
 set -euo pipefail
 
-# A package that has several names: installed under any of them is enough; else the first one that apt knows.
+# Names separated by |: one installed name is enough; otherwise the script installs the first one that apt knows.
 #
 # package                            why
 run_packages='
@@ -25,16 +25,16 @@ libmariadb3                          # permitd speaks to the database through it
 libevent-2.1-7t64|libevent-2.1-7     # the loop and connections of HTTP
 libjson-c5                           # reading JSON
 libinih1                             # the settings file
-libuuid1                             # keys that the server makes
+libuuid1                             # keys that the server generates
 libssl3t64|libssl3                   # SHA-256 of requests
-libcurl4t64|libcurl4                 # permitctl and libpermit
+libcurl4t64|libcurl4                 # permitctl and libpermit; the liveness probe
 '
 build_packages='
 gcc                                  # C17
-libc6-dev                            # only recommended by gcc
+libc6-dev                            # gcc only recommends it
 cmake                                # 3.25 or newer
-ninja-build                          # what the presets build with
-pkg-config|pkgconf                   # where the libraries are
+ninja-build                          # the generator of the presets
+pkg-config|pkgconf                   # finds the libraries
 libmariadb-dev
 libevent-dev
 libjson-c-dev
@@ -46,35 +46,36 @@ libcurl4-openssl-dev
 test_packages='
 libcriterion-dev                     # the suites in C
 clang                                # the fuzzers (tests/fuzz)
-libclang-rt-dev                      # libFuzzer and the sanitizers of clang; only recommended by it
-clang-format-14|clang-format         # the layout of the code is checked, by version 14 alone
+libclang-rt-dev                      # libFuzzer and the sanitizers of clang, which only recommends it
+clang-format-14|clang-format         # checks the layout of the code; only version 14 does
 galera-4                             # a cluster of three nodes, in the suite galera
+patch                                # applies the faults of tests/sim/mutants
 openssl                              # certificates of the database, in the suite store
 debootstrap                          # a root with a MySQL server (tests/mysql/root.sh)
-curl                                 # the commands of README.md are tried
-jq                                   # docs/openapi.json is checked
+curl                                 # runs the commands of README.md
+jq                                   # checks docs/openapi.json
 procps                               # ps, in the suite of permitctl
-postgresql                           # the guards of src/guards are tested on it
-valkey-tools|redis-tools             # and on Valkey or Redis: NAME-check-rdb is the server, under another name; no daemon is installed
+postgresql                           # a database for the guards of sql/guards
+valkey-tools|redis-tools             # another one: NAME-check-rdb is the server under another name; no daemon is installed
 libpq-dev
 libhiredis-dev
-haproxy                              # requests are read behind it, in the suite smuggling
-nginx                                # and behind this one
+haproxy                              # a proxy in front of permitd, in the suite smuggling
+nginx                                # another one
 python3                              # its HTTP client, in the suite http
 '
 try_packages='
 debootstrap
 git
 '
-# Unstable and Ubuntu have it; Debian 12 and 13 do not.
+# Only in Debian unstable and Ubuntu.
 [ "${PERMIT_MYSQL_CLIENT-}" != mysql ] || build_packages=${build_packages/libmariadb-dev/libmysqlclient-dev}
 
-# One package a line, comments after #.
+# One package per line, comments after #.
 entries() { sed 's/#.*//' <<<"$1" | xargs -n 1; }
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-# Is one name of this entry installed?
+# Succeeds if one name of this entry is installed.
 satisfied() {
     local name
     for name in ${1//|/ }; do
@@ -83,7 +84,7 @@ satisfied() {
     return 1
 }
 
-# The name of this entry that apt can install; the last one where it knows none of them.
+# The first name of this entry that apt can install; the last one if it knows none.
 name_here() {
     local name
     for name in ${1//|/ }; do
@@ -118,11 +119,11 @@ done
 [ ${#lacking[@]} -gt 0 ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "packages.sh: no apt-get here; install what corresponds to: ${lacking[*]}" >&2
+    echo "packages.sh: no apt-get; install the equivalents of: ${lacking[*]}" >&2
     exit 1
 fi
 if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
-    echo "packages.sh: neither root nor sudo; as root: apt-get install --no-install-recommends ${lacking[*]}" >&2
+    echo "packages.sh: neither root nor sudo; run as root: apt-get install --no-install-recommends ${lacking[*]}" >&2
     exit 1
 fi
 as_root apt-get -q update >&2
@@ -130,13 +131,13 @@ missing=()
 for entry in "${lacking[@]}"; do
     missing+=("$(name_here "$entry")")
 done
-# A PostgreSQL for tests only: without this its package makes a cluster in /var and starts it. Nothing is changed where
-# PostgreSQL is used already.
+# PostgreSQL for tests only: without this its package creates a cluster in /var and starts it. Nothing changes if
+# PostgreSQL is already in use.
 if [[ " ${missing[*]} " == *" postgresql "* ]] && [ ! -e /etc/postgresql-common ]; then
     as_root mkdir -p /etc/postgresql-common/createcluster.d
     echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.d/permitd.conf >/dev/null
 fi
-# Servers for tests only are neither started now nor with the machine.
+# Servers for tests only are started neither now nor at boot.
 for server in haproxy nginx; do
     if [[ " ${missing[*]} " == *" $server "* ]] && [ ! -e "/etc/systemd/system/$server.service" ]; then
         as_root mkdir -p /etc/systemd/system

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Tries this commit on another system: in a minimal root of Debian, made by debootstrap, with nothing in it but what the
-# project's own scripts install there.
+# Tests this commit on another system: in a minimal root of Debian, created by debootstrap, with only the packages that
+# the project's own scripts install.
 #
-#     scripts/try.sh SYSTEM quickstart                   README.md's first command, in a root that is new
+#     scripts/try.sh SYSTEM quickstart                   README.md's first command, in a new root
 #     scripts/try.sh SYSTEM tests [SUITE ...]            tests/run.sh
 #     scripts/try.sh SYSTEM compilers                    all targets with gcc and with clang, warnings as errors
 #     scripts/try.sh SYSTEM libmysqlclient [SUITE ...]   the same with Oracle's client library, then store and http, or SUITE
 #
-# SYSTEM is a name that debootstrap knows: bookworm (Debian 12), trixie (13), sid (unstable; libmysqlclient is there alone).
-# Needs root and a mirror of Debian: $PERMIT_MIRROR, else that of this machine's apt, else http://deb.debian.org/debian. The
-# roots stay below ${PERMIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/permitd}/try, one run at a time for each SYSTEM. What is
-# committed is tried, and nothing else. The commands run in a chroot with an empty environment, in mount and process
-# namespaces of their own: these end with this script, however it ends, and take mounts and processes with them.
+# SYSTEM is a name of debootstrap: bookworm (Debian 12), trixie (13), sid (unstable; the only one with libmysqlclient).
+# Needs root and a Debian mirror: $PERMIT_MIRROR, else that of this machine's apt, else http://deb.debian.org/debian. The
+# roots stay below ${PERMIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/permitd}/try; each SYSTEM has one run at a time. Only
+# committed files are tested. The commands run in a chroot with an empty environment, in their own mount and process
+# namespaces, which end with this script in every case, together with their mounts and processes.
 set -euo pipefail
 # shellcheck disable=SC2317 # functions are called by name
 repository=$(cd "$(dirname "$0")/.." && pwd)
@@ -42,8 +42,8 @@ esac
 "$repository/scripts/packages.sh" try
 
 cache=${PERMIT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/permitd}/try
-base=$cache/$system        # as debootstrap has made it; never used, only copied
-kept=$cache/$system.kept   # with all packages, and what was built; may be deleted at any time, as may the base
+base=$cache/$system        # as created by debootstrap; only copied
+kept=$cache/$system.kept   # with all packages and builds; it and the base may be deleted at any time
 fresh=$cache/$system.fresh # for one run
 mkdir -p "$cache"
 exec 9>"$base.lock"
@@ -54,7 +54,7 @@ fi
 
 # ---- Ending ----
 
-began=         # seconds, when what is timed began
+began=         # seconds; start of the timed step
 namespace_pid= # of unshare, the parent of the namespace's first process
 
 # The end of its first process ends all processes of the namespace, and unshare returns after the last of them.
@@ -87,7 +87,7 @@ trap 'exit 143' TERM
 
 # ---- A root ----
 
-# mirror LABEL DEFAULT: where this machine's apt gets what has that label from.
+# mirror LABEL DEFAULT: the mirror of this machine's apt for archives with that label.
 mirror() {
     local found=
     # shellcheck disable=SC2016 # apt expands it
@@ -98,7 +98,7 @@ mirror() {
     echo "${found:-$2}"
 }
 
-# What apt is told here about proxies and about the age of the mirror's lists holds in the root too.
+# Copies this machine's apt settings of proxies and of the age of lists into the root.
 apt_settings() {
     ! command -v apt-config >/dev/null || apt-config dump | grep -E '^Acquire::(https?::|Check-|Retries)' || true
 }
@@ -125,7 +125,7 @@ base_make() {
     mv "$new" "$base"
 }
 
-# root_refresh DIR: puts this commit into a root.
+# root_refresh DIR: copies this commit into a root.
 root_refresh() {
     cp -L /etc/resolv.conf "$1/etc/resolv.conf"
     find "$1/tmp" "$1/var/tmp" -mindepth 1 -delete
@@ -141,7 +141,7 @@ root_refresh() {
 root_run() {
     local root=$1 status=0
     shift
-    # shellcheck disable=SC2016 # these are expanded inside
+    # shellcheck disable=SC2016 # expanded in the root
     setpriv --pdeathsig KILL env --default-signal=INT,QUIT \
         unshare --mount --pid --fork --kill-child=KILL -- bash -c '
             root=$1
@@ -156,9 +156,9 @@ root_run() {
     return "$status"
 }
 
-# ---- What is tried ----
+# ---- Tests ----
 
-# A root of its own, as new as a machine that was just set up.
+# A new root, like a freshly installed machine.
 quickstart() {
     cp -a "$base" "$fresh"
     root_refresh "$fresh"
@@ -166,7 +166,7 @@ quickstart() {
     root_run "$fresh" examples/quickstart.sh
 }
 
-# The root that stays, with all that tests need, as new as the mirror has it. With "mysql": and with Oracle's client library.
+# The kept root, with the current packages for tests. With "mysql": with Oracle's client library too.
 keep() {
     if [ ! -d "$kept" ]; then
         rm -rf --one-file-system "$kept.new"
@@ -181,7 +181,7 @@ keep() {
     began=$SECONDS
 }
 
-# build_with DIRECTORY COMPILER OPTION...: everything, tests too.
+# build_with DIRECTORY COMPILER OPTION...: builds everything, tests included.
 build_with() {
     local directory=$1 compiler=$2
     shift 2
@@ -197,7 +197,7 @@ compilers() {
     build_with build-clang clang
 }
 
-# Its plugin for mysql_native_password, which MariaDB asks for, is a file of a package that conflicts with MariaDB's since 9.0.
+# MariaDB needs the plugin mysql_native_password; since 9.0 its package conflicts with MariaDB's.
 native_password() {
     # shellcheck disable=SC2016 # expanded inside
     root_run "$kept" sh -ec '

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- Labels of slots. The label of a slot stands in `slot`.`label` (0001); what a grant says of its slots stays what it said,
--- whatever they are called later, so it is kept with the permit.
+-- permitd: labels of slots. The current label of a slot is in `slot`.`label` (0001). A permit keeps the labels of its slots
+-- as of the grant, because labels may change later.
 
 ALTER TABLE permit
-  ADD COLUMN labels MEDIUMBLOB NULL COMMENT 'labels of the granted slots as of the grant, a line each in the order of slots, empty: none; NULL: none of them has one';
+  ADD COLUMN labels MEDIUMBLOB NULL COMMENT 'labels of the granted slots as of the grant, one per line in the order of slots, empty line: none; NULL: no slot has a label';

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- permitd: which caller made a grant (docs/protocol.md, "Retrying, and why it is safe"). Rows from before this migration have
--- no nonce. The column has a default, so a permitd of an older version can still insert.
+-- permitd: the nonce of a grant tells which client made it (docs/protocol.md). Older rows have no
+-- nonce. The column has a default, so that an older permitd can still insert.
 
 ALTER TABLE permit_request
-  ADD COLUMN nonce VARBINARY(64) NOT NULL DEFAULT '' COMMENT 'the caller''s nonce in the acquire that was granted; empty: it sent none';
+  ADD COLUMN nonce VARBINARY(64) NOT NULL DEFAULT '' COMMENT 'nonce of the granted acquire; empty: none';

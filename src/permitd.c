@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permitd: reads the settings, listens, starts the database (its own, or connects to yours) and the engine, and serves;
- * while its own database starts, clients are told so. What each part does is in its folder.
+ * permitd: reads the settings, listens, starts the database (its own, or connects to yours) and the engine, and serves.
+ * While its own database starts, requests are answered 503 with the reason. Each folder has its own task.
  */
 #include <errno.h>
 #include <poll.h>
@@ -14,6 +14,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "api/hooks.h"
+#include "api/service.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/duration.h"
@@ -23,12 +25,10 @@
 #include "base/uuid.h"
 #include "engine/engine.h"
 #include "http/probe.h"
-#include "http/routes.h"
 #include "http/server.h"
-#include "http/service.h"
-#include "store/data_dir.h"
+#include "mariadb/data_dir.h"
+#include "mariadb/private_server.h"
 #include "store/doctor.h"
-#include "store/embedded.h"
 #include "store/epoch.h"
 #include "store/mysql_store.h"
 #include "store/schema.h"
@@ -61,6 +61,7 @@ struct settings {
     int64_t retention_rows;
     int64_t failover_hold_ms;
     char *liveness_url;
+    char *liveness_ca;
     int64_t liveness_interval_ms;
     int64_t metrics_semaphores;
     const char *log_level;
@@ -263,8 +264,16 @@ static const struct config_row setting_rows[] = {
      .type = CONFIG_TEXT,
      .offset = AT(liveness_url),
      .placeholder = "URL",
-     .help = "URL that tells whether an owner is alive: http://HOST:PORT/PATH with {owner} for its name. 200 means "
-             "alive; 404 or 410, twice in a row, ends the requests of the owner; any other answer ends nothing."},
+     .help =
+         "URL that tells whether an owner is alive: http://HOST:PORT/PATH or https://... with {owner} for its name. "
+         "200 means alive; 404 or 410, twice in a row, ends the requests of the owner; any other answer ends "
+         "nothing."},
+    {.name = "liveness_ca",
+     .type = CONFIG_TEXT,
+     .offset = AT(liveness_ca),
+     .placeholder = "FILE",
+     .help = "CA certificates (PEM) that the server of an https liveness_url is checked against, instead of the "
+             "system's."},
     {.name = "liveness_interval",
      .type = CONFIG_DURATION,
      .offset = AT(liveness_interval_ms),
@@ -296,18 +305,18 @@ static const struct config_row setting_rows[] = {
      .help = "Format of log lines: text, or JSON for programs."},
 };
 
-/* permitctl reads these. */
-static const char *const foreign_variables[] = {"URL", "TOKEN", NULL};
+/* Read by permitctl. */
+static const char *const permitctl_variables[] = {"URL", "TOKEN", NULL};
 static const struct config_table setting_table = {
     .rows = setting_rows,
     .count = ARRAY_LENGTH(setting_rows),
     .environment_prefix = "PERMITD_",
-    .environment_ignored = foreign_variables,
+    .environment_ignored = permitctl_variables,
 };
 
 enum action { ACTION_SERVE, ACTION_CHECK, ACTION_HELP, ACTION_VERSION, ACTION_MARKDOWN };
 
-/* Flags that are no settings. */
+/* Flags that are not settings. */
 static const struct {
     const char *flag;
     enum action action;
@@ -338,7 +347,7 @@ static bool take_action_flag(struct command_line *line, const char *argument)
     return false;
 }
 
-/* Finds what is no setting: -c FILE and the actions. The rest is looked at when the file and the environment are in. */
+/* Finds -c FILE and the actions. The other arguments are read after the file and the environment. */
 static bool command_line_scan(struct command_line *line, struct buf *message)
 {
     for (int i = 1; i < line->argc; i++) {
@@ -371,7 +380,7 @@ static bool load_arguments(const struct command_line *line, struct settings *set
     return true;
 }
 
-/* Defaults, then the file, the environment, the command line: a later one wins. */
+/* Loads defaults, file, environment and command line; a later source overrides an earlier one. */
 static bool settings_load(const struct command_line *line, struct settings *settings, struct buf *message)
 {
     return config_init(&setting_table, settings, message) &&
@@ -382,9 +391,9 @@ static bool settings_load(const struct command_line *line, struct settings *sett
 /* ---- the process ---- */
 
 enum {
-    STOP_GRACE_MS = 5000,      /* for what runs, at the end */
-    DESCRIPTORS_OF_OURS = 128, /* beside client connections */
-    DIRECTORY_ENTRIES = 200000,
+    STOP_GRACE_MS = 5000,  /* for running requests, when permitd stops */
+    OWN_DESCRIPTORS = 128, /* descriptors beside client connections */
+    KEY_CACHE_ENTRIES = 200000,
     TOMBSTONE_MS = 3600 * 1000,
 };
 
@@ -392,18 +401,19 @@ struct permitd {
     struct command_line line;
     struct settings settings;
     struct buf message;
-    int64_t max_connections; /* as far as the file limit allows */
-    struct embedded *embedded;
-    struct database_address own_address; /* of `database` */
+    int64_t max_connections; /* as many as the open file limit allows */
+    struct private_server *embedded;
+    struct database_address own_address; /* of the setting `database` */
     const struct database_address *address;
     struct doctor_options doctor;
-    struct probe *probe;   /* NULL: nobody is asked */
-    struct engine *engine; /* NULL: it starts */
+    struct probe *probe;   /* NULL: no liveness probe */
+    struct engine *engine; /* NULL until it has started */
     struct server *server;
-    struct service service;      /* of the loop's handlers */
-    struct service body_service; /* of those of large bodies */
-    bool stopping;               /* a signal has said so */
-    atomic_bool serves;          /* both services have the engine: the thread of large bodies may be at work before */
+    struct service service;      /* for handlers on the loop */
+    struct service body_service; /* for handlers on the thread of large bodies */
+    bool stopping;               /* a signal asked permitd to stop */
+    atomic_bool engine_ready;    /* both services have the engine; atomic, because the thread of large bodies may run
+                                    before */
 };
 
 static void configure_log(const struct settings *settings)
@@ -415,27 +425,27 @@ static void configure_log(const struct settings *settings)
     log_configure(level, format);
 }
 
-/* As many file descriptors as wanted connections need; fewer connections if the limit does not allow them. */
+/* Raises the open file limit for max_connections; uses fewer connections if the limit cannot be raised. */
 static void raise_file_limit(struct permitd *permitd)
 {
-    rlim_t wanted = (rlim_t)permitd->settings.max_connections + DESCRIPTORS_OF_OURS;
+    rlim_t wanted = (rlim_t)permitd->settings.max_connections + OWN_DESCRIPTORS;
     struct rlimit limit;
     permitd->max_connections = permitd->settings.max_connections;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
         return;
     struct rlimit raised = {.rlim_cur = wanted, .rlim_max = wanted > limit.rlim_max ? wanted : limit.rlim_max};
     if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
-        return; /* root may raise the hard limit too */
+        return; /* root may also raise the hard limit */
     raised = (struct rlimit){.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
     if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
         limit = raised;
-    permitd->max_connections = max_i64(1, (int64_t)limit.rlim_cur - DESCRIPTORS_OF_OURS);
+    permitd->max_connections = max_i64(1, (int64_t)limit.rlim_cur - OWN_DESCRIPTORS);
     char allowed[24];
     snprintf(allowed, sizeof allowed, "%lld", (long long)permitd->max_connections);
     log_write(LOG_WARN, "the open file limit allows fewer connections than max_connections", "allowed", allowed, NULL);
 }
 
-static bool one_database_is_named(struct permitd *permitd)
+static bool check_one_database(struct permitd *permitd)
 {
     const struct settings *settings = &permitd->settings;
     if (!settings->data_dir != !settings->database)
@@ -455,21 +465,27 @@ static void signals_fill(sigset_t *ret_signals)
     sigaddset(ret_signals, SIGHUP);
 }
 
-/* Until the loop can act on them they wait: a stop in the middle of the start would leave a mariadbd behind. */
-static void hold_signals(int how)
+/*
+ * Blocks or unblocks the signals. They are blocked until the loop can handle them, because a stop in the middle of the
+ * start would leave a mariadbd running.
+ */
+static void mask_signals(int how)
 {
     sigset_t held;
     signals_fill(&held);
     pthread_sigmask(how, &held, NULL);
 }
 
-/* Without a loop. The signals stay held; SIGHUP means nothing here. */
-static void wait_for_embedded_or_signal(struct permitd *permitd)
+/*
+ * Waits without the loop until the private MariaDB has started or failed, or until a signal. The signals stay blocked;
+ * SIGHUP is ignored.
+ */
+static void wait_for_private_server_or_signal(struct permitd *permitd)
 {
     sigset_t held;
     signals_fill(&held);
     sigdelset(&held, SIGHUP);
-    struct pollfd polled[] = {{.fd = embedded_begun_fd(permitd->embedded), .events = POLLIN},
+    struct pollfd polled[] = {{.fd = private_server_begun_fd(permitd->embedded), .events = POLLIN},
                               {.fd = signalfd(-1, &held, SFD_CLOEXEC), .events = POLLIN}};
     while (poll(polled, ARRAY_LENGTH(polled), -1) < 0 && errno == EINTR)
         ;
@@ -478,15 +494,18 @@ static void wait_for_embedded_or_signal(struct permitd *permitd)
         close(polled[1].fd);
 }
 
-/* As long as it takes. Meanwhile clients are told 503 and why, and a signal ends the wait. */
+/*
+ * Waits without limit until the private MariaDB has started or failed. Meanwhile requests are answered 503 with the
+ * reason, and a signal ends the wait.
+ */
 static bool wait_for_embedded(struct permitd *permitd)
 {
     if (permitd->line.action == ACTION_CHECK) {
-        wait_for_embedded_or_signal(permitd);
+        wait_for_private_server_or_signal(permitd);
     } else {
-        hold_signals(SIG_UNBLOCK);
-        bool ran = server_run_until(permitd->server, embedded_begun_fd(permitd->embedded));
-        hold_signals(SIG_BLOCK);
+        mask_signals(SIG_UNBLOCK);
+        bool ran = server_run_until(permitd->server, private_server_begun_fd(permitd->embedded));
+        mask_signals(SIG_BLOCK);
         if (!ran) {
             buf_append_text(&permitd->message, "no memory");
             return false;
@@ -494,17 +513,17 @@ static bool wait_for_embedded(struct permitd *permitd)
     }
     if (permitd->stopping)
         buf_append_text(&permitd->message, "stopped before the private MariaDB answered");
-    return !permitd->stopping && embedded_wait(permitd->embedded, &permitd->message);
+    return !permitd->stopping && private_server_wait(permitd->embedded, &permitd->message);
 }
 
-static bool take_database(struct permitd *permitd)
+static bool open_database(struct permitd *permitd)
 {
     struct settings *settings = &permitd->settings;
     permitd->doctor.unsafe_multi_writer = settings->unsafe_multi_writer;
     if (settings->data_dir) {
-        if (!embedded_open(settings->data_dir, &permitd->embedded, &permitd->message))
+        if (!private_server_open(settings->data_dir, &permitd->embedded, &permitd->message))
             return false;
-        permitd->address = embedded_address(permitd->embedded);
+        permitd->address = private_server_address(permitd->embedded);
         return wait_for_embedded(permitd);
     }
     if (!database_address_parse(settings->database, &permitd->own_address, &permitd->message))
@@ -517,7 +536,7 @@ static bool take_database(struct permitd *permitd)
     return true;
 }
 
-/* Warnings go to the log, or all findings to standard output if somebody asked for them. */
+/* Logs the warnings; with --check prints all findings on standard output. */
 static void show_report(const struct permitd *permitd, const struct doctor_report *report)
 {
     struct buf text;
@@ -534,11 +553,11 @@ static void show_report(const struct permitd *permitd, const struct doctor_repor
     buf_release(&text);
 }
 
-/* P14: permitd does not serve on what would break a promise. */
+/* Checks the database settings. permitd does not serve on settings that would break a promise (P14). */
 static enum permit_status examine_database(struct permitd *permitd, struct session *session)
 {
     struct doctor_report report;
-    enum permit_status status = doctor_examine(session, &permitd->doctor, &report);
+    enum permit_status status = doctor_check(session, &permitd->doctor, &report);
     if (status != PERMIT_OK) {
         buf_printf(&permitd->message, "cannot check the database: %s", session_message(session));
         return status;
@@ -547,15 +566,15 @@ static enum permit_status examine_database(struct permitd *permitd, struct sessi
     if (!report.refusals)
         return PERMIT_OK;
     buf_append_text(&permitd->message, "unsafe database settings");
-    if (permitd->line.action != ACTION_CHECK) { /* which has shown all findings */
+    if (permitd->line.action != ACTION_CHECK) { /* --check has printed all findings */
         buf_append_text(&permitd->message, ":\n");
         doctor_print(&report, DOCTOR_REFUSE, &permitd->message);
     }
     return PERMIT_DATABASE_UNAVAILABLE;
 }
 
-/* A failover, or an older copy, while no permitd ran is found before the first grant. */
-static enum permit_status know_server(struct permitd *permitd, struct session *session)
+/* Detects, before the first grant, a failover or an older copy of the database from while no permitd ran. */
+static enum permit_status detect_failover(struct permitd *permitd, struct session *session)
 {
     enum permit_status status = epoch_raise(session, EPOCH_SERVER, 0, permitd->settings.failover_hold_ms,
                                             BYTES("the server is another one"), NULL);
@@ -564,11 +583,14 @@ static enum permit_status know_server(struct permitd *permitd, struct session *s
     return status;
 }
 
-/* --check changes nothing: permitd may be looked at before it takes over from an older one. */
-static enum permit_status look_at_schema(struct permitd *permitd, struct session *session)
+/*
+ * Reports the schema version for --check, which changes nothing: an operator can check a new permitd before it replaces
+ * an older one.
+ */
+static enum permit_status report_schema(struct permitd *permitd, struct session *session)
 {
     unsigned version;
-    enum permit_status status = schema_look(session, permitd->address->database, &version, &permitd->message);
+    enum permit_status status = schema_read_version(session, permitd->address->database, &version, &permitd->message);
     if (status == PERMIT_OK && version < schema_newest())
         printf("schema: version %u; permitd upgrades it to %u when it starts\n", version, schema_newest());
     return status;
@@ -584,16 +606,16 @@ static enum permit_status prepare_session(struct permitd *permitd, struct sessio
         buf_printf(&permitd->message, " cannot be used: %s", session_message(session));
         return status;
     }
-    status = checks ? look_at_schema(permitd, session)
-                    : schema_apply(session, permitd->address->database, &permitd->message);
+    status =
+        checks ? report_schema(permitd, session) : schema_apply(session, permitd->address->database, &permitd->message);
     if (status == PERMIT_OK)
         status = examine_database(permitd, session);
     if (status == PERMIT_OK && !checks)
-        status = know_server(permitd, session);
+        status = detect_failover(permitd, session);
     return status;
 }
 
-/* Connects once, so that a mistake ends the start with a sentence; brings the schema up to date, looks for danger. */
+/* Connects once, so that wrong settings end the start with a message. Upgrades the schema and checks the database. */
 static bool prepare_database(struct permitd *permitd)
 {
     struct session *session = session_new(permitd->address, SESSION_ADMIN);
@@ -619,7 +641,7 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .workers = (unsigned)settings->workers,
         .max_pending = (size_t)settings->max_pending,
         .max_pending_ends = 4 * (size_t)settings->max_pending,
-        .directory_entries = DIRECTORY_ENTRIES,
+        .key_cache_entries = KEY_CACHE_ENTRIES,
         .request_timeout_ms = settings->request_timeout_ms,
         .failover_hold_ms = settings->failover_hold_ms,
         .plan = {.retention_us = settings->retention_ms * US_PER_MS,
@@ -651,8 +673,7 @@ static struct server_settings server_settings_of(struct permitd *permitd)
         .max_memory = settings->max_memory,
         .idle_timeout_ms = settings->idle_timeout_ms,
         .request_timeout_ms = settings->request_timeout_ms,
-        .admit = routes_admit,
-        .handle = routes_handle,
+        .hooks = &api_hooks,
         .service = &permitd->service,
         .body_service = &permitd->body_service,
     };
@@ -668,7 +689,7 @@ static void on_stop(void *context)
         engine_end_waits(permitd->engine);
 }
 
-/* Those that SIGHUP may change. */
+/* Copies the settings that SIGHUP may change. */
 static void service_take_settings(struct service *service, const struct settings *settings)
 {
     service->max_wait_ms = settings->max_wait_ms;
@@ -704,18 +725,18 @@ static void on_reload(void *context)
     buf_release(&message);
 }
 
-static bool database_is_absent(void *context, char ret_sentence[STORE_MESSAGE_SIZE])
+static bool database_is_unavailable(void *context, char ret_sentence[STORE_MESSAGE_SIZE])
 {
     struct permitd *permitd = context;
-    if (permitd->embedded && embedded_is_absent(permitd->embedded, ret_sentence))
+    if (permitd->embedded && private_server_is_unavailable(permitd->embedded, ret_sentence))
         return true;
-    if (atomic_load(&permitd->serves))
+    if (atomic_load(&permitd->engine_ready))
         return false;
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "permitd is starting");
     return true;
 }
 
-static void service_begin(struct permitd *permitd, struct service *service)
+static void service_init(struct permitd *permitd, struct service *service)
 {
     *service = (struct service){
         .doctor = &permitd->doctor,
@@ -723,8 +744,8 @@ static void service_begin(struct permitd *permitd, struct service *service)
         .tombstone_ms = TOMBSTONE_MS,
         .metrics_semaphores = (unsigned)permitd->settings.metrics_semaphores,
         .database = permitd->settings.data_dir ? "private" : "external",
-        .is_absent = database_is_absent,
-        .is_absent_context = permitd,
+        .is_unavailable = database_is_unavailable,
+        .is_unavailable_context = permitd,
     };
     service_take_settings(service, &permitd->settings);
     buf_init(&service->message, 16 * 1024);
@@ -732,13 +753,10 @@ static void service_begin(struct permitd *permitd, struct service *service)
 
 static bool open_services(struct permitd *permitd)
 {
-    service_begin(permitd, &permitd->service);
-    service_begin(permitd, &permitd->body_service);
+    service_init(permitd, &permitd->service);
+    service_init(permitd, &permitd->body_service);
     struct server_settings settings = server_settings_of(permitd);
-    if (!server_open(&settings, &permitd->server, &permitd->message))
-        return false;
-    permitd->service.server = permitd->body_service.server = permitd->server;
-    return true;
+    return server_open(&settings, &permitd->server, &permitd->message);
 }
 
 static bool start_engine(struct permitd *permitd)
@@ -747,7 +765,7 @@ static bool start_engine(struct permitd *permitd)
     if (!engine_start(&settings, &permitd->engine, &permitd->message))
         return false;
     permitd->service.engine = permitd->body_service.engine = permitd->engine;
-    atomic_store(&permitd->serves, true);
+    atomic_store(&permitd->engine_ready, true);
     return true;
 }
 
@@ -762,26 +780,26 @@ static bool open_probe(struct permitd *permitd)
 {
     const char *url = permitd->settings.liveness_url;
     if (url && *url)
-        permitd->probe = probe_new(url, &permitd->message);
+        permitd->probe = probe_new(url, permitd->settings.liveness_ca, &permitd->message);
     return !url || !*url || permitd->probe;
 }
 
-/* A port that is taken or an address that is refused is found before the database is started. */
+/* Starts permitd. The listener is opened before the database is started, so that an unusable address fails early. */
 static bool start(struct permitd *permitd)
 {
-    return open_services(permitd) && open_probe(permitd) && catch_signals(permitd) && take_database(permitd) &&
+    return open_services(permitd) && open_probe(permitd) && catch_signals(permitd) && open_database(permitd) &&
            prepare_database(permitd) && start_engine(permitd);
 }
 
-/* A private database that is there is started, to be asked. One that is not is not made for that. */
+/* Runs --check. An existing private database is started for it; a missing one is not created. */
 static bool check(struct permitd *permitd)
 {
     const char *data_dir = permitd->settings.data_dir;
     bool is_made = true;
-    if (data_dir && !data_dir_look(data_dir, &is_made, &permitd->message))
+    if (data_dir && !data_dir_check(data_dir, &is_made, &permitd->message))
         return false;
     if (is_made)
-        return take_database(permitd) && prepare_database(permitd);
+        return open_database(permitd) && prepare_database(permitd);
     printf("there is no database in %s; permitd creates one when it starts\n", data_dir);
     return true;
 }
@@ -790,13 +808,13 @@ static void serve(struct permitd *permitd)
 {
     printf("permitd: listening on %s\n", server_url(permitd->server));
     fflush(stdout);
-    hold_signals(SIG_UNBLOCK);
+    mask_signals(SIG_UNBLOCK);
     server_run(permitd->server);
     engine_stop(permitd->engine);
     server_flush(permitd->server);
 }
 
-/* The other way round; the private MariaDB last. */
+/* Stops the parts in reverse order; the private MariaDB last. */
 static void stop(struct permitd *permitd)
 {
     if (permitd->engine)
@@ -805,7 +823,7 @@ static void stop(struct permitd *permitd)
     if (permitd->engine)
         engine_free(permitd->engine);
     probe_free(permitd->probe);
-    embedded_stop(permitd->embedded);
+    private_server_stop(permitd->embedded);
     database_address_release(&permitd->own_address);
     buf_release(&permitd->service.message);
     buf_release(&permitd->body_service.message);
@@ -814,18 +832,18 @@ static void stop(struct permitd *permitd)
 static bool run(struct permitd *permitd)
 {
     signal(SIGPIPE, SIG_IGN);
-    hold_signals(SIG_BLOCK);
+    mask_signals(SIG_BLOCK);
     configure_log(&permitd->settings);
     raise_file_limit(permitd);
     map_seed(random_u64(), random_u64());
-    memory_begin();
+    memory_configure();
     if (!session_library_begin()) {
         buf_append_text(&permitd->message, "cannot initialize the database library");
         return false;
     }
     session_thread_begin();
     bool started =
-        one_database_is_named(permitd) && (permitd->line.action == ACTION_CHECK ? check(permitd) : start(permitd));
+        check_one_database(permitd) && (permitd->line.action == ACTION_CHECK ? check(permitd) : start(permitd));
     if (started && permitd->line.action == ACTION_SERVE)
         serve(permitd);
     stop(permitd);
@@ -850,7 +868,7 @@ static void print_help(void)
     config_print_help(&setting_table, stdout);
 }
 
-static bool act(struct permitd *permitd)
+static bool run_action(struct permitd *permitd)
 {
     switch (permitd->line.action) {
     case ACTION_HELP: print_help(); return true;
@@ -866,7 +884,7 @@ int main(int argc, char **argv)
 {
     struct permitd permitd = {.line = {.argc = argc, .argv = argv}};
     buf_init(&permitd.message, 64 * 1024);
-    bool good = command_line_scan(&permitd.line, &permitd.message) && act(&permitd);
+    bool good = command_line_scan(&permitd.line, &permitd.message) && run_action(&permitd);
     if (!good)
         fprintf(stderr, "permitd: %s\n", permitd.message.length ? buf_text(&permitd.message) : "cannot start");
     config_release(&setting_table, &permitd.settings);

@@ -4,49 +4,15 @@
 #
 #     tests/run.sh [--preset NAME] [--permitd NAME] [--lanes N] [SUITE ...]
 #
-# Without names: all suites of the table below. --lanes: so many suites side by side (3): most of the time they wait.
+# Without names: all suites of tests/suites. --lanes: so many suites side by side (3): most of the time they wait.
 # --preset asan: everything under that sanitizer (CMakePresets.json). --permitd tsan: the suites as they are, but the
 # permitd that they start is that of another preset (Criterion cannot be run under the thread sanitizer). Installs what is
 # missing with scripts/packages.sh. Needs no server that it does not start itself. Output: BUILD/test-logs/SUITE.log.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-# suite      counts     seconds  command; {bin} is BUILD/tests, {build} is BUILD
-#            criterion: the line "Synthesis" of Criterion
-#            lines:     the last line "... N passed, N failed"
-#            exit:      one test, passed if it exits 0
-suites='
-docs         lines      240  tests/docs/run.sh
-unit_base    criterion  240  {bin}/unit/unit_base
-unit_core    criterion  240  {bin}/unit/unit_core
-unit_wire    criterion  240  {bin}/unit/unit_wire
-unit_http    criterion  240  {bin}/unit/unit_http
-plan_model   criterion  600  {bin}/unit/plan_model
-engine       criterion  240  {bin}/engine/engine
-sim          lines      600  {bin}/sim/sim --seeds 1-100
-sim_each     lines      600  {bin}/sim/sim --each --seeds 1-2 --operations 100 --stride 5
-planted      lines      600  tests/sim/planted.sh
-store        criterion  600  {bin}/store/store
-http         criterion  600  {bin}/http/http --jobs 3
-smuggling    lines      600  {bin}/smuggling/smuggling
-hostile      lines      600  {bin}/hostile/hostile
-cli          lines      900  tests/cli/run.sh {build}
-checkers     criterion  240  {bin}/torture/torture_checkers
-right        lines      900  {bin}/torture/right
-durable      lines      900  {bin}/torture/durable
-ends         lines      900  {bin}/torture/ends
-waiting      lines      900  {bin}/torture/waiting
-storm        lines      900  {bin}/torture/storm
-each         lines      600  {bin}/torture/each
-promoted     lines      600  {bin}/torture/promoted
-galera       lines      600  {bin}/torture/galera
-mysql        lines      900  tests/mysql/run.sh
-election     lines      900  tests/mysql/run.sh election
-guards       lines      600  {bin}/guards/guards
-fuzz         lines      600  tests/fuzz/run.sh --seconds 6
-examples     lines      600  tests/examples/run.sh
-quickstart   exit       600  examples/quickstart.sh
-'
+# name label counts seconds command, one line per suite.
+suites=$(grep -v '^#' tests/suites)
 
 usage() {
     sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
@@ -218,8 +184,7 @@ fi
 
 rm -f "$logs"/*.counts
 trap 'kill $(jobs -rp) 2>/dev/null; wait; exit 130' INT TERM
-while read -r name how seconds command; do
-    [ -n "$name" ] || continue
+while read -r name _ how seconds command; do
     [ ${#chosen[@]} -eq 0 ] || [[ " ${chosen[*]} " == *" $name "* ]] || continue
     while [ "$(jobs -rp | wc -l)" -ge "$lanes" ]; do
         wait -n

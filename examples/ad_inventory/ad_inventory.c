@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An inventory of 200 advertising slots and 500 clients who hold one for at most ten minutes, and then buy it or let it
- * go, while permitd is killed now and then. examples/ad_inventory/run.sh runs it, kills permitd, and looks at the rows.
+ * An inventory of 200 advertising slots and 500 clients. Each client holds one slot for at most ten minutes, then buys
+ * or releases it, while permitd is killed now and then. examples/ad_inventory/run.sh runs it, kills permitd, and checks
+ * the rows.
  *
- * A hold is told a soft deadline, its ttl, and is kept for `grace` longer: the hard one. A client that decides in time
- * confirms (the slot is sold; some time later its campaign is over and the slot comes back) or lets go. A client that
- * gets no answer sends the same again. It keeps no list of things to clean up: whatever the killed server had done or
- * not done, the second answer is what is true.
+ * A hold has a soft deadline, its ttl, and is kept for `grace` longer, until the hard deadline. A client that decides
+ * in time confirms (the slot is sold; when its campaign ends, the slot is free again) or releases. A client that gets
+ * no answer repeats the request. It keeps no list of things to clean up: the second answer is true, whatever the killed
+ * server had done.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 enum { UNITS = 200, DECIDE_MS = 40, CAMPAIGN_MS = 200, BROWSE_MS = 200, BUYS_ONE_OF = 10 };
 
 struct client {
-    unsigned round; /* each hold has a key of its own: ad-CLIENT-ROUND */
+    unsigned round; /* each hold has its own key: ad-CLIENT-ROUND */
     int64_t unit;   /* held or bought; 0: none */
     int64_t token;
     bool bought;
@@ -25,16 +26,16 @@ struct client {
 
 struct inventory {
     struct client *clients;
-    unsigned held_by[UNITS + 1]; /* as the clients know it: from the answer to a hold until its end is sent */
-    unsigned twice;              /* a unit was given to one while another one had it */
-    unsigned unexpected;         /* an answer that a client cannot explain */
+    unsigned held_by[UNITS + 1]; /* as the clients know it: from the answer to a hold until its release is sent */
+    unsigned twice;              /* units given to one client while another one had them */
+    unsigned unexpected;         /* answers that a client cannot explain */
     unsigned sold, let_go;
     struct durations holds;
 };
 
 static void hold(struct crowd *crowd, unsigned number);
 
-/* "/v1/requests/ad-7-42" and what follows. */
+/* Returns "/v1/requests/ad-7-42" and the rest. */
 static const char *path_of(const struct client *client, unsigned number, const char *rest)
 {
     static char path[96];
@@ -48,7 +49,7 @@ static unsigned around(unsigned ms)
     return ms / 2 + (unsigned)rand() % ms;
 }
 
-/* True if the answer is the expected one. Otherwise this client stops, and the example fails. */
+/* Returns true if the answer is the expected one. Otherwise this client stops, and the example fails. */
 static bool expected(struct inventory *all, unsigned number, const struct answer *answer, bool holds)
 {
     if (!holds) {
@@ -60,7 +61,7 @@ static bool expected(struct inventory *all, unsigned number, const struct answer
 
 /* ---- A client's round: hold, decide, buy or let go, and again ---- */
 
-/* The next round; nobody begins one when the example is to end. */
+/* Starts the next round, unless the example is to end. */
 static void again(struct crowd *crowd, unsigned number)
 {
     struct inventory *all = crowd_context(crowd);
@@ -70,7 +71,7 @@ static void again(struct crowd *crowd, unsigned number)
         crowd_wait(crowd, number, around(BROWSE_MS), hold);
 }
 
-/* "released" and not "never_held": what this client had was there until now, whatever was killed meanwhile. */
+/* Expects "released", not "never_held": the client held its unit until now, through every kill. */
 static void ended(struct crowd *crowd, unsigned number, struct answer *answer)
 {
     const char *how = json_object_get_string(answer_find(answer, "/end_reason"));
@@ -79,7 +80,7 @@ static void ended(struct crowd *crowd, unsigned number, struct answer *answer)
         again(crowd, number);
 }
 
-/* From here on somebody else may have it. */
+/* Releases the unit. From here on another client may have it. */
 static void give_back(struct crowd *crowd, unsigned number, const char *rest)
 {
     struct inventory *all = crowd_context(crowd);
@@ -91,7 +92,7 @@ static void give_back(struct crowd *crowd, unsigned number, const char *rest)
     crowd_send(crowd, number, ended, "DELETE", path_of(client, number, rest), NULL);
 }
 
-/* Those who have bought when the example ends keep it. */
+/* Ends a campaign. Units that are sold when the example ends stay sold. */
 static void campaign_is_over(struct crowd *crowd, unsigned number)
 {
     if (!crowd_told_to_stop())
@@ -126,7 +127,7 @@ static void held(struct crowd *crowd, unsigned number, struct answer *answer)
     struct inventory *all = crowd_context(crowd);
     struct client *client = &all->clients[number];
 
-    if (answer->status == 423) { /* all 200 are taken */
+    if (answer->status == 423) { /* all 200 are held */
         again(crowd, number);
         return;
     }
@@ -167,7 +168,7 @@ static int take(struct crowd *crowd, const char *key, const char *semaphore)
                      "{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, semaphore);
 }
 
-/* The same with short times: in between, a client that is late still gets what he paid for; after both, he does not. */
+/* Shows both deadlines with short times: between them a late client can still confirm; after the hard one it cannot. */
 static void deadlines(struct crowd *crowd)
 {
     double from = now_ms();
@@ -189,7 +190,7 @@ static void deadlines(struct crowd *crowd)
     claim(left == 0 && confirm == 200, "between the soft and the hard deadline a hold can still be confirmed (%d)",
           confirm);
 
-    /* Nobody has ended it: the acquire that needs the unit does. A new key each time: this one is another client. */
+    /* The acquire that needs the unit ends the overdue hold. It uses a new key each time, as another client. */
     for (unsigned try = 0;; try++) {
         char key[32];
 
@@ -204,7 +205,7 @@ static void deadlines(struct crowd *crowd)
 
 /* ---- Afterwards ---- */
 
-/* Whoever bought at the end, against the list of holders: same keys, units and tokens, nothing more, nothing less. */
+/* Compares the sales at the end with the list of holders: same keys, units and tokens, nothing more, nothing less. */
 static void compare(struct crowd *crowd, struct inventory *all, unsigned clients)
 {
     struct json_object *list, *holders;

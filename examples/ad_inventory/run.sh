@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# 200 advertising slots, 500 clients who hold, buy and let go (ad_inventory.c), and a permitd that is killed with SIGKILL now
-# and then, its database with it. Meanwhile an observer looks at the rows: sold + held + free = 200, at every moment.
+# 200 advertising slots, 500 clients that hold, buy and release them (ad_inventory.c), and a permitd that is killed with
+# SIGKILL now and then, together with its database. Meanwhile an observer checks the rows: sold + held + free = 200, at
+# every moment.
 #
 #     examples/ad_inventory/run.sh                a minute, permitd is killed every 15 s
 #     examples/ad_inventory/run.sh --kills 100    100 kills, a second after it serves again
@@ -18,15 +19,16 @@ case "${1-}" in
 *) fail "usage: run.sh [--kills N | --small]" ;;
 esac
 
-# A port that permitd can have again after each kill: below those that the system gives to clients, or one of the 500 that
-# try to reach a dead server would sooner or later be given that very port.
+# A port that permitd can use again after each kill. It is below the range for outgoing connections: otherwise one of
+# the 500 clients that try to reach the dead server would sooner or later get this very port.
 free_address() {
     local port
     until port=$((10000 + RANDOM % 20000)) && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
     echo "127.0.0.1:$port"
 }
 
-# One statement sees one moment. Units are counted by the permits of those who hold, and free ones by the slots.
+# One statement reads one consistent state. It counts units in use by the permits of held requests, and free units by
+# the slots.
 look="SELECT s.capacity, s.in_use,
              (SELECT COALESCE(SUM(p.count), 0) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id
                WHERE p.semaphore_id = s.id AND p.state = 1 AND r.confirmed_at IS NOT NULL),
@@ -41,7 +43,7 @@ observe() {
     done >"$work/looks"
 }
 
-# Can be interrupted, as a sleep in the foreground cannot.
+# Pauses; unlike a sleep in the foreground, this can be interrupted.
 rest() {
     sleep "$pause" &
     wait $!
@@ -63,7 +65,7 @@ for ((killed = 0; killed < kills; killed++)); do
     permitd_start "$address"
 done
 rest
-# A machine that is slow may not have seen both yet.
+# A slow machine may not have seen both yet.
 seen() { awk '$3 > 0 { sold = 1 } $4 > 0 { held = 1 } END { exit !(sold && held) }' "$work/looks"; }
 tries=0
 until seen || [ $((tries += 1)) -gt 600 ]; do sleep 0.1; done

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two resources at once, asked for in opposite order. examples/atomic_pair/run.sh runs it.
+ * Two resources at once, requested in opposite order. examples/atomic_pair/run.sh runs it.
  *
- * Half of the workers copy from the disk to the network, the others from the network to the disk; each needs both for
- * itself. Taken one after the other that is the textbook deadlock. One request for both is granted as a whole or not at
- * all: whoever waits holds nothing, so nobody waits for somebody who waits.
+ * Half of the workers copy from the disk to the network, the others from the network to the disk; each needs both
+ * exclusively. Acquired one after the other this is the textbook deadlock. One request for both is granted completely
+ * or not at all: a waiting worker holds nothing, so no worker waits for another waiting worker.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 static const struct permit_want disk_first[] = {{.semaphore = "disk"}, {.semaphore = "network"}};
 static const struct permit_want network_first[] = {{.semaphore = "network"}, {.semaphore = "disk"}};
 
-/* What the pair protects: no lock of this program does. */
+/* A counter that only the pair of permits protects; this program has no lock of its own. */
 static volatile unsigned *copies;
 
 static struct permit_client *client_new(const char *url)
@@ -31,7 +31,7 @@ static struct permit_client *client_new(const char *url)
     return client;
 }
 
-/* Both, for a moment, `rounds` times. The exit status of a worker. */
+/* Acquires both for a moment, `rounds` times. Returns the exit status of a worker. */
 static int copy(const char *url, const struct permit_want *pair, unsigned rounds)
 {
     struct permit_client *client = client_new(url);
@@ -46,7 +46,7 @@ static int copy(const char *url, const struct permit_want *pair, unsigned rounds
             fprintf(stderr, "atomic_pair: %s\n", permit_client_message(client));
             return 1;
         }
-        before = *copies; /* would count too few if two were in here */
+        before = *copies; /* would lose counts if two workers were here at once */
         usleep(500);
         *copies = before + 1;
         if (permit_release(client, held->external_id, NULL))
@@ -57,7 +57,7 @@ static int copy(const char *url, const struct permit_want *pair, unsigned rounds
     return 0;
 }
 
-/* Whether `key` gets one unit of `semaphore` within `wait_ms`. */
+/* Returns true if `key` gets one unit of `semaphore` within `wait_ms`. */
 static bool take(struct permit_client *client, const char *key, const char *semaphore, int64_t wait_ms)
 {
     const struct permit_want want = {.semaphore = semaphore};
@@ -72,7 +72,10 @@ static bool take(struct permit_client *client, const char *key, const char *sema
     return granted;
 }
 
-/* What would happen otherwise: each has one and wants the other's. How many get it? Nobody, however long they wait. */
+/*
+ * Shows the deadlock: each of two clients holds one resource and wants the other. Returns the number of clients served,
+ * which is 0 for any wait.
+ */
 static unsigned one_after_the_other(const char *url)
 {
     static const char *const keys[] = {"one-disk", "two-network", "one-network", "two-disk"};
@@ -109,7 +112,8 @@ int main(int argc, char **argv)
     copies = mmap(NULL, sizeof(*copies), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (copies == MAP_FAILED)
         return 1;
-    failed += claim(one_after_the_other(argv[1]) == 0, "taken one after the other, nobody gets his second one");
+    failed +=
+        claim(one_after_the_other(argv[1]) == 0, "acquired one after the other, no client gets its second resource");
     fflush(stdout);
     for (unsigned i = 0; i < workers; i++)
         if (fork() == 0)
@@ -117,7 +121,7 @@ int main(int argc, char **argv)
     while (wait(&status) > 0)
         done += WIFEXITED(status) && WEXITSTATUS(status) == 0;
     printf("     %u workers, %u of them to their end; %u copies\n", workers, done, *copies);
-    failed += claim(done == workers, "asked for together, in either order: everybody was served");
+    failed += claim(done == workers, "acquired together, in either order: every worker was served");
     failed += claim(*copies == workers * rounds, "and never two at once");
     return failed > 0;
 }

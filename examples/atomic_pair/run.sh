@@ -18,10 +18,10 @@ needs permitd permitctl atomic_pair
 permitd_start
 "$permitctl" semaphore put disk --capacity 1 >/dev/null
 "$permitctl" semaphore put network --capacity 1 >/dev/null
-timeout 300 "$build/examples/atomic_pair" "$PERMITD_URL" "$workers" "$rounds" || status=1 # a deadlock would be noticed
+timeout 300 "$build/examples/atomic_pair" "$PERMITD_URL" "$workers" "$rounds" || status=1 # detects a deadlock
 
-# The rows: of all who ever held something, how many permits each had.
+# Checks the rows: the number of permits of each request that ever held.
 pairs=$(sql -e "SELECT COUNT(*), MIN(n), MAX(n) FROM (SELECT COUNT(*) n FROM permit JOIN permit_request r
                 ON r.id = permit_request_id WHERE r.external_id NOT IN ('one-disk', 'two-network') GROUP BY r.id) requests")
-claim "in the rows, nobody ever had one without the other" [ "$pairs" = "$((workers * rounds))"$'\t2\t2' ]
+claim "in the rows, no request ever had one without the other" [ "$pairs" = "$((workers * rounds))"$'\t2\t2' ]
 exit "$status"

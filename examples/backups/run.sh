@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Jobs: never more than two backups at once, whichever machine starts them, and whatever happens to one of them.
+# Jobs: never more than two backups at once, on any machine, whatever happens to one of them.
 #
 #     examples/backups/run.sh    [--small]: the same; it takes some seconds
 #
-# Six backups at the same moment; a cron job that would rather skip a night than wait; a machine that loses its power in the
-# middle of a backup; an operator who ends one. The job itself is backup.sh and knows nothing of all this.
+# Six backups at the same time; a cron job that skips a night rather than wait; a machine that loses power in the middle
+# of a backup; an operator who ends one. The job itself is backup.sh and knows nothing of this.
 set -uo pipefail
 # shellcheck source=examples/lib/permitd.sh
 . "$(dirname "$0")/../lib/permitd.sh"
@@ -26,7 +26,7 @@ ends_with() {
 
 # ---- Six at once ----
 
-# Says when it began and ended, so that the number of those who ran at the same time can be counted afterwards.
+# Records start and end of each job, to count afterwards how many ran at the same time.
 timed='date "+%s%N +1" >>"$0"; "$@"; code=$?; date "+%s%N -1" >>"$0"; exit $code'
 jobs=()
 for name in db1 db2 db3 db4 db5 db6; do
@@ -44,16 +44,16 @@ claim "and every archive is whole" gzip --test "$work"/db?.tar.gz
 # ---- A cron job that does not wait, while a maintenance holds both places ----
 
 "$permitctl" acquire -s backups:2 --id maintenance --ttl 1h >/dev/null
-claim "who does not wait (-n) is told so, with exit status 75" ends_with 75 "$permitctl" run -n -s backups -- true 2>/dev/null
+claim "a job that does not wait (-n) exits with status 75" ends_with 75 "$permitctl" run -n -s backups -- true 2>/dev/null
 "$permitctl" release maintenance >/dev/null
 
 # ---- The power goes off ----
 
-# Both processes of the job are gone, and nobody has released anything. Its permit was renewed for as long as it lived.
+# Both processes of the job are dead, and its permit is not released. It was renewed as long as the job lived.
 "$permitctl" run -s backups --ttl 10s --id unlucky -- sh -c "echo \$\$ >$work/pid; exec sleep 1000" 2>/dev/null &
 job=$!
 until [ -s "$work/pid" ]; do sleep 0.02; done
-disown "$job" # or this shell would say that it is dead
+disown "$job" # or this shell would report its death
 kill -KILL "$job" "$(cat "$work/pid")"
 claim "the dead one is still in the list: $(held) holds a place" [ "$(held)" -eq 1 ]
 claim "its place comes back by itself: one that needs both waits for it, and runs" \
@@ -69,5 +69,5 @@ until [ -s "$work/pid" ]; do sleep 0.02; done
 "$permitctl" force-release endless --reason "db7 is being moved" >/dev/null
 claim "a job whose permit was taken away is ended, and exits with 76" ends_with 76 wait "$job"
 claim "it said so: $(tail -n 1 "$work/said")" [ -s "$work/said" ]
-claim "in the end nobody holds a place" [ "$(held)" -eq 0 ]
+claim "at the end no place is held" [ "$(held)" -eq 0 ]
 exit "$status"

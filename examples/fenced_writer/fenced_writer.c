@@ -2,10 +2,10 @@
 /*
  * A writer that is paused in the middle. examples/fenced_writer/run.sh runs two of them.
  *
- * It takes the only unit of `report` for a second, writes a line, is paused for as long as it takes (a suspended
- * machine, a long garbage collection, swapping), and writes a second line: it does not know that its time is long over,
- * and asking its clock before the write would only make the gap smaller. What knows is the file: beside it stands a
- * fence file (permit/fence.h), and whoever writes with an older token than somebody before him is refused.
+ * The writer acquires the only unit of `report` for a second, writes a line, is paused for any time (a suspended
+ * machine, a long garbage collection, swapping), and writes a second line. It does not know that its ttl expired long
+ * ago, and a check of its clock before the write would only narrow the gap. The file detects it: a fence file
+ * (permit/fence.h) beside it refuses a write whose token is older than that of an earlier write.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ static int append(const struct writer *writer, const char *text)
     return result;
 }
 
-/* The whole of it: enter, write, leave. */
+/* Appends under the guard: enter, write, leave. */
 static int append_guarded(struct writer *writer, const char *text)
 {
     const struct permit_held *permit = &writer->held->permits[0];
@@ -93,10 +93,10 @@ int main(int argc, char **argv)
         return fail(permit_client_message(client));
     result = write_line(&writer, "first line");
     if (result == WRITTEN && argc > 5)
-        raise(SIGSTOP); /* the pause: nothing of this process runs until somebody continues it */
+        raise(SIGSTOP); /* the pause: this process does nothing until it is continued */
     if (result == WRITTEN)
         result = write_line(&writer, "second line");
-    (void)permit_release(client, writer.held->external_id, NULL); /* harmless if it has ended */
+    (void)permit_release(client, writer.held->external_id, NULL); /* safe if it has ended */
     permit_request_free(writer.held);
     permit_client_free(client);
     permit_fence_close(&writer.fence);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Two writers of one report (fenced_writer.c). The first is stopped after its first line, for longer than its ttl of a
-# second; the second gets the unit, writes both its lines; then the first goes on. Once with the guard, once without.
+# second. The second gets the unit and writes both its lines. Then the first continues. Once with the guard, once
+# without.
 #
 #     examples/fenced_writer/run.sh [--small]      the same, small as it is
 set -uo pipefail
@@ -19,7 +20,7 @@ claim() {
 
 stopped() { grep -q '^State:.T' "/proc/$1/status"; }
 
-# scene guarded|unguarded: leaves the report, and how the first writer ended in $first_ended.
+# scene guarded|unguarded: leaves the report, and the exit status of the first writer in $first_ended.
 scene() {
     local first
     report=$work/$1
@@ -30,7 +31,7 @@ scene() {
         kill -0 "$first" 2>/dev/null || fail "the first writer has ended too early"
         sleep 0.02
     done
-    # It waits in permitd's queue until the first one's second is over.
+    # The second writer waits in permitd's queue until the ttl of the first has expired.
     "$build/examples/fenced_writer" "$PERMITD_URL" "$report" second "$1" || fail "the second writer has failed"
     kill -CONT "$first"
     first_ended=0

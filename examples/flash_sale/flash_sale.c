@@ -3,10 +3,11 @@
  * A flash sale: 10,000 buyers, 5 units, and a payment between the hold and the sale. examples/flash_sale/run.sh runs
  * it.
  *
- * Everybody asks at the same moment. Five hold a unit each, for at most 5 minutes, and pay; the others stand in the
- * queue for a second. Who has paid confirms his hold, which makes it a sale. Whose card is declined lets go, and the
- * unit goes at once to the first in the queue. When their second is over the others are told for certain that they
- * have nothing. Whoever closes his browser instead of paying is the same case: his hold ends with its ttl.
+ * All buyers ask at the same moment. Five get a hold on one unit each, for at most 5 minutes, and pay; the others wait
+ * in the queue for a second. A buyer who has paid confirms the hold, which makes it a sale. A buyer whose card is
+ * declined releases the unit, which goes immediately to the first buyer in the queue. After their second the other
+ * buyers get the definite answer that they have nothing. A buyer who closes the browser instead of paying is the same
+ * case: the hold ends with its ttl.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +26,9 @@ struct buyer {
 
 struct sale {
     struct buyer *buyers;
-    unsigned payments; /* so many were tried; the first DECLINED fail */
+    unsigned payments; /* payments tried; the first DECLINED fail */
     unsigned count[FAILED + 1];
-    double opened_ms, last_ms; /* the last answer that settled a buyer's case */
+    double opened_ms, last_ms; /* time of the last answer that settled a buyer */
 };
 
 static void settle(struct crowd *crowd, unsigned number, enum fate fate)
@@ -68,7 +69,7 @@ static void held(struct crowd *crowd, unsigned number, struct answer *answer)
 {
     struct sale *sale = crowd_context(crowd);
 
-    if (answer->status == 423) { /* no_capacity: the key holds nothing, and that is certain */
+    if (answer->status == 423) { /* no_capacity: it is certain that the key holds nothing */
         settle(crowd, number, SOLD_OUT);
         return;
     }
@@ -82,7 +83,7 @@ static void held(struct crowd *crowd, unsigned number, struct answer *answer)
     crowd_wait(crowd, number, PAYMENT_MS, paid);
 }
 
-/* The list of holders against what the buyers were told: the same keys, the same units, all confirmed. */
+/* Counts the sales that the list of holders confirms: same keys, same units, all confirmed. */
 static unsigned sales_that_agree(struct crowd *crowd, struct sale *sale)
 {
     struct json_object *list, *holders;
@@ -100,13 +101,13 @@ static unsigned sales_that_agree(struct crowd *crowd, struct sale *sale)
             json_object_object_get(holder, "confirmed_at"))
             agree++;
         else
-            agree += UNITS + 1; /* somebody has what he was never told */
+            agree += UNITS + 1; /* a client holds a unit without having been told */
     }
     json_object_put(list);
     return agree;
 }
 
-/* Units whose first holder could not pay, and which were sold to somebody later. */
+/* Counts units that were sold after the first holder could not pay. */
 static unsigned sold_again(const struct sale *sale, unsigned buyers)
 {
     unsigned again = 0;
@@ -143,9 +144,9 @@ int main(int argc, char **argv)
     seconds = (sale.last_ms - sale.opened_ms) / 1000;
 
     claim(sale.count[SOLD] == UNITS, "%u of %d units were sold to %u buyers", sale.count[SOLD], UNITS, buyers);
-    claim(sales_that_agree(crowd, &sale) == UNITS, "permitd knows the same buyers, units and tokens, and nobody else");
+    claim(sales_that_agree(crowd, &sale) == UNITS, "permitd lists the same buyers, units and tokens, and no others");
     claim(sale.count[DECLINED_CARD] == DECLINED && sold_again(&sale, buyers) == DECLINED,
-          "%u cards were declined, and %u of their units sold to somebody else", sale.count[DECLINED_CARD],
+          "%u cards were declined, and %u of their units sold to other buyers", sale.count[DECLINED_CARD],
           sold_again(&sale, buyers));
     claim(sale.count[SOLD] + sale.count[DECLINED_CARD] + sale.count[SOLD_OUT] == buyers,
           "every buyer has an answer: %u sold, %u declined, %u told that it is sold out", sale.count[SOLD],

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A flash sale: 10,000 buyers at the same moment, 5 units, a payment between hold and sale (flash_sale.c).
 #
-#     examples/flash_sale/run.sh            10,000 buyers who stand in the queue for a second
+#     examples/flash_sale/run.sh            10,000 buyers, each waiting in the queue for a second
 #     examples/flash_sale/run.sh --small    500 buyers
 set -uo pipefail
 # shellcheck source=examples/lib/permitd.sh
@@ -10,7 +10,7 @@ set -uo pipefail
 
 case "${1-}" in
 '') buyers=10000 wait=1s ;;
---small) buyers=500 wait=8s ;; # longer, for machines that are slow
+--small) buyers=500 wait=8s ;; # longer, for slow machines
 *) fail "usage: run.sh [--small]" ;;
 esac
 

@@ -24,20 +24,20 @@ struct client {
     crowd_woken *woken;
     enum evhttp_cmd_type method;
     char path[PATH];
-    char *body; /* kept until it is answered, to be sent again; NULL: none */
+    char *body; /* kept until the answer, for retries; NULL: none */
     double sent_ms;
 };
 
 struct crowd {
     struct event_base *base;
     struct evhttp_uri *url;
-    char host[128]; /* the header */
+    char host[128]; /* value of the Host header */
     struct client *clients;
     unsigned count;
-    unsigned busy;      /* clients that wait for an answer or their time */
-    unsigned connected; /* crowd_connect: whose turn has come */
+    unsigned busy;      /* clients that wait for an answer or a pause */
+    unsigned connected; /* crowd_connect: number of the next client to connect */
     void *context;
-    int asked_status; /* crowd_ask */
+    int asked_status; /* crowd_ask: result */
     struct json_object **asked_json;
 };
 
@@ -83,7 +83,7 @@ static void client_done(struct client *client, struct answer *answer)
     json_object_put(answer->json);
 }
 
-/* libevent has an answer, or knows that there will be none (then request is NULL, or its code 0). */
+/* libevent calls this with an answer, or when there will be none (then request is NULL, or its code 0). */
 static void client_answered(struct evhttp_request *request, void *context)
 {
     struct client *client = context;
@@ -118,7 +118,7 @@ static void client_send(struct client *client)
         client_wait(client, 50);
 }
 
-/* Its time is over: to send again what was not answered, or to go on. */
+/* The timer of the client has fired: repeats an unanswered request, or ends the pause. */
 static void client_woken(evutil_socket_t fd, short events, void *context)
 {
     struct client *client = context;
@@ -199,7 +199,7 @@ static void asked(struct crowd *crowd, unsigned client, struct answer *answer)
         *crowd->asked_json = json_object_get(answer_find(answer, ""));
 }
 
-/* By a client more than there are in the crowd. */
+/* Uses one more client than the crowd has. */
 int crowd_ask(struct crowd *crowd, struct json_object **ret_json, const char *method, const char *path,
               const char *format, ...)
 {
@@ -268,7 +268,7 @@ void *crowd_context(struct crowd *crowd)
     return crowd->context;
 }
 
-/* The next one connects when one has connected: some hundred at a time, as the server's backlog is not endless. */
+/* Connects the next client when one has connected: some hundred at a time, because the server's backlog is limited. */
 static void connect_next(struct crowd *crowd, unsigned client, struct answer *answer)
 {
     (void)client;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# What the run.sh of the examples share: a permitd of their own, on a private MariaDB in a temporary directory, gone when
-# the example is. To be sourced; sets root, build, work (a directory), permitctl, status, and, once permitd serves,
-# PERMITD_URL.
+# Shared by the run.sh of the examples: starts a permitd on a private MariaDB in a temporary directory, and removes both
+# when the example ends. To be sourced. Sets root, build, work (a directory), permitctl, status and, once permitd
+# serves, PERMITD_URL.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=${PERMIT_BUILD:-$root/build}
@@ -14,7 +14,7 @@ leave() {
     local status=$?
     trap '' INT TERM HUP
     local pid
-    for pid in $(jobs -rp); do # what an interrupted example has left
+    for pid in $(jobs -rp); do # processes that an interrupted example has left
         [ "$pid" = "$permitd_pid" ] || kill -KILL "$pid" 2>/dev/null
     done
     permitd_stop
@@ -31,7 +31,7 @@ fail() {
     exit 1
 }
 
-# claim SENTENCE COMMAND...: says whether it is so. If not, the example ends with status.
+# claim SENTENCE COMMAND...: prints whether the sentence holds. If not, the example exits with status 1.
 status=0
 claim() {
     local sentence=$1
@@ -39,7 +39,7 @@ claim() {
     if "$@"; then echo "ok - $sentence"; else echo "NOT SO - $sentence" && status=1; fi
 }
 
-# needs PROGRAM...: builds what is not there yet.
+# needs PROGRAM...: builds missing programs.
 needs() {
     local program missing=()
     for program; do
@@ -51,9 +51,9 @@ needs() {
     cmake --build "$build" -j "$(nproc)" --target "${missing[@]}" | tail -n 1
 }
 
-# permitd_start [HOST:PORT]: on a free port, unless one is named, and waits until it serves.
+# permitd_start [HOST:PORT]: starts permitd, on a free port by default, and waits until it serves.
 permitd_start() {
-    : >"$work/permitd.out" # what an earlier one has said
+    : >"$work/permitd.out" # remove the output of an earlier one
     "${PERMIT_PERMITD:-$build/permitd}" --data-dir "$work/data" --listen "${1:-127.0.0.1:0}" \
         >"$work/permitd.out" 2>>"$work/permitd.log" &
     permitd_pid=$!
@@ -72,5 +72,5 @@ permitd_stop() {
     permitd_pid=
 }
 
-# What the database itself says, past permitd.
+# Queries the database directly, bypassing permitd.
 sql() { mariadb --no-defaults --protocol=socket --socket="$work/data/mariadb.sock" --user=root --database=permitd -N "$@"; }

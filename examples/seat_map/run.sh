@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A hall: 2,000 clients click seat A1 at once, 200 groups want to sit together, others stand (seat_map.c); and how a page
-# that shows the seats keeps itself up to date.
+# A hall: 2,000 clients click seat A1 at once, 200 groups want to sit together, and there is standing room (seat_map.c).
+# Also shows how a page with the seats stays up to date.
 #
 #     examples/seat_map/run.sh            2,000 clients
 #     examples/seat_map/run.sh --small    300 clients
@@ -19,7 +19,7 @@ needs permitd seat_map
 permitd_start
 "$build/examples/seat_map" "$PERMITD_URL" "$clients" || status=1
 
-# The page asks again and again, and says which version it has: as long as nothing has changed, the answer is 304 and empty.
+# The page polls with the version that it has: while nothing has changed, the answer is 304 and empty.
 hall=$PERMITD_URL/v1/semaphores/hall
 etag=$(curl -s -D - -o /dev/null "$hall/slots?limit=1000" | sed -n 's/^[Ee][Tt]ag: *//p' | tr -d '\r')
 look() { curl -s -o /dev/null -w '%{http_code}' -H "If-None-Match: $etag" "$hall/slots?limit=1000"; }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A hall with numbered seats: thousands click the same seat, groups want to sit together, and there is standing room.
- * examples/seat_map/run.sh runs it.
+ * A hall with numbered seats: thousands of clients click the same seat, groups want to sit together, and there is
+ * standing room. examples/seat_map/run.sh runs it.
  *
- * Each seat is a slot with a label, A1 to T25; in number they follow each other row by row. Between two rows stands a
- * slot without a label that the house holds for good: so no run of neighbouring numbers goes around a corner. A click
- * holds a seat for 8 minutes; paying confirms it. Standing room is a counted semaphore: places without numbers.
+ * Each seat is a slot with a label, A1 to T25, numbered row by row. Between two rows there is a slot without a label
+ * that the house holds permanently, so adjacent slots are always in one row. A click holds a seat for 8 minutes;
+ * payment confirms it. Standing room is a counted semaphore: places without numbers.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +18,14 @@ enum { ROWS = 20, SEATS = 25, ROW = SEATS + 1, CAPACITY = ROWS * ROW, STALLS = 5
 struct hall {
     unsigned won, refused, unexplained; /* clicks on A1 */
     double clicked_ms, last_ms;
-    unsigned taken[CAPACITY + 1]; /* by whom, as the clients were told */
+    unsigned taken[CAPACITY + 1]; /* by number of slot: grants that clients were told of */
     unsigned groups, group_seats, apart, twice, in_stalls, outside_stalls, no_room;
     unsigned standing; /* places granted */
 };
 
 /* ---- The hall ---- */
 
-/* ["A1","A2",...,"A25",null,"B1",...]: the first `rows` of them. */
+/* Returns ["A1","A2",...,"A25",null,"B1",...] for the first `rows` rows. */
 static char *labels_of(unsigned rows)
 {
     char *text = malloc(rows * ROW * 8 + 3), *end = text;
@@ -81,7 +81,7 @@ static void build(struct crowd *crowd)
     free(house);
 }
 
-/* 200: what was sent again, because no answer had come, had been granted the first time. */
+/* Returns true for a grant. 200: the first try, whose answer was lost, had been granted. */
 static bool granted(const struct answer *answer)
 {
     return answer->status == 201 || answer->status == 200;
@@ -101,7 +101,7 @@ static void clicked(struct crowd *crowd, unsigned client, struct answer *answer)
         hall->taken[1]++;
         return;
     }
-    /* A refusal says which seat is taken, and until when: the page can colour it at once. */
+    /* A refusal names the seat that is taken, and the end of its hold: the page can colour it immediately. */
     label = json_object_get_string(answer_find(answer, "/blocking/0/taken/0/label"));
     if (answer->status == 423 && label && !strcmp(label, "A1"))
         hall->refused++;
@@ -131,7 +131,7 @@ static unsigned size_of_group(unsigned client)
     return 2 + client % 4;
 }
 
-/* Every third group wants to sit in the first rows. */
+/* Returns true for every third group: it wants to sit in the first rows. */
 static bool wants_stalls(unsigned client)
 {
     return client % 3 == 0;
@@ -166,7 +166,7 @@ static void seat_groups(struct crowd *crowd, struct hall *hall, unsigned clients
 {
     char *stalls = labels_of(STALLS), *null;
 
-    while ((null = strstr(stalls, ",null"))) /* any_of names seats: the aisle is none */
+    while ((null = strstr(stalls, ",null"))) /* any_of takes seats; the aisle is no seat */
         memmove(null, null + 5, strlen(null + 5) + 1);
     for (unsigned i = 0; i < clients; i++)
         crowd_send(crowd, i, seated, "POST", "/v1/requests",
@@ -183,7 +183,7 @@ static void seat_groups(struct crowd *crowd, struct hall *hall, unsigned clients
     claim(hall->twice == 0, "no seat was given to two");
 }
 
-/* The seat map as everybody sees it, against what the clients were told. */
+/* Compares the public seat map with the answers that the clients got. */
 static void compare(struct crowd *crowd, struct hall *hall)
 {
     struct json_object *page, *slots;

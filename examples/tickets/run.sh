@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Tickets for many events of three houses, each with names of its own (tickets.c).
+# Tickets for many events of three houses, each with its own prefix (tickets.c).
 #
 #     examples/tickets/run.sh            5,000 buyers, 40 evenings in each house
 #     examples/tickets/run.sh --small    600 buyers, 8 evenings
@@ -17,7 +17,8 @@ esac
 needs permitd permitctl tickets
 permitd_start
 
-# Once for each house. The opera holds tickets for ten minutes and a bit longer for who is late; the club does not.
+# One template for each house. The opera holds tickets for ten minutes, and a bit longer for late payments; the club
+# does not.
 "$permitctl" template put opera: --capacity 60 --kind counted --default-ttl 10m --grace 30s >/dev/null
 "$permitctl" template put arena: --capacity 200 --kind counted --default-ttl 10m --grace 30s >/dev/null
 "$permitctl" template put club: --capacity 15 --kind counted --default-ttl 5m >/dev/null
@@ -31,14 +32,14 @@ refused() { # STATUS ARGUMENT...
     [ "$code" -eq "$expected" ]
 }
 
-# One evening is cancelled: no new sales, until the house knows more. The others go on.
+# One evening is cancelled: its sales stop until the house knows more. The others continue.
 "$permitctl" semaphore put opera:spring --capacity 60 --kind counted >/dev/null
 "$permitctl" semaphore pause opera:spring --reason "the tenor is ill" >/dev/null
-claim "what is paused sells nothing" refused 75 -s opera:spring
+claim "a paused event sells nothing" refused 75 -s opera:spring
 claim "the next evening does" granted -s opera:summer --id summer
 claim "a name of no house is a mistake, and makes nothing" refused 65 -s opra:summer
 
-# Another room for what comes: events that are there already keep theirs.
+# A larger room for new events; existing events keep theirs.
 "$permitctl" template put opera: --capacity 90 >/dev/null
 capacity() { "$permitctl" --json semaphore get "$1" | grep -o '"capacity":[0-9]*'; }
 granted -s opera:autumn --id autumn || status=1

@@ -2,10 +2,10 @@
 /*
  * Tickets for many events of several houses. examples/tickets/run.sh runs it.
  *
- * Each house, a tenant, has a prefix of its own, and a template that says how large its room is and for how long a
- * ticket is held until it is paid: an event is a name that begins so, "opera:2027-03-14", and is made when the first
- * ticket of it is asked for. Thousands hold one to three tickets, pay and confirm, or give up. Some want a
- * subscription: a ticket for each of two evenings, or none at all.
+ * Each house is a tenant with its own prefix, and with a template that sets the size of its room and the time for which
+ * a ticket is held until it is paid. An event is a name with that prefix, "opera:2027-03-14"; permitd creates it when
+ * its first ticket is requested. Thousands of buyers hold one to three tickets, pay and confirm, or give up. Some want
+ * a subscription: a ticket for each of two evenings, or none at all.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +81,7 @@ static void held(struct crowd *crowd, unsigned number, struct answer *answer)
     }
 }
 
-/* Evenings with small numbers are wanted more than others. */
+/* Requests tickets. Evenings with small numbers are in higher demand. */
 static void ask(struct crowd *crowd, struct box_office *office, unsigned number)
 {
     struct buyer *buyer = &office->buyers[number];
@@ -101,7 +101,7 @@ static void ask(struct crowd *crowd, struct box_office *office, unsigned number)
                prefix, buyer->event, buyer->count, second);
 }
 
-/* What a house sees when it lists its events: its own, no others, each with what was sold to the buyers of above. */
+/* Compares the list of a house's events with the sales of the buyers: its own events only, each with the units sold. */
 static void compare(struct crowd *crowd, const struct box_office *office, unsigned house)
 {
     struct json_object *list, *events;
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
     printf("     %u buyers in %.1f s: %u sales, %u gave up, %u found it sold out\n", buyers, (now_ms() - from) / 1000,
            office.sales, office.gave_up, office.sold_out);
     claim(office.unexpected == 0 && office.sales + office.gave_up + office.sold_out == buyers,
-          "every buyer has an answer that he can explain");
+          "every buyer has an answer that it can explain");
     for (unsigned house = 0; house < HOUSES; house++)
         compare(crowd, &office, house);
     crowd_free(crowd);

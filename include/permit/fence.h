@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A fencing guard for what a C program writes itself: a file, or a store that it embeds. It refuses writers whose
- * permit has passed on to somebody else (docs/fencing.md). Header only; needs no libpermit, and of the C library
- * POSIX.1-2008: with -std=c17 say -D_POSIX_C_SOURCE=200809L too. SQL databases and Redis have guards of their own
- * beside it (share/permit/guards).
+ * A fencing guard for a file that a C program writes, or for a store that it embeds. It refuses writers whose permit
+ * has passed to another client (docs/fencing.md). Header only; it does not need libpermit. It needs POSIX.1-2008 of the
+ * C library: with -std=c17 also pass -D_POSIX_C_SOURCE=200809L. The guards for SQL databases and Redis are separate
+ * (share/permit/guards).
  *
  *     struct permit_fence_file fence;
  *     struct permit_fence_refusal refusal;
@@ -12,20 +12,20 @@
  *     const struct permit_held *permit = &held->permits[0];                                // of permit.h
  *     switch (permit_fence_enter(&fence, permit->slots, permit->slot_count, permit->token, &refusal)) {
  *     case PERMIT_FENCE_PASSED: ... write the report ...; permit_fence_leave(&fence); break;
- *     case PERMIT_FENCE_STALE:  ... somebody has written with refusal.newer: write no more ...
+ *     case PERMIT_FENCE_STALE:  ... a holder of refusal.newer has written: stop writing ...
  *
- * A fence file is beside the file or directory that it guards, one for each semaphore. It has a mark for each slot, the
- * largest token that has passed there, and one for the floor. Who has entered holds locks on the marks of his slots
- * until he leaves or dies: nobody newer can pass before he has written, and other slots do not wait. So keep what is
- * between short; a process that is stopped in there stops its successor too. A mark that rises is on disk before the
- * call returns, also where an earlier call had written it and could not flush it, or was killed; a token that passes
- * again costs two locks and a read.
+ * A fence file lies beside the file or directory that it guards. Each semaphore has its own. The file has one mark for
+ * each slot, the largest token that has passed there, and one mark for the floor. A writer that has entered holds locks
+ * on the marks of its slots until it leaves or its process ends. Until then no newer token passes at these slots; other
+ * slots are not blocked. Keep the work between enter and leave short: a process that is stopped there also stops its
+ * successor. A raised mark is on disk before the call returns, even if an earlier call had written it and then failed
+ * to flush it or was killed. A token that passes again costs two locks and a read.
  *
- * Counted semaphores have no slots. Either give each resource that is written a fence file of its own and use slot 1
- * (right only where one holder at a time writes it), or use the floor.
+ * Counted semaphores have no slots. Either give each resource its own fence file and use slot 1 (correct only if the
+ * resource has one holder at a time), or use the floor.
  *
- * Locks belong to the open file (Linux: F_OFD_SETLKW): every thread that enters opens its own. Local file systems, and
- * NFS where it supports locks.
+ * Locks belong to the open file (Linux: F_OFD_SETLKW), so every thread that enters opens the file itself. Works on
+ * local file systems, and on NFS that supports locks.
  */
 #ifndef PERMIT_FENCE_H
 #define PERMIT_FENCE_H
@@ -45,12 +45,12 @@ extern "C" {
 
 enum permit_fence_result {
     PERMIT_FENCE_PASSED,  /* 0: write now */
-    PERMIT_FENCE_STALE,   /* somebody has passed with a newer token; nothing was changed */
-    PERMIT_FENCE_INVALID, /* the arguments make no sense; nothing was changed */
-    PERMIT_FENCE_ERROR,   /* errno says why; nothing may be written, whether marks have risen is not known */
+    PERMIT_FENCE_STALE,   /* a newer token has passed; nothing was changed */
+    PERMIT_FENCE_INVALID, /* invalid arguments; nothing was changed */
+    PERMIT_FENCE_ERROR,   /* errno has the reason; do not write; marks may or may not have risen */
 };
 
-/* Where a stale token was refused, and by which. */
+/* The place that refused a stale token, and the newer token. */
 struct permit_fence_refusal {
     uint32_t slot; /* 0: the floor */
     uint64_t newer;
@@ -59,9 +59,10 @@ struct permit_fence_refusal {
 #define PERMIT_FENCE_SLOT_MAX UINT32_C(999999999)
 
 /*
- * The largest token that any semaphore can have given out by now, and a day more for clocks that are wrong: a token of
- * epoch e is e * 1024 or a little more, and epochs are milliseconds since 2026. A larger one is refused: it would shut
- * out all writers for good. (One that passes by mistake shuts them out until a `permitctl fence bump` a day later.)
+ * Returns the largest token that any semaphore can have issued by now, plus a day for wrong clocks. A token of epoch e
+ * is e * 1024 or slightly more, and epochs are milliseconds since 2026. Larger tokens are refused, because they would
+ * lock out all writers permanently. (One that passes by mistake locks them out until a `permitctl fence bump` a day
+ * later.)
  */
 static inline uint64_t permit_fence_token_limit(void)
 {
@@ -73,9 +74,10 @@ static inline uint64_t permit_fence_token_limit(void)
 /* ---- The rule alone, for a store of your own ---- */
 
 /*
- * marks[i]: the largest token that has passed at the i-th place of a permit, 0 if none has, just read in the
- * transaction that is going to write. True: `token` passes at all of them, they have become `token`, and are to be
- * stored in the same transaction. False: none has changed; *ret_at is the first place that is ahead.
+ * Checks a token against the marks of its places. marks[i] is the largest token that has passed at the i-th place, 0 if
+ * none has, read in the transaction that is going to write. True: `token` passes at all places; every mark is now
+ * `token`, and the caller stores the marks in the same transaction. False: no mark has changed; *ret_at is the first
+ * larger one.
  */
 static inline bool permit_fence_pass(uint64_t token, uint64_t *marks, size_t count, size_t *ret_at)
 {
@@ -96,9 +98,9 @@ struct permit_fence_file {
 };
 
 /*
- * The file: 8 bytes that say what it is, then the floor, then slot 1, slot 2 ...: little-endian, 8 bytes each; what
- * lies behind its end is 0. 8 aligned bytes are written whole or not at all. A mark that is not known to be on disk has
- * its top bit set: after a flush that failed, the next one may succeed without writing anything.
+ * File format: 8 bytes of magic, then the floor, then slot 1, slot 2 ..., each 8 bytes, little-endian. Marks beyond the
+ * end of the file are 0. Aligned 8 bytes are written whole or not at all. The top bit of a mark is set while the mark
+ * may not be on disk: after a failed flush, the next flush may succeed without writing anything.
  */
 #define PERMIT_FENCE_MAGIC   "permfnc1"
 #define PERMIT_FENCE_UNSAVED (UINT64_C(1) << 63)
@@ -108,13 +110,13 @@ static inline off_t permit_fence_place(uint32_t slot)
     return (off_t)8 + (off_t)slot * 8;
 }
 
-/* A lock on one mark: F_RDLCK, F_WRLCK; or on everything: F_UNLCK. Waits. */
+/* Locks one mark (F_RDLCK, F_WRLCK), or unlocks all (F_UNLCK). Blocks until it has the lock. */
 static inline int permit_fence_lock(int fd, short type, uint32_t slot)
 {
 #ifdef F_OFD_SETLKW
     const int command = F_OFD_SETLKW;
 #else
-    const int command = 38; /* of Linux; shown by its headers only with _GNU_SOURCE */
+    const int command = 38; /* value on Linux; its headers define it only with _GNU_SOURCE */
 #endif
     struct flock lock;
     int status;
@@ -129,7 +131,7 @@ static inline int permit_fence_lock(int fd, short type, uint32_t slot)
     return status;
 }
 
-/* *ret_saved: it is on disk. */
+/* Reads a mark. *ret_saved is true if the mark is on disk. */
 static inline int permit_fence_read(int fd, uint32_t slot, uint64_t *ret_mark, bool *ret_saved)
 {
     unsigned char bytes[8] = {0};
@@ -156,7 +158,7 @@ static inline int permit_fence_write(int fd, uint32_t slot, uint64_t mark)
     return -1;
 }
 
-/* Writes a mark at each of these places and has it on disk. If it returns -1 they stay unsaved. */
+/* Writes a mark at each of these places and flushes it to disk. If it returns -1 the marks stay unsaved. */
 static inline int permit_fence_save(int fd, const uint32_t *slots, size_t count, uint64_t mark)
 {
     for (size_t i = 0; i < count; i++)
@@ -164,20 +166,21 @@ static inline int permit_fence_save(int fd, const uint32_t *slots, size_t count,
             return -1;
     if (fdatasync(fd))
         return -1;
-    for (size_t i = 0; i < count; i++) /* if this fails, or never comes to disk, the next call saves it once more */
+    for (size_t i = 0; i < count; i++) /* if this fails or does not reach the disk, the next call saves the mark
+                                          again */
         (void)permit_fence_write(fd, slots[i], mark);
     return 0;
 }
 
-/* Accepts one that is not open. */
+/* Closes the file. Accepts a file that is not open. */
 static inline void permit_fence_close(struct permit_fence_file *file)
 {
     if (file->fd >= 0)
-        close(file->fd); /* and with it all locks */
+        close(file->fd); /* also releases all locks */
     file->fd = -1;
 }
 
-/* Makes it if it is not there. PERMIT_FENCE_INVALID: that file is something else. Closed by permit_fence_close. */
+/* Opens the file; creates it if missing. PERMIT_FENCE_INVALID: it is not a fence file. permit_fence_close closes it. */
 static inline enum permit_fence_result permit_fence_open(const char *path, struct permit_fence_file *ret_file)
 {
     char magic[8];
@@ -185,7 +188,7 @@ static inline enum permit_fence_result permit_fence_open(const char *path, struc
     if (file.fd < 0)
         return PERMIT_FENCE_ERROR;
     ssize_t length = pread(file.fd, magic, sizeof(magic), 0);
-    if (!length) /* several may do this at once: they write the same */
+    if (!length) /* several processes may do this at once: they write the same bytes */
         length = pwrite(file.fd, PERMIT_FENCE_MAGIC, sizeof(magic), 0) == (ssize_t)sizeof(magic) && !fsync(file.fd)
                      ? pread(file.fd, magic, sizeof(magic), 0)
                      : -1;
@@ -199,13 +202,13 @@ static inline enum permit_fence_result permit_fence_open(const char *path, struc
     return length < 0 ? PERMIT_FENCE_ERROR : PERMIT_FENCE_INVALID;
 }
 
-/* After what was to be written has been written (and is on disk, if that matters). */
+/* Releases the locks. Call it after the guarded write is done (and is on disk, if that matters). */
 static inline void permit_fence_leave(struct permit_fence_file *file)
 {
     (void)permit_fence_lock(file->fd, F_UNLCK, 0);
 }
 
-/* Not passed: no locks are kept, and errno is that of the failure. */
+/* Releases the locks, preserves errno, and returns `result`. */
 static inline enum permit_fence_result permit_fence_refuse(struct permit_fence_file *file,
                                                            enum permit_fence_result result)
 {
@@ -215,7 +218,7 @@ static inline enum permit_fence_result permit_fence_refuse(struct permit_fence_f
     return result;
 }
 
-/* Locks one mark after the other, and looks at it. *ret_behind: some of them is lower, or not on disk. */
+/* Locks and checks each mark in turn. *ret_behind: at least one mark is lower than `token` or not on disk. */
 static inline enum permit_fence_result permit_fence_look(struct permit_fence_file *file, const uint32_t *slots,
                                                          size_t count, uint64_t token, bool *ret_behind,
                                                          struct permit_fence_refusal *ret_refusal)
@@ -237,8 +240,8 @@ static inline enum permit_fence_result permit_fence_look(struct permit_fence_fil
 }
 
 /*
- * The slots of a permit, ascending as grants name them, and its token. PERMIT_FENCE_PASSED: the caller is in, and must
- * leave. Anything else: he is not. *ret_refusal is zeros but for PERMIT_FENCE_STALE.
+ * Enters with the token and the slots of a permit; slots are ascending, as in a grant. PERMIT_FENCE_PASSED: the caller
+ * has entered and must leave. Otherwise it has not entered. *ret_refusal is zero except with PERMIT_FENCE_STALE.
  */
 static inline enum permit_fence_result permit_fence_enter(struct permit_fence_file *file, const uint32_t *slots,
                                                           size_t count, uint64_t token,
@@ -260,14 +263,15 @@ static inline enum permit_fence_result permit_fence_enter(struct permit_fence_fi
 }
 
 /*
- * For counted semaphores: passes if `token` is not below the highest floor that was told. PERMIT_FENCE_INVALID: none
- * was. Any number of holders may be in at once; telling a floor waits until all of them have left.
+ * Enters with a token of a counted semaphore: passes if `token` is not below the highest floor raised so far.
+ * PERMIT_FENCE_INVALID: no floor has been raised. Any number of holders may have entered at once;
+ * permit_fence_raise_floor waits until all of them have left.
  */
 static inline enum permit_fence_result permit_fence_enter_floor(struct permit_fence_file *file, uint64_t token,
                                                                 struct permit_fence_refusal *ret_refusal)
 {
     uint64_t floor;
-    bool saved; /* only permit_fence_raise_floor must know */
+    bool saved; /* used only by permit_fence_raise_floor */
     memset(ret_refusal, 0, sizeof(*ret_refusal));
     if (!token || token > permit_fence_token_limit())
         return PERMIT_FENCE_INVALID;
@@ -281,7 +285,10 @@ static inline enum permit_fence_result permit_fence_enter_floor(struct permit_fe
     return permit_fence_refuse(file, PERMIT_FENCE_STALE);
 }
 
-/* What a holder tells first: the floor that its grant names. Not while the caller is in. A floor never falls. */
+/*
+ * Raises the floor to that of the caller's grant; a holder does so first. The caller must not have entered. The floor
+ * never falls.
+ */
 static inline enum permit_fence_result permit_fence_raise_floor(struct permit_fence_file *file, uint64_t floor)
 {
     const uint32_t place = 0;

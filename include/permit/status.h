@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every way a call can end, for the server and for its clients: one row per status.
- * Success is PERMIT_OK, 0, always. What code reads is a status; what only a person reads is the message beside it.
+ * All statuses of calls, for the server and for its clients: one row per status. Success is PERMIT_OK, 0, always.
+ * Programs decide by the status; the message beside it is for people.
  */
 #ifndef PERMIT_STATUS_H
 #define PERMIT_STATUS_H
@@ -10,19 +10,18 @@
 extern "C" {
 #endif
 
-/* What a caller may do with the same call and the same key. */
+/* How a caller may repeat the call with the same key. */
 enum permit_retry {
-    PERMIT_RETRY_NEVER, /* the answer is final: change the request, or take it as it is */
-    PERMIT_RETRY_LATER, /* after Retry-After; nothing was done */
-    PERMIT_RETRY_SAME,  /* whether it was done, or all of it, is not known: the same again finds out, or goes on */
+    PERMIT_RETRY_NEVER, /* final: change the request, or accept the answer */
+    PERMIT_RETRY_LATER, /* after Retry-After; the call changed nothing */
+    PERMIT_RETRY_SAME,  /* the call may be done, or partly done: repeating it gives the result, or completes it */
 };
 
 /*
  *   name                         word in problem types and logs  HTTP  retry  title
  *
- * The words stay as they are for ever; the numbers may move with each version before 1.0, which come in the order of
- * the table. The rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into one of
- * the others.
+ * The words never change. The numbers follow the order of the table and may change with each version before 1.0. The
+ * rows from PERMIT_CONFLICT on never leave the server: the engine acts on them or turns them into another status.
  */
 #define PERMIT_STATUS_MAP(X)                                                                                           \
     X(PERMIT_OK, "ok", 200, NEVER, "Done")                                                                             \
@@ -68,14 +67,14 @@ enum permit_status {
         PERMIT_STATUS_COUNT
 };
 
-/* "no_capacity"; the last part of the problem type. Never NULL. */
+/* Returns the word, such as "no_capacity": the last part of the problem type. Never NULL. */
 const char *permit_status_word(enum permit_status status);
-/* One sentence for a person. Never NULL. */
+/* Returns a short title for people. Never NULL. */
 const char *permit_status_title(enum permit_status status);
-/* The HTTP status code that carries it. */
+/* Returns the HTTP status code of the status. */
 int permit_status_http(enum permit_status status);
 enum permit_retry permit_status_retry(enum permit_status status);
-/* The status with this word, or -1. */
+/* Returns the status with this word, or -1. */
 int permit_status_from_word(const char *word);
 
 #ifdef __cplusplus

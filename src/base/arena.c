@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/arena.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/budget.h"
 
-/* Sizes beyond this could wrap around when they are rounded up and a chunk's head is added. */
+/* Larger sizes could overflow when they are rounded up and the chunk header is added. */
 #define ARENA_MAX_PIECE (SIZE_MAX / 2)
 
 struct arena_chunk {
@@ -20,7 +21,7 @@ void arena_init(struct arena *arena, size_t chunk_size, size_t limit)
     *arena = (struct arena){.chunk_size = chunk_size, .limit = limit};
 }
 
-/* The newest one. */
+/* Frees the newest chunk. */
 static void arena_free_chunk(struct arena *arena)
 {
     struct arena_chunk *chunk = arena->chunks;
@@ -48,7 +49,8 @@ void arena_release(struct arena *arena)
 
 static struct arena_chunk *arena_grow(struct arena *arena, size_t size)
 {
-    size_t usual = arena->used > arena->chunk_size ? arena->used : arena->chunk_size; /* so that chunks stay few */
+    size_t usual = arena->used > arena->chunk_size ? arena->used : arena->chunk_size; /* doubles the total, so that
+                                                                                         chunks stay few */
     size_t chunk_size = size > usual ? size : usual;
     if (!budget_take(arena->budget, chunk_size))
         return NULL;
@@ -62,24 +64,19 @@ static struct arena_chunk *arena_grow(struct arena *arena, size_t size)
     return chunk;
 }
 
-/* A chunk with room for it; NULL: there is no memory, or it is beyond the limit. */
-static struct arena_chunk *arena_chunk_for(struct arena *arena, size_t size, size_t rounded)
-{
-    if (size > ARENA_MAX_PIECE || size > arena->limit || arena->used > arena->limit - size)
-        return NULL;
-    struct arena_chunk *chunk = arena->chunks;
-    return chunk && chunk->size - chunk->used >= rounded ? chunk : arena_grow(arena, rounded);
-}
-
 void *arena_alloc(struct arena *arena, size_t wanted)
 {
     const size_t align = sizeof(max_align_t);
     size_t size = wanted ? (wanted + align - 1) / align * align : align;
-    struct arena_chunk *chunk = arena_chunk_for(arena, wanted, size);
+    bool allowed = wanted <= ARENA_MAX_PIECE && wanted <= arena->limit && arena->used <= arena->limit - wanted;
+    struct arena_chunk *chunk = allowed ? arena->chunks : NULL;
+    if (allowed && !(chunk && chunk->size - chunk->used >= size))
+        chunk = arena_grow(arena, size);
     if (!chunk) {
         arena->refused = true;
         return NULL;
     }
+    assert(chunk->size - chunk->used >= size);
     void *memory = (char *)chunk->memory + chunk->used;
     chunk->used += size;
     arena->used += size;

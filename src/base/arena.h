@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that lives and dies together: one batch, one HTTP exchange. Nothing in it is freed alone.
- * arena_clear keeps the first chunk for the next use; arena_release gives everything back.
+ * Memory with one lifetime: one batch, one HTTP exchange. Single allocations are never freed. arena_clear keeps the
+ * first chunk for the next use; arena_release frees everything.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -14,21 +14,25 @@ struct budget;
 struct arena {
     struct arena_chunk *chunks; /* newest first */
     size_t chunk_size;
-    size_t used;  /* in all chunks, for the bound */
-    size_t limit; /* arena_alloc refuses to go beyond */
-    bool refused; /* it has, or there was no memory, since the last arena_clear: for those who see only a "no" */
-    struct budget *budget; /* set after arena_init: its memory is counted there; NULL: nowhere */
+    size_t used;  /* bytes in all chunks; checked against limit */
+    size_t limit; /* maximum of used */
+    bool refused; /* an allocation has failed since the last arena_clear; for callers that only learn that a call
+                     failed */
+    struct budget *budget; /* counts the arena's memory; set after arena_init; NULL: none */
 };
 
-/* Allocates nothing yet. chunk_size is the least size of a chunk, limit the most the arena will ever hand out. */
+/*
+ * Initialises the arena; allocates nothing yet. chunk_size is the minimum size of a chunk, limit the maximum total
+ * size.
+ */
 void arena_init(struct arena *arena, size_t chunk_size, size_t limit);
 void arena_clear(struct arena *arena);
 void arena_release(struct arena *arena);
 
-/* Zeroed, aligned for anything; NULL if there is no memory or the limit is reached. */
+/* Allocates zeroed memory, aligned for any type. NULL: out of memory, or the limit is reached. */
 void *arena_alloc(struct arena *arena, size_t size) MUST_CHECK;
-/* Zeroed room for count things of size bytes; NULL also if the product does not fit. */
+/* Allocates a zeroed array of count elements of size bytes. NULL also if the product overflows. */
 void *arena_array(struct arena *arena, size_t count, size_t size) MUST_CHECK;
-/* A copy, zero-terminated behind its end for the sake of printing. data is NULL if there is no memory. */
+/* Copies bytes and appends a zero for printing. data is NULL if out of memory. */
 struct bytes arena_copy(struct arena *arena, struct bytes bytes) MUST_CHECK;
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Words every file may use: slices of bytes, times, and the mark of results that must be looked at. */
+/* Basics for every file: byte slices, times, MUST_CHECK. */
 #ifndef BASE_BASE_H
 #define BASE_BASE_H
 
@@ -14,19 +14,21 @@
 #define ARRAY_LENGTH(array)                 (sizeof(array) / sizeof((array)[0]))
 #define CONTAINER_OF(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
-/* Microseconds since 1970-01-01 UTC, by the database's clock or in served time: whoever names a variable says which. */
+/*
+ * Microseconds since 1970-01-01 UTC, by the database's clock or by the lease clock; the variable's comment says which.
+ */
 typedef int64_t utc_us;
-/* Microseconds of this machine's monotonic clock. */
+/* Microseconds of this machine's monotonic clock; stops during suspension. */
 typedef int64_t mono_us;
-/* The same, counting the time for which it was suspended, too (clock_boot). Not comparable to mono_us. */
+/* Microseconds of a monotonic clock that also counts suspension (clock_boot). Not comparable to mono_us. */
 typedef int64_t boot_us;
 
 enum { US_PER_MS = 1000, US_PER_SECOND = 1000000, MS_PER_SECOND = 1000 };
 
-/* "Never" where a time is expected; greater than every time that occurs. */
+/* A time that is never reached; greater than every real time. */
 #define NEVER INT64_MAX
 
-/* A slice of bytes that somebody else owns. data may be NULL only if length is 0. Not zero-terminated. */
+/* A slice of bytes with another owner. data may be NULL only if length is 0. Not zero-terminated. */
 struct bytes {
     const char *data;
     size_t length;
@@ -45,12 +47,18 @@ static inline bool bytes_equal(struct bytes a, struct bytes b)
     return a.length == b.length && (a.length == 0 || memcmp(a.data, b.data, a.length) == 0);
 }
 
+/* Like bytes_equal, but no bytes (data NULL) differ from empty ones. */
+static inline bool bytes_same(struct bytes a, struct bytes b)
+{
+    return (a.data == NULL) == (b.data == NULL) && bytes_equal(a, b);
+}
+
 static inline bool bytes_begin_with(struct bytes bytes, struct bytes beginning)
 {
     return bytes.length >= beginning.length && bytes_equal((struct bytes){bytes.data, beginning.length}, beginning);
 }
 
-/* memcmp order, a prefix before what it begins: the order of VARBINARY. */
+/* Compares in memcmp order, shorter first if one is a prefix of the other: the order of VARBINARY. */
 static inline int bytes_compare(struct bytes a, struct bytes b)
 {
     size_t shorter = a.length < b.length ? a.length : b.length;
@@ -58,7 +66,7 @@ static inline int bytes_compare(struct bytes a, struct bytes b)
     return order ? order : (a.length > b.length) - (a.length < b.length);
 }
 
-/* For qsort: uint64_t, ascending. */
+/* Comparison for qsort: uint64_t, ascending. */
 static inline int compare_u64(const void *a, const void *b)
 {
     uint64_t left = *(const uint64_t *)a;
@@ -66,7 +74,7 @@ static inline int compare_u64(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Sorts, and drops what is there twice; returns the new count. */
+/* Sorts and removes duplicates; returns the new count. */
 static inline size_t u64_sort_unique(uint64_t *numbers, size_t count)
 {
     size_t unique = 0;
@@ -78,7 +86,7 @@ static inline size_t u64_sort_unique(uint64_t *numbers, size_t count)
     return unique;
 }
 
-/* The value of a hexadecimal digit; -1: it is none. */
+/* Returns the value of a hexadecimal digit; -1: not a hexadecimal digit. */
 static inline int hex_value(char digit)
 {
     if (digit >= '0' && digit <= '9')
@@ -97,7 +105,7 @@ static inline int64_t max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The moment `ms` from `moment` on; NEVER if that is beyond all times. */
+/* Returns the time `ms` milliseconds after `moment`; NEVER on overflow. */
 static inline int64_t moment_after(int64_t moment, int64_t ms)
 {
     int64_t us, sum;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A bound on the memory that buffers and arenas of several threads hold together. What is refused for it is refused as
- * if there were no memory. Small pieces are not counted and never refused, so that short requests are served whatever
- * the long ones hold; whoever sets the limit leaves room for them.
+ * A limit on the memory that the buffers and arenas of several threads hold together. Exceeding it fails like an
+ * allocation. Small pieces are not counted and never refused, so short requests are served whatever the long ones hold;
+ * the limit must leave memory for them.
  */
 #ifndef BASE_BUDGET_H
 #define BASE_BUDGET_H
@@ -11,12 +11,12 @@
 
 #include "base/base.h"
 
-enum { BUDGET_SMALL = 2048 }; /* the largest piece that is not counted */
+enum { BUDGET_SMALL = 2048 }; /* bytes; the largest piece that is not counted */
 
 struct budget {
     atomic_size_t used;
     atomic_size_t limit;
-    atomic_size_t refused; /* how often */
+    atomic_size_t refused; /* number of refusals */
 };
 
 static inline size_t budget_counted(size_t size)
@@ -25,8 +25,8 @@ static inline size_t budget_counted(size_t size)
 }
 
 /*
- * A piece of `from` bytes becomes one of `to`. False: it would be too much, and it stays as it was; never if it becomes
- * smaller. budget NULL: nothing is bounded.
+ * Accounts for a piece that changes from `from` to `to` bytes. False: the limit would be exceeded, and nothing is
+ * changed; never false if the piece shrinks. budget NULL: no limit.
  */
 static inline bool budget_change(struct budget *budget, size_t from, size_t to)
 {

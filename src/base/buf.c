@@ -26,7 +26,7 @@ void buf_release(struct buf *buf)
     *buf = (struct buf){.max = buf->max, .budget = buf->budget};
 }
 
-/* The memory becomes as large as this, within the budget. */
+/* Resizes the memory, within the budget. False: not possible; the buffer is unchanged. */
 static bool buf_resize(struct buf *buf, size_t capacity)
 {
     bool grows = capacity > buf->capacity;
@@ -47,13 +47,13 @@ static bool buf_resize(struct buf *buf, size_t capacity)
 void buf_fit(struct buf *buf)
 {
     if (buf->length + 1 < buf->capacity)
-        (void)buf_resize(buf, buf->length + 1); /* if it cannot be had it stays as it is */
+        (void)buf_resize(buf, buf->length + 1); /* on failure the buffer keeps its memory */
 }
 
-/* Room for `more` bytes and the terminating zero, or the buffer is broken. */
+/* Makes room for `more` bytes and the terminating zero, or marks the buffer broken. */
 static bool buf_reserve(struct buf *buf, size_t more)
 {
-    /* Half of all numbers is more memory than there is, and leaves room for the zero and for doubling below. */
+    /* SIZE_MAX / 2 is more than any memory, and the zero and the doubling below cannot overflow. */
     size_t max = buf->max < SIZE_MAX / 2 ? buf->max : SIZE_MAX / 2 - 1;
     if (buf->broken)
         return false;

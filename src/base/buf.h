@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A growing string with a stated maximum. Appending never fails loudly: after the first append that finds no memory or
- * would pass the maximum, the buffer is `broken`, later appends do nothing, and the one check at the end sees it.
+ * A growing string with a maximum length. A failed append (no memory, or longer than max) marks the buffer `broken`;
+ * later appends do nothing. The caller checks `broken` once, at the end.
  */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
@@ -12,26 +12,26 @@
 
 struct budget;
 
-/* Why it is broken. */
+/* Reasons for `broken`. */
 enum buf_fault { BUF_TOO_LONG = 1, BUF_NO_MEMORY = 2 };
 
 struct buf {
-    char *data; /* zero-terminated once anything was appended; NULL before */
+    char *data; /* zero-terminated; NULL before the first append */
     size_t length;
     size_t capacity;
     size_t max;
-    unsigned broken;       /* 0, or of enum buf_fault */
-    struct budget *budget; /* set after buf_init: its memory is counted there; NULL: nowhere */
+    unsigned broken;       /* 0, or an enum buf_fault */
+    struct budget *budget; /* counts the buffer's memory; set after buf_init; NULL: none */
 };
 
-/* Allocates nothing yet. max counts the bytes without the terminating zero. */
+/* Initialises the buffer; allocates nothing yet. max is the maximum length without the terminating zero. */
 void buf_init(struct buf *buf, size_t max);
-/* Empty and whole again; keeps the memory. */
+/* Empties the buffer and resets `broken`; keeps the memory. */
 void buf_clear(struct buf *buf);
-/* Gives the memory back; the buffer may be used again. Accepts a zeroed buffer. */
+/* Frees the memory; the buffer may be used again. Accepts a zeroed buffer. */
 void buf_release(struct buf *buf);
 
-/* Gives back the memory beyond its text, for one that is kept for long. */
+/* Frees the memory beyond the text; for a buffer that is kept for long. */
 void buf_fit(struct buf *buf);
 
 void buf_append(struct buf *buf, const void *data, size_t length);
@@ -39,13 +39,13 @@ void buf_append_text(struct buf *buf, const char *text);
 void buf_append_char(struct buf *buf, char byte);
 void buf_append_u64(struct buf *buf, uint64_t number);
 void buf_append_i64(struct buf *buf, int64_t number);
-/* Lower-case hexadecimal digits, two a byte. */
+/* Appends lower-case hexadecimal digits, two per byte. */
 void buf_append_hex(struct buf *buf, const void *data, size_t length);
 void buf_printf(struct buf *buf, const char *format, ...) PRINTF_LIKE(2, 3);
 void buf_vprintf(struct buf *buf, const char *format, va_list arguments) PRINTF_LIKE(2, 0);
 
-/* The text so far, "" if there is none; valid until the next append. */
+/* Returns the text so far, "" if empty; valid until the next append. */
 const char *buf_text(const struct buf *buf);
-/* Takes the memory out; the caller frees it with free(). NULL if the buffer is broken or empty. */
+/* Moves the memory to the caller, which frees it with free(). NULL if the buffer is broken or empty. */
 char *buf_steal(struct buf *buf) MUST_CHECK;
 #endif

@@ -25,7 +25,7 @@ utc_us clock_wall(void)
     return clock_us(CLOCK_REALTIME);
 }
 
-/* Writes number in exactly `width` digits. */
+/* Writes number with exactly `width` digits; returns the end. */
 static char *put_digits(char *at, int64_t number, int width)
 {
     for (int i = width - 1; i >= 0; i--) {
@@ -36,8 +36,8 @@ static char *put_digits(char *at, int64_t number, int width)
 }
 
 /*
- * Days since 1970-01-01 to a date of the proleptic Gregorian calendar, by eras of 400 years that begin on 1 March.
- * Hot: twice per answer. gmtime_r takes a lock for the time zone; this does not.
+ * Writes the date of a number of days since 1970-01-01 (proleptic Gregorian calendar), by eras of 400 years that begin
+ * on 1 March. Hot: runs twice per answer. gmtime_r takes a lock for the time zone; this does not.
  */
 static char *put_date(char *at, int64_t days)
 {
@@ -61,7 +61,7 @@ static char *put_date(char *at, int64_t days)
 static char *put_time(char *at, utc_us time, char separator)
 {
     const int64_t us_per_day = 86400LL * US_PER_SECOND;
-    /* Outside the years that four digits can name there is nothing sensible to print. */
+    /* Clamp to the years of four digits. */
     time = max_i64(0, min_i64(time, 253402300800LL * US_PER_SECOND - 1));
     int64_t seconds = time % us_per_day / US_PER_SECOND;
     at = put_date(at, time / us_per_day);
@@ -90,7 +90,7 @@ size_t clock_format_sql(utc_us time, char text[SQL_TIME_SIZE])
     return (size_t)(end - text);
 }
 
-/* Reads exactly `width` digits at `at`, or makes *ok false. */
+/* Reads exactly `width` digits at `at`; sets *ok to false if there are fewer. */
 static int64_t take_digits(struct bytes text, size_t at, size_t width, bool *ok)
 {
     int64_t number = 0;
@@ -102,7 +102,7 @@ static int64_t take_digits(struct bytes text, size_t at, size_t width, bool *ok)
     return number;
 }
 
-/* The inverse of put_date: days since 1970-01-01, counted in years that begin on 1 March. */
+/* Returns the days since 1970-01-01, counted in years that begin on 1 March: the inverse of put_date. */
 static int64_t days_of(int64_t year, int64_t month, int64_t day)
 {
     int64_t march_year = month > 2 ? year : year - 1;
@@ -145,7 +145,7 @@ bool clock_parse_sql(struct bytes text, utc_us *ret_time)
     return true;
 }
 
-/* "Z" or "+01:00", in microseconds east of UTC. */
+/* Reads "Z" or "+01:00" as microseconds east of UTC. */
 static bool take_offset(struct bytes text, int64_t *ret_offset)
 {
     bool ok = true;
@@ -162,7 +162,7 @@ static bool take_offset(struct bytes text, int64_t *ret_offset)
     return ok && hours < 24 && minutes < 60;
 }
 
-/* What comes back as it was written is a date and a time of day that exist. */
+/* Formats the parsed time again: the same text means that date and time of day exist. */
 bool clock_parse_rfc3339(struct bytes text, utc_us *ret_time)
 {
     enum { SECONDS_END = 19, LONGEST = 32 };

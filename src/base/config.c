@@ -9,7 +9,7 @@
 
 #include "base/duration.h"
 
-/* A setting's name in one of its three forms is short; longer ones are cut where they are only compared or shown. */
+/* Size of a setting's name in any of its three forms. Longer input is cut before it is compared or printed. */
 enum { NAME_SIZE = 64 };
 
 static void *member(const struct config_row *row, void *settings)
@@ -41,7 +41,7 @@ static bool parse_number(const char *text, int64_t *ret_value)
     return errno == 0;
 }
 
-/* The largest first; each is a multiple of the next. */
+/* Largest first; each is a multiple of the next. */
 static const struct {
     const char *unit;
     int64_t bytes;
@@ -62,7 +62,7 @@ static bool parse_size(const char *text, int64_t *ret_bytes)
     return false;
 }
 
-/* In the largest unit that fits. */
+/* Prints a size in the largest unit that divides it. */
 static void print_size(int64_t bytes, struct buf *out)
 {
     size_t i = 0;
@@ -79,7 +79,7 @@ static const char *find_choice(const struct config_row *row, const char *text)
     return *choice;
 }
 
-/* An empty text is the same as none; only a setting that may be unset takes it. */
+/* Sets a text. An empty text unsets it, which is an error unless the default is also unset or empty. */
 static bool set_text(const struct config_row *row, char **text, const char *value)
 {
     if (*value == '\0' && row->default_text && *row->default_text)
@@ -128,48 +128,42 @@ static bool set_value(const struct config_row *row, void *settings, const char *
     return false;
 }
 
-static void expect_duration(const struct config_row *row, struct buf *message)
+/* Appends the values that the setting accepts, to follow "expected". */
+static void append_expected(const struct config_row *row, struct buf *message)
 {
     char least[DURATION_TEXT_SIZE];
     char most[DURATION_TEXT_SIZE];
-    duration_format(row->min, least);
-    duration_format(row->max, most);
-    buf_printf(message, "a duration from %s to %s, such as 500ms, 30s or 1h30m", least, most);
-}
-
-static void expect_size(const struct config_row *row, struct buf *message)
-{
-    buf_append_text(message, "a size from ");
-    print_size(row->min, message);
-    buf_append_text(message, " to ");
-    print_size(row->max, message);
-    buf_append_text(message, ", such as 512MiB or 2GiB");
-}
-
-static void expect_choice(const struct config_row *row, struct buf *message)
-{
-    for (const char *const *choice = row->choices; *choice; choice++)
-        buf_printf(message, "%s%s", choice == row->choices ? "" : choice[1] ? ", " : " or ", *choice);
-}
-
-/* What the setting takes, for a sentence that begins with "expected". */
-static void expect(const struct config_row *row, struct buf *message)
-{
     switch (row->type) {
     case CONFIG_TEXT: buf_append_text(message, "a non-empty text"); return;
     case CONFIG_BOOL: buf_append_text(message, "true or false"); return;
     case CONFIG_NUMBER:
         buf_printf(message, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max);
         return;
-    case CONFIG_DURATION: expect_duration(row, message); return;
-    case CONFIG_SIZE: expect_size(row, message); return;
-    case CONFIG_CHOICE: expect_choice(row, message); return;
+    case CONFIG_DURATION:
+        duration_format(row->min, least);
+        duration_format(row->max, most);
+        buf_printf(message, "a duration from %s to %s, such as 500ms, 30s or 1h30m", least, most);
+        return;
+    case CONFIG_SIZE:
+        buf_append_text(message, "a size from ");
+        print_size(row->min, message);
+        buf_append_text(message, " to ");
+        print_size(row->max, message);
+        buf_append_text(message, ", such as 512MiB or 2GiB");
+        return;
+    case CONFIG_CHOICE:
+        for (const char *const *choice = row->choices; *choice; choice++)
+            buf_printf(message, "%s%s", choice == row->choices ? "" : choice[1] ? ", " : " or ", *choice);
+        return;
     }
 }
 
-/* `shown` is the setting as the reader wrote it: log_level, PERMITD_LOG_LEVEL or --log-level. */
-static bool set_or_say(const struct config_row *row, void *settings, const char *shown, const char *value,
-                       struct buf *message)
+/*
+ * Sets a value, or appends an error. `shown` is the setting's name in the form of its source: log_level,
+ * PERMITD_LOG_LEVEL or --log-level.
+ */
+static bool set_or_explain(const struct config_row *row, void *settings, const char *shown, const char *value,
+                           struct buf *message)
 {
     if (set_value(row, settings, value))
         return true;
@@ -177,7 +171,7 @@ static bool set_or_say(const struct config_row *row, void *settings, const char 
         buf_printf(message, "%s: invalid value; expected ", shown);
     else
         buf_printf(message, "%s: invalid value '%s'; expected ", shown, value);
-    expect(row, message);
+    append_expected(row, message);
     const char *hint = row->type == CONFIG_DURATION ? duration_hint(bytes_of(value)) : NULL;
     if (hint)
         buf_printf(message, "; %s", hint);
@@ -186,15 +180,7 @@ static bool set_or_say(const struct config_row *row, void *settings, const char 
 
 /* ---- names ---- */
 
-static const struct config_row *find_row(const struct config_table *table, const char *name)
-{
-    for (size_t i = 0; i < table->count; i++)
-        if (strcmp(table->rows[i].name, name) == 0)
-            return &table->rows[i];
-    return NULL;
-}
-
-/* Replaces one byte by another in a copy that is cut to NAME_SIZE. */
+/* Copies a name, cut to NAME_SIZE, and replaces the byte `from` by `to`. */
 static void copy_name(const char *name, size_t length, char from, char to, char ret_copy[NAME_SIZE])
 {
     if (length >= NAME_SIZE)
@@ -211,7 +197,7 @@ static void change_case(char *name, char first, char last)
             *name = (char)(*name ^ 0x20);
 }
 
-/* The three forms of a name: log_level, --log-level (without the dashes in front), LOG_LEVEL (without the prefix). */
+/* The three forms of a name: log_level, log-level (without the leading dashes), LOG_LEVEL (without the prefix). */
 static const char *file_name(const struct config_row *row, char ret_name[NAME_SIZE])
 {
     copy_name(row->name, strlen(row->name), '_', '_', ret_name);
@@ -231,7 +217,20 @@ static const char *variable_name(const struct config_row *row, char ret_name[NAM
     return ret_name;
 }
 
-/* Levenshtein's distance: how many letters must be put in, taken out or changed. Both shorter than NAME_SIZE. */
+/* One of the three functions above. */
+typedef const char *name_form(const struct config_row *row, char ret_name[NAME_SIZE]);
+
+static const struct config_row *find_row(const struct config_table *table, name_form *form, struct bytes name)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        char known[NAME_SIZE];
+        if (bytes_equal(name, bytes_of(form(&table->rows[i], known))))
+            return &table->rows[i];
+    }
+    return NULL;
+}
+
+/* Returns the Levenshtein distance. Both strings are shorter than NAME_SIZE. */
 static size_t distance(const char *a, const char *b)
 {
     size_t row[NAME_SIZE];
@@ -251,22 +250,24 @@ static size_t distance(const char *a, const char *b)
     return row[length];
 }
 
-/* How unlike two names are; one that is a part of the other is as near as a single wrong letter. */
-static size_t unlikeness(const char *name, const char *known)
+/* Returns the distance of two names, or 1 if one contains the other. */
+static size_t name_difference(const char *name, const char *known)
 {
     bool part = strlen(name) > 2 && (strstr(known, name) || strstr(name, known));
     return part ? 1 : distance(name, known);
 }
 
-/* The setting whose name is most like `name`, which has underscores and small letters; NULL if none is: over half of
- * its letters differ. */
+/*
+ * Returns the setting with the most similar name; NULL if more than half of the letters differ from every setting.
+ * `name` has underscores and lower-case letters.
+ */
 static const struct config_row *nearest_row(const struct config_table *table, const char *name)
 {
     const struct config_row *nearest = NULL;
     size_t least = strlen(name) / 2 + 1;
     for (size_t i = 0; i < table->count; i++) {
         char known[NAME_SIZE];
-        size_t away = unlikeness(name, file_name(&table->rows[i], known));
+        size_t away = name_difference(name, file_name(&table->rows[i], known));
         if (away < least) {
             least = away;
             nearest = &table->rows[i];
@@ -283,9 +284,9 @@ static bool is_name(struct bytes text)
     return at > 0 && at == text.length;
 }
 
-/* Never shows what stands behind the name: it may be a secret whose name was misspelt. */
-static void say_unknown(const struct config_table *table, const char *name, struct buf *message,
-                        const char *(*form)(const struct config_row *row, char ret_name[NAME_SIZE]), const char *prefix)
+/* Appends the error for an unknown setting. Never prints the value: it may be a secret under a misspelt name. */
+static void explain_unknown(const struct config_table *table, const char *name, struct buf *message, name_form *form,
+                            const char *prefix)
 {
     char plain[NAME_SIZE];
     char near[NAME_SIZE];
@@ -294,7 +295,7 @@ static void say_unknown(const struct config_table *table, const char *name, stru
     const struct config_row *row = nearest_row(table, plain);
     if (is_name(bytes_of(name)))
         buf_printf(message, "%s%.*s is not a setting", prefix, NAME_SIZE - 1, name);
-    else /* more than a name: a URL with its password, for example */
+    else /* more than a name, such as a URL with a password */
         buf_append_text(message, "that is not the name of a setting");
     if (row)
         buf_printf(message, "; the nearest is %s%s", prefix, form(row, near));
@@ -330,7 +331,7 @@ void config_release(const struct config_table *table, void *settings)
 
 /* ---- file ---- */
 
-/* A file while inih reads it. */
+/* State while inih reads a file. */
 struct ini_file {
     const struct config_table *table;
     void *settings;
@@ -338,19 +339,19 @@ struct ini_file {
     FILE *stream;
     struct buf *message;
     bool *seen; /* one per row */
-    int line;   /* the one read last, which is the one that the handler is called for */
+    int line;   /* number of the last line read; the handler is called for it */
     bool failed;
 };
 
-static void say_line(struct ini_file *file)
+static void fail_at_line(struct ini_file *file)
 {
     file->failed = true;
     buf_printf(file->message, "%s, line %d: ", file->path, file->line);
 }
 
 /*
- * inih's fgets. A line that does not fit into its buffer would be taken apart and read as two, so such a line ends the
- * reading.
+ * Reads a line for inih. inih would split a line longer than its buffer into two, so such a line ends reading with an
+ * error.
  */
 static char *read_line(char *line, int size, void *context)
 {
@@ -361,40 +362,38 @@ static char *read_line(char *line, int size, void *context)
     size_t length = strlen(line);
     if ((length > 0 && line[length - 1] == '\n') || feof(file->stream))
         return line;
-    say_line(file);
+    fail_at_line(file);
     buf_printf(file->message, "longer than %d bytes, or not text", size - 2);
     return NULL;
 }
 
-static bool take_line(struct ini_file *file, const char *section, const char *name, const char *value)
+/* Handles a setting for inih. Returns 0 on an error; read_line then ends the reading. */
+static int handle_line(void *context, const char *section, const char *name, const char *value)
 {
-    const struct config_row *row = find_row(file->table, name);
+    struct ini_file *file = context;
+    if (file->failed)
+        return 0;
+    const struct config_row *row = find_row(file->table, file_name, bytes_of(name));
     if (row && *section == '\0' && !file->seen[row - file->table->rows]) {
         file->seen[row - file->table->rows] = true;
         char shown[4096];
         snprintf(shown, sizeof shown, "%s, line %d: %s", file->path, file->line, name);
-        return set_or_say(row, file->settings, shown, value, file->message);
+        file->failed = !set_or_explain(row, file->settings, shown, value, file->message);
+        return !file->failed;
     }
-    if (*section) { /* inih tells it with the first setting below it */
+    if (*section) { /* inih reports a section with its first setting */
         buf_printf(file->message, "%s, above line %d: [%s] is not expected; sections are not supported", file->path,
                    file->line, section);
-        return false;
+        file->failed = true;
+        return 0;
     }
-    say_line(file);
+    fail_at_line(file);
     if (row)
         buf_printf(file->message, "duplicate setting %s (a line that begins with a space continues the line before it)",
                    name);
     else
-        say_unknown(file->table, name, file->message, file_name, "");
-    return false;
-}
-
-static int handle_line(void *context, const char *section, const char *name, const char *value)
-{
-    struct ini_file *file = context;
-    if (!file->failed)
-        file->failed = !take_line(file, section, name, value);
-    return !file->failed;
+        explain_unknown(file->table, name, file->message, file_name, "");
+    return 0;
 }
 
 static bool parse_file(struct ini_file *file)
@@ -431,16 +430,6 @@ bool config_load_file(const struct config_table *table, void *settings, const ch
 
 /* ---- environment ---- */
 
-static const struct config_row *find_variable(const struct config_table *table, struct bytes name)
-{
-    for (size_t i = 0; i < table->count; i++) {
-        char known[NAME_SIZE];
-        if (bytes_equal(name, bytes_of(variable_name(&table->rows[i], known))))
-            return &table->rows[i];
-    }
-    return NULL;
-}
-
 static bool is_ignored(const struct config_table *table, struct bytes name)
 {
     for (const char *const *other = table->environment_ignored; other && *other; other++)
@@ -449,20 +438,20 @@ static bool is_ignored(const struct config_table *table, struct bytes name)
     return false;
 }
 
-/* `variable` is NAME=value, without the prefix. */
+/* Loads `variable`, NAME=value without the prefix. */
 static bool load_variable(const struct config_table *table, void *settings, const char *variable, struct buf *message)
 {
     struct bytes name = {variable, strcspn(variable, "=")};
     if (is_ignored(table, name))
         return true;
-    const struct config_row *row = find_variable(table, name);
+    const struct config_row *row = find_row(table, variable_name, name);
     char shown[2 * NAME_SIZE];
     if (row) {
         snprintf(shown, sizeof shown, "%s%.*s", table->environment_prefix, (int)name.length, name.data);
-        return set_or_say(row, settings, shown, variable + name.length + 1, message);
+        return set_or_explain(row, settings, shown, variable + name.length + 1, message);
     }
     copy_name(name.data, name.length, '_', '_', shown);
-    say_unknown(table, shown, message, variable_name, table->environment_prefix);
+    explain_unknown(table, shown, message, variable_name, table->environment_prefix);
     return false;
 }
 
@@ -478,24 +467,14 @@ bool config_load_environment(const struct config_table *table, void *settings, s
 
 /* ---- command line ---- */
 
-static const struct config_row *find_flag(const struct config_table *table, struct bytes name)
-{
-    for (size_t i = 0; i < table->count; i++) {
-        char known[NAME_SIZE];
-        if (bytes_equal(name, bytes_of(flag_name(&table->rows[i], known))))
-            return &table->rows[i];
-    }
-    return NULL;
-}
-
 bool config_load_argument(const struct config_table *table, void *settings, int argc, char **argv, int *index,
                           struct buf *message)
 {
     const char *argument = argv[*index];
     if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0') {
-        /* Only the name of a setting whose dashes were forgotten is shown: any other word may be a secret. */
+        /* Print the word only if it is a setting without its dashes: any other word may be a secret. */
         struct bytes word = {argument, strcspn(argument, "=")};
-        if (find_flag(table, word))
+        if (find_row(table, flag_name, word))
             buf_printf(message, "'%.*s' is not expected", (int)word.length, word.data);
         else
             buf_printf(message, "argument %d is not expected", *index);
@@ -505,19 +484,19 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
     struct bytes name = {argument + 2, strcspn(argument + 2, "=")};
     char shown[NAME_SIZE + 2] = "--";
     copy_name(name.data, name.length, '-', '-', shown + 2);
-    const struct config_row *row = find_flag(table, name);
+    const struct config_row *row = find_row(table, flag_name, name);
     if (!row) {
-        say_unknown(table, shown + 2, message, flag_name, "--");
+        explain_unknown(table, shown + 2, message, flag_name, "--");
         return false;
     }
     if (name.data[name.length] == '=')
-        return set_or_say(row, settings, shown, name.data + name.length + 1, message);
+        return set_or_explain(row, settings, shown, name.data + name.length + 1, message);
     if (row->type == CONFIG_BOOL)
-        return set_or_say(row, settings, shown, "true", message);
+        return set_or_explain(row, settings, shown, "true", message);
     if (*index + 1 < argc)
-        return set_or_say(row, settings, shown, argv[++*index], message);
+        return set_or_explain(row, settings, shown, argv[++*index], message);
     buf_printf(message, "%s: missing value; expected ", shown);
-    expect(row, message);
+    append_expected(row, message);
     return false;
 }
 
@@ -545,13 +524,13 @@ static bool same_value(const struct config_row *row, void *a, void *b)
     return text_a && text_b ? strcmp(text_a, text_b) == 0 : text_a == text_b;
 }
 
-/* Both structs keep owning one text each. */
+/* Swaps the members, so that each struct still owns one text. */
 static void swap_value(const struct config_row *row, void *a, void *b)
 {
-    char kept[sizeof(int64_t)];
-    memcpy(kept, member(row, a), member_size(row));
+    char saved[sizeof(int64_t)];
+    memcpy(saved, member(row, a), member_size(row));
     memcpy(member(row, a), member(row, b), member_size(row));
-    memcpy(member(row, b), kept, member_size(row));
+    memcpy(member(row, b), saved, member_size(row));
 }
 
 void config_reload(const struct config_table *table, void *settings, void *fresh, struct buf *message)
@@ -582,7 +561,7 @@ static void print_placeholder(const struct config_row *row, const char *separato
         buf_append_text(out, words[row->type]);
 }
 
-/* "(default 10s; may be reloaded)"; nothing if there is nothing to say. A switch that is off needs no saying. */
+/* Appends " (default 10s; may be reloaded)", or nothing. The default of a switch is not shown. */
 static void print_remark(const struct config_row *row, struct buf *out)
 {
     bool shown = row->default_text && *row->default_text && !(row->flags & CONFIG_SECRET) && row->type != CONFIG_BOOL;
@@ -597,7 +576,7 @@ static void print_remark(const struct config_row *row, struct buf *out)
 
 enum { HELP_INDENT = 28, HELP_WIDTH = 100 };
 
-/* Prints words from column HELP_INDENT on, in lines of at most HELP_WIDTH columns. */
+/* Prints words from column HELP_INDENT, in lines of at most HELP_WIDTH columns. */
 static void print_wrapped(const char *text, FILE *out)
 {
     size_t column = HELP_INDENT;
@@ -640,13 +619,6 @@ void config_print_help(const struct config_table *table, FILE *out)
     buf_release(&text);
 }
 
-/* In a cell of a Markdown table a bar would end it. */
-static void print_cell(const char *text, FILE *out)
-{
-    for (; *text; text++)
-        fprintf(out, "%s%c", *text == '|' ? "\\" : "", *text);
-}
-
 static void print_markdown_row(const struct config_row *row, struct buf *value, FILE *out)
 {
     buf_clear(value);
@@ -657,7 +629,8 @@ static void print_markdown_row(const struct config_row *row, struct buf *value, 
     bool shown = row->default_text && *row->default_text && !(row->flags & CONFIG_SECRET);
     fprintf(out, "| `%s` | %s | %s%s%s | %s | ", row->name, buf_text(value), shown ? "`" : "",
             shown ? row->default_text : "none", shown ? "`" : "", row->flags & CONFIG_RELOADABLE ? "yes" : "no");
-    print_cell(row->help, out);
+    for (const char *text = row->help; *text; text++) /* a bare | would end the cell */
+        fprintf(out, "%s%c", *text == '|' ? "\\" : "", *text);
     fputs(" |\n", out);
 }
 

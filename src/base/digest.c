@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 
 /*
- * The algorithm, fetched once: OpenSSL would otherwise look it up by name, under a lock, for every message. Threads
- * that come first at the same time may each fetch it; one of them wins. Never freed. A fetch that failed is tried
- * again.
+ * Returns the algorithm, fetched once: otherwise OpenSSL looks it up by name, under a lock, for every message. Several
+ * threads may fetch it at the same time at first; one result is kept. Never freed. A failed fetch is retried by the
+ * next call.
  */
 static EVP_MD *sha256(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* SHA-256; the only file that speaks to OpenSSL's digests. */
+/* SHA-256. Only digest.c uses OpenSSL's digests. */
 #ifndef BASE_DIGEST_H
 #define BASE_DIGEST_H
 
@@ -7,6 +7,6 @@
 
 enum { DIGEST_SIZE = 32 };
 
-/* False if the library failed (no memory); then ret_digest is undefined. */
+/* Computes the SHA-256 of message. False: the library failed (out of memory); ret_digest is then undefined. */
 bool digest_sha256(struct bytes message, unsigned char ret_digest[DIGEST_SIZE]) MUST_CHECK;
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* Largest first: the order in which they may be written. */
+/* Units in the order in which they may appear: largest first. */
 static const struct {
     const char *word;
     int64_t ms;
@@ -16,7 +16,7 @@ static bool is_digit(char byte)
     return byte >= '0' && byte <= '9';
 }
 
-/* Reads at least one digit. A number that would pass `max` is refused before it can overflow. */
+/* Reads at least one digit. Refuses a number above `max` before it can overflow. */
 static bool read_digits(struct bytes text, size_t *at, int64_t max, int64_t *ret_number)
 {
     int64_t number = 0;
@@ -30,7 +30,7 @@ static bool read_digits(struct bytes text, size_t *at, int64_t max, int64_t *ret
     return *at > first;
 }
 
-/* The letters that follow, as an index into `units`; the length of the table if they are none of them. */
+/* Reads a unit; returns its index in `units`, or the length of the table if unknown. */
 static size_t read_unit(struct bytes text, size_t *at)
 {
     size_t first = *at;
@@ -43,7 +43,7 @@ static size_t read_unit(struct bytes text, size_t *at)
     return unit;
 }
 
-/* The digits behind a point, at most max_digits: ".25" is 25 of 100. */
+/* Reads the digits after a point, at most max_digits: ".25" is 25 of 100. */
 static bool read_decimals(struct bytes text, size_t *at, size_t max_digits, int64_t *ret_number, int64_t *ret_of)
 {
     size_t first = *at;
@@ -58,8 +58,8 @@ static bool read_decimals(struct bytes text, size_t *at, size_t max_digits, int6
 bool duration_parse(struct bytes text, int64_t *ret_ms)
 {
     int64_t total = 0;
-    size_t next_unit = 0; /* "each at most once, largest first" */
-    bool ended = false;   /* by decimals */
+    size_t next_unit = 0; /* index of the first unit still allowed: each at most once, largest first */
+    bool ended = false;   /* a number with decimals is the last one */
     for (size_t at = 0; at < text.length;) {
         int64_t number;
         int64_t decimals = 0;

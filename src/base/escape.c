@@ -3,20 +3,20 @@
 
 #include "base/utf8.h"
 
-/* The length of the character at `at`; 0: it must not be shown as it is. */
-static size_t plain_character(const unsigned char *at, size_t left)
+size_t escape_plain_character(const char *at, size_t left)
 {
-    if (*at < 0x80)
-        return *at >= ' ' && *at != 0x7f;
-    bool upper_control = at[0] == 0xc2 && left > 1 && at[1] < 0xa0; /* U+0080 to U+009F */
-    return upper_control ? 0 : utf8_length(at, left);
+    const unsigned char *bytes = (const unsigned char *)at;
+    if (*bytes < 0x80)
+        return *bytes >= ' ' && *bytes != 0x7f;
+    bool upper_control = bytes[0] == 0xc2 && left > 1 && bytes[1] < 0xa0; /* U+0080 to U+009F */
+    return upper_control ? 0 : utf8_length(bytes, left);
 }
 
 size_t escape_plain_length(const char *at, size_t left)
 {
     size_t length = 0;
     while (length < left) {
-        size_t character = plain_character((const unsigned char *)at + length, left - length);
+        size_t character = escape_plain_character(at + length, left - length);
         if (!character)
             break;
         length += character;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/heap.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum { FIRST_ROOM = 64 };
@@ -13,7 +14,7 @@ void heap_release(struct heap *heap)
     *heap = (struct heap){0};
 }
 
-static void put(struct heap *heap, size_t at, struct heap_node *node)
+static void put_at(struct heap *heap, size_t at, struct heap_node *node)
 {
     heap->nodes[at] = node;
     node->place = at + 1;
@@ -22,8 +23,8 @@ static void put(struct heap *heap, size_t at, struct heap_node *node)
 static void sift_up(struct heap *heap, size_t at, struct heap_node *node)
 {
     for (; at > 0 && heap->nodes[(at - 1) / 2]->time > node->time; at = (at - 1) / 2)
-        put(heap, at, heap->nodes[(at - 1) / 2]);
-    put(heap, at, node);
+        put_at(heap, at, heap->nodes[(at - 1) / 2]);
+    put_at(heap, at, node);
 }
 
 static void sift_down(struct heap *heap, size_t at, struct heap_node *node)
@@ -33,13 +34,14 @@ static void sift_down(struct heap *heap, size_t at, struct heap_node *node)
             child++;
         if (heap->nodes[child]->time >= node->time)
             break;
-        put(heap, at, heap->nodes[child]);
+        put_at(heap, at, heap->nodes[child]);
     }
-    put(heap, at, node);
+    put_at(heap, at, node);
 }
 
 bool heap_add(struct heap *heap, struct heap_node *node, int64_t time)
 {
+    assert(node->place == 0);
     if (heap->count == heap->room) {
         size_t room = heap->room ? 2 * heap->room : FIRST_ROOM;
         struct heap_node **nodes = realloc(heap->nodes, room * sizeof(struct heap_node *));
@@ -53,8 +55,8 @@ bool heap_add(struct heap *heap, struct heap_node *node, int64_t time)
     return true;
 }
 
-/* The node at this place has changed, or is another one. */
-static void settle(struct heap *heap, size_t at, struct heap_node *node)
+/* Restores the heap order after the node at this position was changed or replaced. */
+static void restore_order(struct heap *heap, size_t at, struct heap_node *node)
 {
     if (at > 0 && heap->nodes[(at - 1) / 2]->time > node->time)
         sift_up(heap, at, node);
@@ -67,14 +69,16 @@ void heap_remove(struct heap *heap, struct heap_node *node)
     if (node->place == 0)
         return;
     size_t at = node->place - 1;
+    assert(at < heap->count && heap->nodes[at] == node);
     struct heap_node *last = heap->nodes[--heap->count];
     node->place = 0;
     if (last != node)
-        settle(heap, at, last);
+        restore_order(heap, at, last);
 }
 
 void heap_move(struct heap *heap, struct heap_node *node, int64_t time)
 {
+    assert(node->place > 0 && node->place <= heap->count && heap->nodes[node->place - 1] == node);
     node->time = time;
-    settle(heap, node->place - 1, node);
+    restore_order(heap, node->place - 1, node);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A binary heap of things with a time: the earliest first. The things are the caller's; each has a struct heap_node in
- * it, which knows its place, so that any of them can be taken out. Not for several threads at once.
+ * A binary heap of nodes with a time, earliest first. Nodes are embedded in the caller's structs. Each node stores its
+ * position, so any node can be removed. Not thread-safe.
  */
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H
@@ -10,7 +10,7 @@
 
 struct heap_node {
     int64_t time;
-    size_t place; /* in the heap, from 1; 0: in none */
+    size_t place; /* position in the heap, from 1; 0: in no heap */
 };
 
 struct heap {
@@ -21,13 +21,13 @@ struct heap {
 
 /* A heap of zeros is empty. Frees the heap's own memory, not what is in it. */
 void heap_release(struct heap *heap);
-/* Adds a node that is in no heap. False: no memory. */
+/* Adds a node that is in no heap. False: out of memory. */
 bool heap_add(struct heap *heap, struct heap_node *node, int64_t time) MUST_CHECK;
-/* Takes a node out; harmless if it is in none. */
+/* Removes a node; does nothing if it is in no heap. */
 void heap_remove(struct heap *heap, struct heap_node *node);
-/* Gives a node of the heap another time. */
+/* Changes the time of a node in the heap. */
 void heap_move(struct heap *heap, struct heap_node *node, int64_t time);
-/* The earliest, or NULL. */
+/* Returns the earliest node, or NULL. */
 static inline struct heap_node *heap_first(const struct heap *heap)
 {
     return heap->count ? heap->nodes[0] : NULL;

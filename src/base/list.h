@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A circular, doubly linked list whose links live in its members. Owns nothing. */
+/* A circular, doubly linked list with links embedded in its members. Owns nothing. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
+
+#include <assert.h>
 
 #include "base/base.h"
 
@@ -16,7 +18,7 @@ struct list {
     for (struct list *node = (head)->next, *following = node->next; node != (head);                                    \
          node = following, following = node->next)
 
-/* Also makes a member that is on no list. */
+/* Initialises a list, or a member that is on no list. */
 static inline void list_init(struct list *list)
 {
     list->next = list->prev = list;
@@ -29,6 +31,7 @@ static inline bool list_empty(const struct list *list)
 
 static inline void list_insert_before(struct list *at, struct list *node)
 {
+    assert(at->prev->next == at);
     node->prev = at->prev;
     node->next = at;
     at->prev->next = node;
@@ -40,15 +43,16 @@ static inline void list_append(struct list *list, struct list *node)
     list_insert_before(list, node);
 }
 
-/* Harmless on a member that is on no list. */
+/* Removes a member; does nothing if it is on no list. */
 static inline void list_remove(struct list *node)
 {
+    assert(node->prev->next == node && node->next->prev == node);
     node->prev->next = node->next;
     node->next->prev = node->prev;
     list_init(node);
 }
 
-/* Moves all members of `from` behind those of `list`. */
+/* Moves all members of `from` to the end of `list`. */
 static inline void list_append_all(struct list *list, struct list *from)
 {
     if (list_empty(from))

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/escape.h"
 
 static const char *const level_words[] = {
     [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error"};
@@ -17,10 +18,10 @@ static atomic_int least_level = LOG_INFO;
 static atomic_int line_format = LOG_TEXT;
 
 /*
- * One line in the making, on the stack: logging must work when there is no memory. A line that would not fit is cut
- * inside a value; the room kept behind the limit is for what closes it, so that a cut line is still whole JSON.
+ * A line under construction, on the stack: logging must work without free memory. A line that is too long is cut inside
+ * a value. LINE_RESERVED bytes at the end are for closing characters, so that a cut line is still valid JSON.
  */
-enum { LINE_SIZE = 8192, LINE_KEPT = 16 };
+enum { LINE_SIZE = 8192, LINE_RESERVED = 16 };
 
 struct line {
     size_t length;
@@ -58,17 +59,17 @@ bool log_format_from_word(const char *word, enum log_format *ret_format)
     return format >= 0;
 }
 
-/* What closed a value may stand in the kept room already: then there is none. */
-static size_t line_room(const struct line *line)
+/* Returns the free bytes before the reserved ones; 0 if closing characters have already used some of those. */
+static size_t line_free(const struct line *line)
 {
-    const size_t limit = LINE_SIZE - LINE_KEPT;
+    const size_t limit = LINE_SIZE - LINE_RESERVED;
     return line->cut || line->length > limit ? 0 : limit - line->length;
 }
 
-/* All of it or nothing; after the first that does not fit the line is cut and takes no more. */
+/* Appends all of the data or, if it does not fit, marks the line as cut and appends nothing more. */
 static void line_put(struct line *line, const char *data, size_t length)
 {
-    if (line->cut || length > line_room(line)) {
+    if (line->cut || length > line_free(line)) {
         line->cut = true;
         return;
     }
@@ -81,7 +82,7 @@ static void line_put_text(struct line *line, const char *text)
     line_put(line, text, strlen(text));
 }
 
-/* What closes a line goes into the room that was kept. */
+/* Appends closing characters; may use the reserved bytes. */
 static void line_close(struct line *line, const char *text)
 {
     size_t length = strlen(text);
@@ -89,62 +90,24 @@ static void line_close(struct line *line, const char *text)
     line->length += length;
 }
 
-/*
- * Bytes of the character that may be printed as it is at `text`; 0 if the byte must be escaped: control characters (C0,
- * DEL and C1, which terminals obey) and what is not UTF-8 in its shortest form.
- */
-static size_t plain_length(const unsigned char *text)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {{0x80, 0x00, 0x20}, {0xe0, 0xc0, 0xa0}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    size_t form = 0;
-    while (form < ARRAY_LENGTH(forms) && (text[0] & forms[form].mask) != forms[form].lead)
-        form++;
-    if (form == ARRAY_LENGTH(forms))
-        return 0;
-    uint32_t character = text[0] & (unsigned char)~forms[form].mask;
-    for (size_t i = 1; i <= form; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0; /* also the terminating zero: nothing behind it is looked at */
-        character = character << 6 | (text[i] & 0x3f);
-    }
-    bool refused = character < forms[form].least || character == 0x7f || character > 0x10ffff ||
-                   (character >= 0xd800 && character <= 0xdfff);
-    return refused ? 0 : form + 1;
-}
-
-/* The letter that stands for a byte behind a backslash, in both formats; 0 if it has none. */
-static char escape_letter(char byte)
-{
-    switch (byte) {
-    case '\n': return 'n';
-    case '\r': return 'r';
-    case '\t': return 't';
-    default: return 0;
-    }
-}
-
 static void put_escaped_byte(struct line *line, char byte, enum log_format format)
 {
     char escape[8];
-    char letter = escape_letter(byte);
     unsigned value = (unsigned char)byte;
-    if (letter)
-        snprintf(escape, sizeof escape, "\\%c", letter);
+    if (byte == '\n' || byte == '\r' || byte == '\t')
+        snprintf(escape, sizeof escape, "\\%c", byte == '\n' ? 'n' : byte == '\r' ? 'r' : 't');
     else if (format == LOG_TEXT)
         snprintf(escape, sizeof escape, "\\x%02x", value);
-    else /* a byte that is no character has no number of its own in JSON */
+    else /* an invalid byte has no code point in JSON */
         snprintf(escape, sizeof escape, "\\u%04x", value < 0x80 ? value : 0xfffdU);
     line_put_text(line, escape);
 }
 
-/* `quoted`: between quotation marks, which then must be escaped, and the backslash with them. */
+/* Appends text with escapes. `quoted`: the text is between quotation marks, so " and \ are escaped too. */
 static void put_escaped(struct line *line, const char *text, enum log_format format, bool quoted)
 {
     while (*text && !line->cut) {
-        size_t length = plain_length((const unsigned char *)text);
+        size_t length = escape_plain_character(text, 4); /* reads no further than the terminating zero */
         if (length == 0)
             put_escaped_byte(line, *text, format);
         else if (quoted && (*text == '"' || *text == '\\'))
@@ -180,7 +143,7 @@ static void put_head(struct line *line, enum log_level level, const char *messag
 {
     char now[RFC3339_SIZE];
     size_t length = clock_format_rfc3339(clock_wall(), now);
-    /* Milliseconds are enough: the last three digits make room for the Z. */
+    /* Cut microseconds to milliseconds: the last three digits make room for the Z. */
     length -= 4;
     now[length++] = 'Z';
     now[length] = '\0';
@@ -227,8 +190,8 @@ static void put_fields(struct line *line, enum log_format format, va_list fields
     const char *name;
     while ((name = va_arg(fields, const char *))) {
         const char *value = va_arg(fields, const char *);
-        /* A field begins only if its name and the beginning of its value fit. */
-        if (strlen(name) + LINE_KEPT > line_room(line))
+        /* Start a field only if its name and the beginning of its value fit. */
+        if (strlen(name) + LINE_RESERVED > line_free(line))
             line->cut = true;
         if (line->cut)
             return;
@@ -236,8 +199,10 @@ static void put_fields(struct line *line, enum log_format format, va_list fields
     }
 }
 
-/* One write(2) a line, so that lines of several threads or processes do not mix. Nobody is left to be told of a
- * failure. */
+/*
+ * Writes the line with one write(2), so that lines of several threads or processes do not mix. Errors are ignored:
+ * there is no other place to report them.
+ */
 static void write_line(const struct line *line)
 {
     while (write(STDERR_FILENO, line->data, line->length) < 0 && errno == EINTR)

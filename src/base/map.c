@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/map.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static uint64_t seed[2];
@@ -30,7 +31,7 @@ static void sip_round(uint64_t v[4])
     v[2] = rotate(v[2], 32);
 }
 
-/* SipHash-1-3 as Aumasson and Bernstein describe it. */
+/* SipHash-1-3, as described by Aumasson and Bernstein. */
 uint64_t map_hash(struct bytes key)
 {
     uint64_t v[4] = {seed[0] ^ 0x736f6d6570736575, seed[1] ^ 0x646f72616e646f6d, seed[0] ^ 0x6c7967656e657261,
@@ -111,6 +112,7 @@ bool map_insert(struct map *map, struct map_node *node, struct bytes key)
 
 void map_remove(struct map *map, struct map_node *node)
 {
+    assert(map->count > 0);
     struct map_node **link = &map->buckets[node->hash & (map->bucket_count - 1)];
     while (*link != node)
         link = &(*link)->next;

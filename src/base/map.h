@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A hash table from bytes to the members that carry them. Links live in the members; the table owns only its buckets.
- * Hashes are keyed with a random seed per process, so that nobody can choose names that collide.
+ * A hash table with byte strings as keys and links embedded in its members. The table owns only its buckets. Hashes are
+ * keyed with a random seed per process, so that clients cannot force collisions.
  */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
@@ -10,7 +10,7 @@
 
 struct map_node {
     struct map_node *next;
-    struct bytes key; /* owned by the member, unchanged while it is in the table */
+    struct bytes key; /* owned by the member; must not change while in the table */
     uint64_t hash;
 };
 
@@ -22,16 +22,19 @@ struct map {
 
 #define MAP_ENTRY(node, type, member) CONTAINER_OF(node, type, member)
 
-/* Once per process, before the first table; without it hashes are the same in every run (as the simulation wants). */
+/*
+ * Sets the seed; call once per process, before the first table. Without it, hashes are the same in every run, as the
+ * simulation requires.
+ */
 void map_seed(uint64_t k0, uint64_t k1);
 uint64_t map_hash(struct bytes key);
 
-/* A zeroed map is an empty one. */
+/* Frees the buckets. A zeroed map is a valid empty map. */
 void map_release(struct map *map);
 struct map_node *map_find(const struct map *map, struct bytes key);
-/* The caller knows that the key is not there yet. False if there is no memory; then nothing has changed. */
+/* Inserts a node; the key must not be in the table. False: out of memory; nothing has changed. */
 bool map_insert(struct map *map, struct map_node *node, struct bytes key) MUST_CHECK;
 void map_remove(struct map *map, struct map_node *node);
-/* Calls visit for every member, in no order; visit may free the member but not change the table. */
+/* Calls visit for every member, in no particular order; visit may free the member but must not change the table. */
 void map_each(struct map *map, void (*visit)(struct map_node *node, void *context), void *context);
 #endif

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 enum {
-    MAPPED_FROM = 128 * 1024, /* glibc's own first value; without it the value grows to 32 MiB, and stays there */
+    MAPPED_FROM = 128 * 1024, /* glibc's initial value; if not set, glibc raises it up to 32 MiB and keeps it there */
     TRIMMED_FROM = 512 * 1024,
 };
 
-void memory_begin(void)
+void memory_configure(void)
 {
     (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM);
     (void)mallopt(M_TRIM_THRESHOLD, TRIMMED_FROM);

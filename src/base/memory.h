@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory of the whole process: how much is resident, and that what was freed goes back to the system. */
+/* The memory of the whole process: its resident size, and returning freed memory to the system. */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
 #include "base/base.h"
 
-/* Once, at the start: large pieces are mapped one by one, so that they go back when they are freed. */
-void memory_begin(void);
-/* Resident bytes; 0 if the system does not tell. */
+/*
+ * Configures malloc to map large pieces one by one, so that freeing them returns them to the system. Call once at
+ * startup.
+ */
+void memory_configure(void);
+/* Returns the resident size in bytes; 0: unknown. */
 size_t memory_resident(void);
-/* Gives back what lies free between pieces that are used. It takes the longer, the more that is. */
+/* Returns free memory between used pieces to the system. The time it takes grows with that amount. */
 void memory_trim(void);
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What is UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF. */
+/* UTF-8 validation: shortest forms only, no surrogates, nothing above U+10FFFF. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
 #include "base/base.h"
 
-/* The length of the sequence of two bytes or more at `at`, of which `left` bytes may be read; 0 if there is none. */
+/* Returns the length of the multi-byte sequence at `at` (`left` readable bytes); 0: invalid. */
 size_t utf8_length(const unsigned char *at, size_t left);
 bool utf8_valid(struct bytes text);
 #endif

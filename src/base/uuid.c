@@ -12,12 +12,15 @@ static void fill_random(void *memory, size_t size)
     do
         length = getrandom(memory, size, 0);
     while (length < 0 && errno == EINTR);
-    /* So few bytes come whole or, on a kernel without the call, not at all: then nothing we make would be unique. */
+    /*
+     * So few bytes are returned completely or, on a kernel without the call, not at all. Without randomness no identity
+     * would be unique.
+     */
     if (length != (ssize_t)size)
         abort();
 }
 
-/* The library's own generator mixes in more than the kernel's bits and takes eight times as long. */
+/* Uses the kernel's random bits: libuuid's own generator mixes in more and takes eight times as long. */
 void uuid_make(char text[UUID_TEXT_SIZE])
 {
     _Static_assert((int)UUID_TEXT_SIZE == (int)UUID_STR_LEN, "the library's idea of the text");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Random identities; the only file that speaks to libuuid. */
+/* Random identities. Only uuid.c uses libuuid. */
 #ifndef BASE_UUID_H
 #define BASE_UUID_H
 
@@ -7,8 +7,8 @@
 
 enum { UUID_TEXT_SIZE = 37 };
 
-/* A random (version 4) UUID in lower case, zero-terminated. */
+/* Writes a random (version 4) UUID in lower case, zero-terminated. */
 void uuid_make(char text[UUID_TEXT_SIZE]);
-/* Random bits from the kernel. */
+/* Returns random bits from the kernel. Aborts if there are none. */
 uint64_t random_u64(void);
 #endif

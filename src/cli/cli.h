@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of permitctl share: what was asked for on the command line, and the verbs. */
+/* Shared by the files of permitctl: the options of the command line, and the verbs. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -7,28 +7,37 @@
 #include <sys/select.h>
 
 #include "base/base.h"
+#include "core/semaphore.h"
 #include "permit/permit.h"
 
-/* What permitctl exits with; `run` else with the status of its command. Documented by --help (options.c). */
+/*
+ * Exit statuses of permitctl. `run` otherwise exits with the status of its command. --help documents them (options.c).
+ */
 enum cli_exit {
     CLI_OK = 0,
-    CLI_DECLINED = 1, /* who was asked said no: nothing was done */
+    CLI_DECLINED = 1, /* not confirmed; nothing was done */
     CLI_USAGE = 64,
-    CLI_REFUSED = 65,     /* the server said no, and would say so again */
-    CLI_NO_SERVER = 69,   /* nobody answers, or the server cannot work now */
-    CLI_NO_START = 71,    /* something of this machine is missing: memory, a process, a file that cannot be written */
-    CLI_NO_CAPACITY = 75, /* not in time: no room, paused, or too many; -E changes it */
-    CLI_LOST = 76,        /* the permit is not held any more */
+    CLI_REFUSED = 65,         /* refused by the server; a retry will not help */
+    CLI_NO_SERVER = 69,       /* no server answers, or the server cannot work now */
+    CLI_NO_START = 71,        /* out of memory, processes or descriptors, or a file cannot be written */
+    CLI_NO_CAPACITY = 75,     /* not granted in time: no capacity, paused, or too many; -E changes it */
+    CLI_LOST = 76,            /* the permit is no longer held */
     CLI_UNAUTHENTICATED = 77, /* no valid credential: 401 */
-    CLI_FORBIDDEN = 78,       /* 403 */
+    CLI_FORBIDDEN = 78,       /* not allowed: 403 */
 };
 
 enum { CLI_MAX_WANTS = 64 };
 
-/* A number or duration that was not given. */
+/* Value of a number or duration that was not given. */
 #define CLI_UNSET INT64_MIN
 
-/* Every option of every verb; strings are argv's. */
+/* The option of a setting of a semaphore. */
+union setting_option {
+    int64_t number;   /* CLI_UNSET: not given */
+    const char *text; /* of a text or a choice; NULL: not given */
+};
+
+/* Every option of every verb. argv owns the strings. */
 struct cli_options {
     const char *url;
     const char *token;
@@ -39,9 +48,9 @@ struct cli_options {
 
     struct permit_want wants[CLI_MAX_WANTS];
     size_t want_count;
-    const char **names; /* of --slot, --any-of (those of a want stand side by side) or --label; freed by cli_main */
+    const char **names; /* of --slot, --any-of or --label; those of one want are adjacent; cli_main frees the array */
     size_t name_count;
-    int64_t ttl_ms; /* PERMIT_TTL_NONE: none; PERMIT_TTL_OWNER: by heartbeat */
+    int64_t ttl_ms; /* PERMIT_TTL_NONE: no ttl; PERMIT_TTL_OWNER: held by heartbeat */
     int64_t wait_ms;
     int64_t wait_piece_ms;
     bool no_wait;
@@ -51,21 +60,14 @@ struct cli_options {
     const char *on_lost;
     const char *report;
 
-    int64_t capacity;
-    const char *kind;
-    int64_t default_ttl_ms;
-    int64_t max_ttl_ms;
-    int64_t grace_ms;
-    int64_t max_hold_ms;
-    const char *queue;
-    const char *note;
-    const char *labels; /* a file */
+    union setting_option settings[SETTING_COUNT];
+    const char *labels; /* name of a file */
 
     const char *prefix;
     int64_t limit;
     int64_t slot;
 
-    const char *semaphore; /* requests: only its own */
+    const char *semaphore; /* requests: only those of this semaphore */
     const char *state;
     const char *at;
     const char *reason;
@@ -73,31 +75,31 @@ struct cli_options {
     bool force;
     bool yes;
 
-    int64_t interval_ms; /* top */
+    int64_t interval_ms; /* top: refresh interval */
     bool once;
 };
 
 struct cli {
     const struct verb *verb;
-    const char *group; /* with --help: the verbs that begin with this word, if not one verb */
+    const char *group; /* with --help: first word of several verbs, if no single verb is given */
     struct cli_options options;
-    char **words; /* behind the verb; for `run` the command, closed by NULL */
+    char **words; /* after the verb; for `run` the command, ended by NULL */
     int word_count;
     struct permit_client_options server;
-    struct permit_client *client; /* of that server */
-    fd_set inherited;             /* the descriptors that were open when we started */
+    struct permit_client *client; /* of `server` */
+    fd_set inherited;             /* descriptors that were open when permitctl started */
 };
 
 struct verb {
     const char *name;
-    const char *arguments; /* for the usage line */
-    unsigned bit;          /* which options it takes: enum verb_bit */
+    const char *arguments; /* shown in the usage line */
+    unsigned bit;          /* enum verb_bit; selects the options that the verb takes */
     int min_words;
     int max_words;
-    bool takes_command; /* options end at the first word */
+    bool takes_command; /* the first word ends the options */
     int (*run)(struct cli *cli);
     const char *help;
-    const char *more; /* paragraphs for --help; may be NULL */
+    const char *more; /* further paragraphs of --help; may be NULL */
 };
 
 enum verb_bit {
@@ -131,27 +133,30 @@ enum verb_bit {
 };
 #define VERB_ANY (~0U)
 
-/* Everything permitctl does; the exit status. */
+/* Runs permitctl. Returns its exit status. */
 int cli_main(int argc, char **argv);
 
-/* Found in verbs.c. NULL: no such verb. *ret_used: how many of the words are its name. */
+/* Returns the verb that the first words name. NULL: no such verb. *ret_used is the number of words in its name. */
 const struct verb *verb_find(char **words, int count, int *ret_used);
 const struct verb *verb_table(size_t *ret_count);
 
-/* Reads the command line. False: the sentence on stderr has been written. */
+/* Parses the command line. Returns false after an error message. */
 bool options_parse(int argc, char **argv, struct cli *cli) MUST_CHECK;
-/* Of one verb; else of those that begin with the word `group`; NULL, too: everything. */
+/* Prints the help of one verb, or else of the verbs that begin with the word `group`, or (both NULL) of all verbs. */
 void options_print_help(const struct verb *verb, const char *group, FILE *out);
 
-/* The exit status for a call that ended so. */
+/* Returns the exit status for a call that ended with this status. */
 int cli_exit_of(const struct cli *cli, enum permit_status status);
-/* Says what went wrong with the last call, on stderr (and with --json the problem on stdout); the exit status. */
+/* Reports the failure of the last call on stderr, with --json also the problem on stdout. Returns the exit status. */
 int cli_fail(struct cli *cli, enum permit_status status);
-/* A complaint of our own; returns `code`. */
-int cli_complain(int code, const char *format, ...) PRINTF_LIKE(2, 3);
-/* True if --reason was given, and not empty. False: a complaint has been written. */
+/* Prints a message on stderr. Returns `code`. */
+int cli_error(int code, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Returns true if --reason was given and is not empty. False: an error has been printed. */
 bool cli_has_reason(const struct cli *cli) MUST_CHECK;
-/* PERMIT_OK: prints the answer as JSON, or `print`s it; else cli_fail. */
+/*
+ * After PERMIT_OK prints the answer: as JSON with --json, else with `print`. After a failure: cli_fail. Returns the
+ * exit status.
+ */
 int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const char *body));
 
 int verb_run(struct cli *cli);

@@ -13,13 +13,13 @@ struct process {
     pid_t parent;
     pid_t group;
     bool ended; /* a zombie */
-    bool ours;
+    bool is_descendant;
 };
 
 struct processes {
     struct process *list;
     size_t count;
-    size_t room;
+    size_t capacity;
 };
 
 void descendants_keep(void)
@@ -27,7 +27,10 @@ void descendants_keep(void)
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1UL, 0UL, 0UL, 0UL);
 }
 
-/* "PID (COMMAND) STATE PARENT GROUP ...": the command may have parentheses in it. False: it has just ended. */
+/*
+ * Parses "PID (COMMAND) STATE PARENT GROUP ..."; the command may contain parentheses. Returns false if the process has
+ * just ended.
+ */
 static bool read_process(const char *pid, struct process *ret_process)
 {
     char path[300], text[512];
@@ -48,22 +51,22 @@ static bool read_process(const char *pid, struct process *ret_process)
     return true;
 }
 
-/* False: no memory. */
+/* Returns false if out of memory. */
 static bool add(struct processes *processes, const struct process *process)
 {
-    if (processes->count == processes->room) {
-        size_t room = processes->room ? 2 * processes->room : 256;
-        struct process *list = realloc(processes->list, room * sizeof(*list));
+    if (processes->count == processes->capacity) {
+        size_t capacity = processes->capacity ? 2 * processes->capacity : 256;
+        struct process *list = realloc(processes->list, capacity * sizeof(*list));
         if (!list)
             return false;
         processes->list = list;
-        processes->room = room;
+        processes->capacity = capacity;
     }
     processes->list[processes->count++] = *process;
     return true;
 }
 
-/* All of the machine, as far as it is seen. */
+/* Reads all processes in /proc, as many as memory allows. */
 static struct processes read_all(void)
 {
     struct processes all = {.count = 0};
@@ -85,21 +88,21 @@ static int compare_pids(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static bool is_child_of_ours(const struct processes *all, const struct process *process)
+static bool parent_is_descendant(const struct processes *all, const struct process *process)
 {
     const struct process wanted = {.pid = process->parent};
     const struct process *parent = bsearch(&wanted, all->list, all->count, sizeof(wanted), compare_pids);
-    return process->parent == getpid() || (parent && parent->ours);
+    return process->parent == getpid() || (parent && parent->is_descendant);
 }
 
-/* Generation by generation: pids do not say who is older. */
-static void mark_ours(const struct processes *all)
+/* Marks generation by generation, because a parent may have a higher pid than its child. */
+static void mark_descendants(const struct processes *all)
 {
     for (bool more = all->count > 0; more;) {
         more = false;
         for (size_t i = 0; i < all->count; i++)
-            if (!all->list[i].ours && is_child_of_ours(all, &all->list[i]))
-                more = all->list[i].ours = true;
+            if (!all->list[i].is_descendant && parent_is_descendant(all, &all->list[i]))
+                more = all->list[i].is_descendant = true;
     }
 }
 
@@ -109,10 +112,10 @@ bool descendants_signal(int signal, pid_t except, pid_t *ret_refused)
     bool found = false;
     if (all.count)
         qsort(all.list, all.count, sizeof(*all.list), compare_pids);
-    mark_ours(&all);
+    mark_descendants(&all);
     for (size_t i = 0; i < all.count; i++) {
         const struct process *process = &all.list[i];
-        if (!process->ours || process->ended)
+        if (!process->is_descendant || process->ended)
             continue;
         found = true;
         if (kill(process->pid, process->group == except ? 0 : signal) != 0 && errno == EPERM)

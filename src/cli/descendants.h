@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The processes that descend from this one, in whatever process group or session they are. With
- * PR_SET_CHILD_SUBREAPER, which descendants_keep sets, they include those whose parent has ended. Needs /proc.
+ * The descendants of this process, in any process group or session. With PR_SET_CHILD_SUBREAPER, which descendants_keep
+ * sets, they include processes whose parent has ended. Needs /proc.
  */
 #ifndef CLI_DESCENDANTS_H
 #define CLI_DESCENDANTS_H
@@ -10,12 +10,12 @@
 
 #include "base/base.h"
 
-/* From now on a descendant whose parent ends becomes a child of ours, to be waited for. */
+/* From now on a descendant whose parent ends becomes a child of this process, which then has to wait for it. */
 void descendants_keep(void);
 /*
- * Sends the signal (0: none) to every descendant that has not ended and is not of the process group `except` (0: none
- * is left out). True: there is one, of that group too. *ret_refused: one that we may not signal; untouched if there is
- * none.
+ * Sends the signal (0: none) to every descendant that has not ended and is not in the process group `except` (0: no
+ * exception). Returns true if there is such a descendant, in that group or not. *ret_refused: a descendant that this
+ * process may not signal; untouched if there is none.
  */
 bool descendants_signal(int signal, pid_t except, pid_t *ret_refused) MUST_CHECK;
 #endif

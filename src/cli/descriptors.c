@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-/* Calls visit for each open descriptor that fits into a set; higher ones are left as they are. */
+/* Calls `visit` for each open descriptor that fits into a set. Ignores higher ones. */
 static void each_open(void (*visit)(int fd, fd_set *set), fd_set *set)
 {
     DIR *directory = opendir("/proc/self/fd");

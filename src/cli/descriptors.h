@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which descriptors were there when we started: a command that we run inherits those, on purpose, and none of our own.
- * (Ours are close-on-exec where we open them; libcurl opens some that are not.)
+ * The descriptors that were open when permitctl started. A command that it runs inherits these, and none opened later.
+ * (permitctl opens its own close-on-exec; libcurl opens some that are not.)
  */
 #ifndef CLI_DESCRIPTORS_H
 #define CLI_DESCRIPTORS_H
 
 #include <sys/select.h>
 
-/* Notes the open ones. */
+/* Records the open descriptors. */
 void descriptors_note(fd_set *ret_open);
-/* Makes those close-on-exec that have been opened since. */
+/* Sets close-on-exec on all descriptors opened since. */
 void descriptors_hide(const fd_set *noted);
 #endif

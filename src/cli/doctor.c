@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The verb doctor: what is unsafe at the server's database, and how to mend it. */
+/* The verb doctor: reports unsafe settings of the server's database and how to fix them. */
 #include "cli/cli.h"
 #include "cli/json.h"
 

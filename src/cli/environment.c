@@ -10,32 +10,32 @@
 #include "base/buf.h"
 #include "core/name.h"
 
-/* One variable may have 128 KiB, and all of them with the arguments a quarter of the stack: mostly 2 MiB. */
-enum { VARIABLE_SIZE = 16 + NAME_MAX_BYTES, ROOM_BYTES = 64 * 1024 };
+/* Linux limits one variable to 128 KiB, and all of them with the arguments to a quarter of the stack, mostly 2 MiB. */
+enum { VARIABLE_SIZE = 16 + NAME_MAX_BYTES, TOTAL_BYTES = 64 * 1024 };
 
-/* The variables that are being set, and the room that is left for them. */
-struct setting {
-    size_t room;
-    bool failed; /* errno says why */
+/* State of setting the variables: the space left for them, and failures. */
+struct variables {
+    size_t free_bytes;
+    bool failed; /* errno is set */
 };
 
-static void set_always(struct setting *setting, const char *name, const char *value)
+static void set_always(struct variables *variables, const char *name, const char *value)
 {
     size_t size = strlen(name) + strlen(value) + 2;
-    setting->room -= setting->room < size ? setting->room : size;
-    setting->failed |= setenv(name, value, 1) != 0;
+    variables->free_bytes -= variables->free_bytes < size ? variables->free_bytes : size;
+    variables->failed |= setenv(name, value, 1) != 0;
 }
 
-/* False: it does not fit, and is left out. */
-static bool set_if_it_fits(struct setting *setting, const char *name, const char *value)
+/* Returns false and sets nothing if the variable does not fit. */
+static bool set_if_it_fits(struct variables *variables, const char *name, const char *value)
 {
-    if (strlen(name) + strlen(value) + 2 > setting->room)
+    if (strlen(name) + strlen(value) + 2 > variables->free_bytes)
         return false;
-    set_always(setting, name, value);
+    set_always(variables, name, value);
     return true;
 }
 
-/* "backups-db7" is "BACKUPS_DB7": upper case, everything else _ */
+/* Writes a variable's name: "backups-db7" becomes "BACKUPS_DB7". All characters but letters and digits become _. */
 static void variable_name(const char *prefix, const char *semaphore, char name[VARIABLE_SIZE])
 {
     (void)snprintf(name, VARIABLE_SIZE, "%s%s", prefix, semaphore);
@@ -47,7 +47,7 @@ static void variable_name(const char *prefix, const char *semaphore, char name[V
     }
 }
 
-/* True if another semaphore of the request makes the same variable: then neither gets one. */
+/* Returns true if another semaphore of the request has the same variable name. Then neither gets a variable. */
 static bool is_ambiguous(const struct permit_request *request, size_t index)
 {
     char mine[VARIABLE_SIZE], other[VARIABLE_SIZE];
@@ -60,70 +60,61 @@ static bool is_ambiguous(const struct permit_request *request, size_t index)
     return false;
 }
 
-static void set_number(struct setting *setting, const char *name, uint64_t number)
-{
-    char text[24];
-    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
-    set_always(setting, name, text);
-}
-
-/* A list that is longer than all the room does not fit either. */
-static void set_list(struct setting *setting, const char *name, const struct buf *text)
+/* Sets a list, unless it is longer than all the space or does not fit into the rest. */
+static void set_list(struct variables *variables, const char *name, const struct buf *text)
 {
     if (!text->broken)
-        (void)set_if_it_fits(setting, name, buf_text(text));
+        (void)set_if_it_fits(variables, name, buf_text(text));
 }
 
-/* A permit of a counted semaphore has no slots, and so no variable. */
-static void set_slots(struct setting *setting, const char *name, const struct permit_held *held)
+/* Sets the slots of a permit. A permit of a counted semaphore has no slots and gets no variable. */
+static void set_slots(struct variables *variables, const char *name, const struct permit_held *held)
 {
     struct buf text;
-    buf_init(&text, ROOM_BYTES);
+    buf_init(&text, TOTAL_BYTES);
     for (size_t i = 0; i < held->slot_count; i++)
         buf_printf(&text, i ? ",%u" : "%u", (unsigned)held->slots[i]);
     if (held->slot_count)
-        set_list(setting, name, &text);
+        set_list(variables, name, &text);
     buf_release(&text);
 }
 
-/* Side by side with the slots; nothing stands for one without a label. Labels may contain commas: see PERMIT_GRANT. */
-static void set_labels(struct setting *setting, const char *name, const struct permit_held *held)
+/*
+ * Sets the labels, in the order of the slots; the text of a slot without a label is empty. Labels may contain commas;
+ * PERMIT_GRANT is unambiguous.
+ */
+static void set_labels(struct variables *variables, const char *name, const struct permit_held *held)
 {
     struct buf text;
-    buf_init(&text, ROOM_BYTES);
+    buf_init(&text, TOTAL_BYTES);
     for (size_t i = 0; held->labels && i < held->slot_count; i++)
         buf_printf(&text, "%s%s", i ? "," : "", held->labels[i] ? held->labels[i] : "");
     if (held->labels)
-        set_list(setting, name, &text);
+        set_list(variables, name, &text);
     buf_release(&text);
 }
 
-static void set_one(struct setting *setting, const struct permit_request *request, size_t index)
+static void set_permits(struct variables *variables, const struct permit_request *request)
 {
-    const struct permit_held *held = &request->permits[index];
-    char token[VARIABLE_SIZE], slots[VARIABLE_SIZE], labels[VARIABLE_SIZE];
-    if (is_ambiguous(request, index))
-        return;
-    variable_name("PERMIT_TOKEN_", held->semaphore, token);
-    variable_name("PERMIT_SLOTS_", held->semaphore, slots);
-    variable_name("PERMIT_LABELS_", held->semaphore, labels);
-    set_number(setting, token, held->token);
-    set_slots(setting, slots, held);
-    set_labels(setting, labels, held);
-}
-
-static void set_permits(struct setting *setting, const struct permit_request *request)
-{
-    if (request->permit_count == 1) {
-        set_number(setting, "PERMIT_TOKEN", request->permits[0].token);
-        set_slots(setting, "PERMIT_SLOTS", &request->permits[0]);
-        set_labels(setting, "PERMIT_LABELS", &request->permits[0]);
+    char token[VARIABLE_SIZE] = "PERMIT_TOKEN", slots[VARIABLE_SIZE] = "PERMIT_SLOTS";
+    char labels[VARIABLE_SIZE] = "PERMIT_LABELS", number[24];
+    for (size_t i = 0; i < request->permit_count; i++) {
+        const struct permit_held *held = &request->permits[i];
+        if (request->permit_count > 1) {
+            if (is_ambiguous(request, i))
+                continue;
+            variable_name("PERMIT_TOKEN_", held->semaphore, token);
+            variable_name("PERMIT_SLOTS_", held->semaphore, slots);
+            variable_name("PERMIT_LABELS_", held->semaphore, labels);
+        }
+        (void)snprintf(number, sizeof(number), "%llu", (unsigned long long)held->token);
+        set_always(variables, token, number);
+        set_slots(variables, slots, held);
+        set_labels(variables, labels, held);
     }
-    for (size_t i = 0; request->permit_count > 1 && i < request->permit_count; i++)
-        set_one(setting, request, i);
 }
 
-static bool is_of_a_permit(const char *variable)
+static bool is_permit_variable(const char *variable)
 {
     static const char *const prefixes[] = {
         "PERMIT_REQUEST=", "PERMIT_GRANT=", "PERMIT_GRANT_FILE=", "PERMIT_TOKEN=", "PERMIT_SLOTS=",
@@ -138,7 +129,7 @@ static void remove_inherited(void)
 {
     char **kept = environ;
     for (char **at = environ; at && *at; at++)
-        if (!is_of_a_permit(*at))
+        if (!is_permit_variable(*at))
             *kept++ = *at;
     if (kept)
         *kept = NULL;
@@ -162,7 +153,7 @@ const char *environment_directory(void)
     return directory && *directory ? directory : "/tmp";
 }
 
-/* A new file that only this user can read. */
+/* Writes the grant to a new file that only this user can read. */
 static bool write_grant_file(struct environment *environment, const char *grant_json)
 {
     char path[ENVIRONMENT_PATH_MAX];
@@ -185,16 +176,16 @@ static bool write_grant_file(struct environment *environment, const char *grant_
 
 bool environment_set(struct environment *environment, const struct permit_request *request, const char *grant_json)
 {
-    struct setting setting = {.room = ROOM_BYTES};
+    struct variables variables = {.free_bytes = TOTAL_BYTES};
     remove_inherited();
-    set_always(&setting, "PERMIT_REQUEST", request->external_id);
-    set_permits(&setting, request);
-    if (!set_if_it_fits(&setting, "PERMIT_GRANT", grant_json)) {
+    set_always(&variables, "PERMIT_REQUEST", request->external_id);
+    set_permits(&variables, request);
+    if (!set_if_it_fits(&variables, "PERMIT_GRANT", grant_json)) {
         if (!write_grant_file(environment, grant_json))
             return false;
-        set_always(&setting, "PERMIT_GRANT_FILE", environment->grant_file);
+        set_always(&variables, "PERMIT_GRANT_FILE", environment->grant_file);
     }
-    return !setting.failed;
+    return !variables.failed;
 }
 
 void environment_release(struct environment *environment)

@@ -22,25 +22,25 @@ static bool have_foreground(const struct job *job)
 }
 
 /*
- * In a pipeline the terminal belongs to all of its programs (a pager at the end, say): there the command gets it only
- * if it asks (job_stopped).
+ * Returns true if the command gets the foreground at its start. In a pipeline the terminal belongs to all programs (a
+ * pager at the end, say): there the command gets it only when it asks (job_stopped).
  */
 static bool wants_foreground(const struct job *job)
 {
     return have_foreground(job) && !is_pipe(STDIN_FILENO) && !is_pipe(STDOUT_FILENO);
 }
 
-/* What the child needs to become the command. */
+/* Data that the child needs to become the command. */
 struct start {
     char **argv;
     const struct job_signals *signals;
     bool foreground;
     pid_t parent;
-    int tell; /* takes the errno if the command cannot be executed */
+    int error_pipe; /* write end of a pipe; carries the errno if exec fails */
 };
 
-/* In the child; only calls that are safe after fork. */
-_Noreturn static void become(const struct job *job, const struct start *start)
+/* Runs in the child. Uses only calls that are safe after fork. */
+_Noreturn static void exec_command(const struct job *job, const struct start *start)
 {
     (void)setpgid(0, 0);
     if (start->foreground)
@@ -54,12 +54,12 @@ _Noreturn static void become(const struct job *job, const struct start *start)
     (void)sigprocmask(SIG_SETMASK, &start->signals->mask, NULL);
     (void)execvp(start->argv[0], start->argv);
     int error = errno;
-    (void)!write(start->tell, &error, sizeof(error));
+    (void)!write(start->error_pipe, &error, sizeof(error));
     _exit(127);
 }
 
-/* What the child tells over the pipe: nothing if exec has closed it. */
-static int told_error(int fd)
+/* Returns the errno that the child sent over the pipe; 0: exec has closed the pipe. */
+static int read_child_error(int fd)
 {
     int error = 0;
     ssize_t length;
@@ -71,34 +71,37 @@ static int told_error(int fd)
 
 int job_start(struct job *job, char **argv, const struct job_signals *signals)
 {
-    int tell[2];
-    if (pipe2(tell, O_CLOEXEC) != 0)
+    int error_pipe[2];
+    if (pipe2(error_pipe, O_CLOEXEC) != 0)
         return errno;
     descendants_keep();
     job->terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-    struct start start = {
-        .argv = argv, .signals = signals, .foreground = wants_foreground(job), .parent = getpid(), .tell = tell[1]};
+    struct start start = {.argv = argv,
+                          .signals = signals,
+                          .foreground = wants_foreground(job),
+                          .parent = getpid(),
+                          .error_pipe = error_pipe[1]};
     job->pid = fork();
     int error = job->pid < 0 ? errno : 0;
     if (job->pid == 0)
-        become(job, &start);
-    (void)close(tell[1]);
+        exec_command(job, &start);
+    (void)close(error_pipe[1]);
     if (!error) {
-        /* Both do it: whoever comes first, the group is there when it is needed. */
+        /* Parent and child both call setpgid: the group exists when either needs it. */
         (void)setpgid(job->pid, job->pid);
         if (start.foreground)
             (void)tcsetpgrp(job->terminal, job->pid);
-        error = told_error(tell[0]);
+        error = read_child_error(error_pipe[0]);
         if (error)
             (void)waitpid(job->pid, &job->wait_status, 0);
     }
-    (void)close(tell[0]);
+    (void)close(error_pipe[0]);
     if (error)
         job_release(job);
     return error;
 }
 
-enum job_state job_look(struct job *job, int *ret_stop_signal)
+enum job_state job_poll(struct job *job, int *ret_stop_signal)
 {
     int status;
     pid_t pid;
@@ -122,17 +125,18 @@ void job_signal(const struct job *job, int signal)
 }
 
 /*
- * Stops us as the signal does by itself; `group`: and the rest of our group. False: it did not, since the signal is
- * ignored, or since there is no shell that could continue us (an orphaned process group, by setsid or ssh -t, say).
+ * Stops permitctl as the signal does by itself; `group`: and the rest of its process group. Returns false if nothing
+ * was stopped, because the signal is ignored or no shell could continue it (an orphaned process group, by setsid or ssh
+ * -t, say).
  */
-static bool stop(int signal, bool group)
+static bool stop_self(int signal, bool group)
 {
     sigset_t set, before, pending;
     sigemptyset(&set);
     sigaddset(&set, signal);
     (void)kill(group ? 0 : getpid(), signal);
     (void)sigprocmask(SIG_UNBLOCK, &set, &before);
-    /* Here we are stopped. */
+    /* permitctl is stopped here. */
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
     return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
 }
@@ -146,13 +150,13 @@ bool job_stopped(struct job *job, int signal)
         (void)tcsetpgrp(job->terminal, job->pid);
         return true;
     }
-    bool its = tcgetpgrp(job->terminal) == job->pid;
-    if (its)
+    bool had_terminal = tcgetpgrp(job->terminal) == job->pid;
+    if (had_terminal)
         (void)tcsetpgrp(job->terminal, getpgrp());
-    /* From a terminal that was the command's, nobody else of our pipeline has got the signal. */
-    bool continued = stop(signal, its);
-    /* Here the shell has continued us, with the terminal (fg) or without (bg). */
-    if (its && have_foreground(job))
+    /* If the command had the terminal, the rest of the pipeline has not got the signal. */
+    bool continued = stop_self(signal, had_terminal);
+    /* The shell has continued permitctl, with the terminal (fg) or without it (bg). */
+    if (had_terminal && have_foreground(job))
         (void)tcsetpgrp(job->terminal, job->pid);
     return continued || signal == SIGTSTP;
 }
@@ -164,7 +168,7 @@ void job_continue(const struct job *job)
 
 bool job_signal_all(const struct job *job, int signal, pid_t *ret_refused)
 {
-    if (job->ended) /* its number may be that of another group */
+    if (job->ended) /* its process group id may have been reused */
         return descendants_signal(signal, 0, ret_refused);
     job_signal(job, signal);
     return descendants_signal(signal, job->pid, ret_refused);

@@ -7,7 +7,7 @@
 #include "base/duration.h"
 #include "base/escape.h"
 #include "cli/cli.h"
-#include "cli/moment.h"
+#include "cli/time_parse.h"
 
 enum {
     CELL_MAX = 8192,
@@ -16,7 +16,7 @@ enum {
     TEXT_FLAGS = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE
 };
 
-/* What numbers of JSON carry everywhere. */
+/* Largest integer that every JSON parser represents exactly. */
 #define NUMBER_MAX (1LL << 53)
 
 /* ---- Printing ---- */
@@ -43,34 +43,8 @@ static bool ends_in(const char *word, const char *end)
     return length >= tail && strcmp(word + length - tail, end) == 0;
 }
 
-/* "Durations are whole milliseconds in members that end in _ms." */
-static bool is_duration(const char *member)
-{
-    return ends_in(member, "_ms");
-}
-
-static void append_duration(struct buf *out, struct json_object *value)
-{
-    char text[DURATION_TEXT_SIZE];
-    (void)duration_format(json_object_get_int64(value), text);
-    buf_append_text(out, text);
-}
-
-/* What passes while one looks at it: 2m10s, not 2m10s417ms. */
-static bool is_span(const char *member)
-{
-    return ends_in(member, "_in_ms") || ends_in(member, "waited_ms") || strcmp(member, "oldest_wait_ms") == 0;
-}
-
-static void append_span(struct buf *out, struct json_object *value)
-{
-    char text[SPAN_SIZE];
-    span_format(json_object_get_int64(value), text);
-    buf_append_text(out, text);
-}
-
-/* "A1,A2" or "A1,A2,A3,A4,..." */
-static void append_some(struct buf *out, struct json_object *values)
+/* Appends "A1,A2", or "A1,A2,A3,A4,..." for a long list. */
+static void append_first(struct buf *out, struct json_object *values)
 {
     size_t count = json_object_array_length(values);
     for (size_t i = 0; i < count && i < NAMES_SHOWN; i++) {
@@ -81,8 +55,8 @@ static void append_some(struct buf *out, struct json_object *values)
         buf_append_text(out, ",...");
 }
 
-/* "(A1,A2)": of what is held the labels, of what is waited for what was asked. */
-static void append_which(struct buf *out, struct json_object *permit)
+/* Appends "(A1,A2)": the labels of a held permit, or the slots that a waiting request asks for. */
+static void append_slots(struct buf *out, struct json_object *permit)
 {
     struct json_object *values = NULL;
     bool waited = !json_object_object_get_ex(permit, "token", NULL);
@@ -96,7 +70,7 @@ static void append_which(struct buf *out, struct json_object *permit)
     buf_append_text(out, adjacent && named ? " " : "");
     buf_append_text(out, any_of ? "of " : "");
     if (named)
-        append_some(out, values);
+        append_first(out, values);
     buf_append_char(out, ')');
 }
 
@@ -111,24 +85,31 @@ static void append_permits(struct buf *out, struct json_object *permits)
         buf_printf(out, "%s%s", i ? " " : "", name ? json_object_get_string(name) : "?");
         if (json_object_get_int64(count) != 1)
             buf_printf(out, ":%lld", (long long)json_object_get_int64(count));
-        append_which(out, permit);
+        append_slots(out, permit);
     }
 }
 
-/* What stands in a cell; bytes that would play with the terminal are replaced. */
-static void cell(struct json_object *object, const char *member, struct buf *out)
+/* Formats a member for a cell. Replaces bytes that would control the terminal. */
+static void format_cell(struct json_object *object, const char *member, struct buf *out)
 {
     struct json_object *value = NULL;
+    char span[SPAN_SIZE], duration[DURATION_TEXT_SIZE];
     buf_clear(out);
     (void)json_object_object_get_ex(object, member, &value);
-    if (is_span(member) && json_object_is_type(value, json_type_int))
-        append_span(out, value);
-    else if (is_duration(member) && json_object_is_type(value, json_type_int))
-        append_duration(out, value);
-    else if (strcmp(member, "permits") == 0 && json_object_is_type(value, json_type_array))
+    if (ends_in(member, "_ms") && json_object_is_type(value, json_type_int)) {
+        /* Ages and times left change while the table is read: 2m10s, not 2m10s417ms. */
+        if (ends_in(member, "_in_ms") || ends_in(member, "waited_ms") || strcmp(member, "oldest_wait_ms") == 0) {
+            span_format(json_object_get_int64(value), span);
+            buf_append_text(out, span);
+        } else {
+            (void)duration_format(json_object_get_int64(value), duration);
+            buf_append_text(out, duration);
+        }
+    } else if (strcmp(member, "permits") == 0 && json_object_is_type(value, json_type_array)) {
         append_permits(out, value);
-    else
+    } else {
         append_value(out, value);
+    }
     escape_control_chars(out->data, out->length);
 }
 
@@ -140,7 +121,7 @@ void json_print_lines_of(struct json_object *object, const struct json_column *c
         struct json_object *value;
         if (!json_object_object_get_ex(object, columns[i].member, &value) || !value)
             continue;
-        cell(object, columns[i].member, &text);
+        format_cell(object, columns[i].member, &text);
         (void)printf("%-14s %s\n", columns[i].heading, buf_text(&text));
     }
     buf_release(&text);
@@ -160,7 +141,7 @@ static void print_row(struct json_object *row, const struct json_column *columns
     for (size_t i = 0; i < count; i++) {
         const char *shown = columns[i].heading;
         if (row) {
-            cell(row, columns[i].member, text);
+            format_cell(row, columns[i].member, text);
             shown = buf_text(text);
         }
         (void)printf("%-*s%s", i + 1 < count ? widths[i] : 0, shown, i + 1 < count ? "  " : "\n");
@@ -173,14 +154,14 @@ static void measure(struct json_object *array, const struct json_column *columns
     for (size_t i = 0; i < count; i++) {
         widths[i] = (int)strlen(columns[i].heading);
         for (size_t row = 0; row < json_object_array_length(array); row++) {
-            cell(json_object_array_get_idx(array, row), columns[i].member, text);
+            format_cell(json_object_array_get_idx(array, row), columns[i].member, text);
             if ((int)text->length > widths[i])
                 widths[i] = (int)text->length;
         }
     }
 }
 
-static bool is_in_a_row(struct json_object *array, const char *member)
+static bool any_row_has(struct json_object *array, const char *member)
 {
     for (size_t row = 0; row < json_object_array_length(array); row++)
         if (json_object_object_get_ex(json_object_array_get_idx(array, row), member, NULL))
@@ -188,13 +169,13 @@ static bool is_in_a_row(struct json_object *array, const char *member)
     return false;
 }
 
-/* Most semaphores have no labels: then there is no column of them. */
+/* Omits columns of labels if no row has one: most semaphores have no labels. */
 static size_t choose_columns(struct json_object *array, const struct json_column *all, size_t count,
                              struct json_column ret_columns[COLUMNS_MAX])
 {
     size_t chosen = 0;
     for (size_t i = 0; i < count && chosen < COLUMNS_MAX; i++)
-        if (strncmp(all[i].member, "label", strlen("label")) != 0 || is_in_a_row(array, all[i].member))
+        if (strncmp(all[i].member, "label", strlen("label")) != 0 || any_row_has(array, all[i].member))
             ret_columns[chosen++] = all[i];
     return chosen;
 }
@@ -224,7 +205,7 @@ void json_print_table(const char *body, const char *member, const struct json_co
     json_object_put(object);
 }
 
-/* Prints what must not be shown as it is; returns how many bytes of `at` that was. */
+/* Prints the bytes at `at` that must be escaped. Returns how many bytes of `at` it has consumed. */
 static size_t print_escaped(const unsigned char *at)
 {
     bool upper_control = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
@@ -239,7 +220,7 @@ static size_t print_escaped(const unsigned char *at)
 void json_print_text(const char *text)
 {
     size_t left = strlen(text);
-    bool ended = left && text[left - 1] == '\n'; /* as an answer of permitd */
+    bool ended = left && text[left - 1] == '\n'; /* as in an answer of permitd */
     while (left) {
         size_t plain = escape_plain_length(text, left);
         (void)fwrite(text, 1, plain, stdout);
@@ -296,7 +277,7 @@ size_t json_length_of(struct json_object *object, const char *member)
 struct json_object *json_item_of(struct json_object *object, const char *member, size_t index)
 {
     struct json_object *array = member_of(object, member, json_type_array);
-    return array ? json_object_array_get_idx(array, index) : NULL; /* json-c ends the process over what is no array */
+    return array ? json_object_array_get_idx(array, index) : NULL; /* json-c aborts if the value is no array */
 }
 
 const char *json_item_text(struct json_object *object, const char *member, size_t index)

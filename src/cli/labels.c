@@ -7,16 +7,19 @@
 #include "cli/json.h"
 #include "cli/lists.h"
 
-/* A body of PUT semaphore has 256 KiB, and a byte of a label at most two in JSON (six where it is refused anyway). */
+/*
+ * permitd accepts a body of 256 KiB for PUT semaphore. A byte of a label takes at most two bytes in JSON (six only for
+ * bytes that permitd refuses).
+ */
 enum { PAGE_LABELS = 1000, PAGE_BYTES = 100000, FILE_MAX = 32 << 20 };
 
-/* The whole file, zero-terminated. False: a complaint has been written. */
+/* Reads the whole file, zero-terminated. Returns false after an error message. */
 static bool read_file(const char *path, char **ret_text, size_t *ret_length)
 {
     bool is_input = strcmp(path, "-") == 0;
     FILE *file = is_input ? stdin : fopen(path, "re");
     if (!file) {
-        (void)cli_complain(CLI_USAGE, "%s: %s", path, strerror(errno));
+        (void)cli_error(CLI_USAGE, "%s: %s", path, strerror(errno));
         return false;
     }
     struct buf text;
@@ -33,11 +36,11 @@ static bool read_file(const char *path, char **ret_text, size_t *ret_length)
     *ret_text = buf_steal(&text);
     buf_release(&text);
     if (!whole || !*ret_text)
-        (void)cli_complain(CLI_USAGE, "cannot read %s, or it is longer than any list of labels", path);
+        (void)cli_error(CLI_USAGE, "cannot read %s, or it is longer than any list of labels", path);
     return whole && *ret_text;
 }
 
-/* Each line is ended by a zero in place of its line feed (and of a carriage return before it). */
+/* Ends each line by a zero in place of its line feed (and of a carriage return before it). */
 static void cut_lines(struct labels *labels, size_t length)
 {
     char *at = labels->file;
@@ -58,13 +61,13 @@ static int read_lines(const char *path, struct labels *labels)
     if (!read_file(path, &labels->file, &length))
         return CLI_USAGE;
     if (memchr(labels->file, '\0', length))
-        return cli_complain(CLI_USAGE, "%s: contains a zero byte", path);
+        return cli_error(CLI_USAGE, "%s: contains a zero byte", path);
     size_t lines = 1;
     for (size_t i = 0; i < length; i++)
         lines += labels->file[i] == '\n';
     labels->texts = calloc(lines, sizeof(*labels->texts));
     if (!labels->texts)
-        return cli_complain(CLI_NO_START, "no memory");
+        return cli_error(CLI_NO_START, "no memory");
     cut_lines(labels, length);
     return CLI_OK;
 }
@@ -73,12 +76,12 @@ int labels_read(const struct cli_options *given, struct labels *ret_labels)
 {
     *ret_labels = (struct labels){0};
     if (given->labels && given->name_count)
-        return cli_complain(CLI_USAGE, "--label and --labels exclude each other");
+        return cli_error(CLI_USAGE, "--label and --labels exclude each other");
     if (given->labels)
         return read_lines(given->labels, ret_labels);
     ret_labels->texts = calloc(given->name_count + 1, sizeof(*ret_labels->texts));
     if (!ret_labels->texts)
-        return cli_complain(CLI_NO_START, "no memory");
+        return cli_error(CLI_NO_START, "no memory");
     for (size_t i = 0; i < given->name_count; i++)
         ret_labels->texts[ret_labels->count++] = given->names[i];
     return CLI_OK;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The labels of `semaphore put`: of --label, or of the lines of a file; in pages that a body has room for. */
+/* The labels of `semaphore put`, from --label or from the lines of a file, sent in pages that fit into a body. */
 #ifndef CLI_LABELS_H
 #define CLI_LABELS_H
 
 #include "cli/cli.h"
 
 struct labels {
-    const char **texts; /* "": none */
+    const char **texts; /* "": no label */
     size_t count;
-    char *file; /* what texts of a file point into */
+    char *file; /* contents of the file; texts point into it; NULL: from --label */
 };
 
-/* CLI_OK, or a complaint has been written. labels_release in any case. */
+/* Reads the labels. Returns CLI_OK, or another exit status after an error message. Call labels_release in any case. */
 int labels_read(const struct cli_options *given, struct labels *ret_labels) MUST_CHECK;
-/* How many of them, from `from` on, go into one body; 0 behind the last. */
+/* Returns how many labels, starting at `from`, fit into one body; 0 after the last. */
 size_t labels_page(const struct labels *labels, size_t from) MUST_CHECK;
-/* Writes a page; path is the semaphore's. */
+/* Sends a page of labels; `path` is that of the semaphore. */
 enum permit_status labels_put(struct cli *cli, const char *path, const struct labels *labels, size_t from,
                               size_t count) MUST_CHECK;
 void labels_release(struct labels *labels);

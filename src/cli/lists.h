@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lists that come in pages: fetched whole, printed as a table or as one JSON object. */
+/* Lists that the server sends in pages: fetched whole, printed as a table or as one JSON object. */
 #ifndef CLI_LISTS_H
 #define CLI_LISTS_H
 
@@ -8,28 +8,31 @@
 
 enum { CLI_PATH_MAX = 4096 };
 
-/* A list: where it is, what its rows are called, and its columns. */
+/* How a list is printed: the member with its rows, and the columns. */
 struct list_view {
     const char *member;
     const struct json_column *columns;
     size_t column_count;
 };
 
-/* Writes "<before>WORD<after>", WORD percent-encoded. False: too long, or an empty word. */
+/* Writes "<before>WORD<after>" with WORD percent-encoded. Returns false if it is too long or the word is empty. */
 bool path_write(const char *before, const char *word, const char *after, char path[CLI_PATH_MAX]) MUST_CHECK;
-/* Appends "name=value&", value percent-encoded; nothing for NULL. False: the path is full. */
+/* Appends "name=value&" with the value percent-encoded; nothing for NULL. Returns false if the path is full. */
 bool list_add_parameter(struct buf *path, const char *name, const char *value) MUST_CHECK;
 /*
- * Writes "LIST?prefix=TEXT&", or "LIST?" without a prefix (NULL): a list of what begins so. False: the prefix is longer
- * than any name; a complaint has been written.
+ * Writes "LIST?prefix=TEXT&", or "LIST?" without a prefix (NULL). Returns false, after an error message, if the prefix
+ * is longer than any name.
  */
 bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX]) MUST_CHECK;
 /*
- * Asks for page after page of the list, --limit rows at most. `path` ends in a query to which more is added. *ret_pages
- * is freed with json_pages_free, whatever is returned.
+ * Fetches the list page by page, at most --limit rows. `path` ends in a query that can be extended. The caller frees
+ * *ret_pages with json_pages_free, also after a failure.
  */
 enum permit_status list_fetch(struct cli *cli, const char *path, const char *member,
                               struct json_pages **ret_pages) MUST_CHECK;
-/* `path` ends in a query to which more is added: "/v1/semaphores?" or "...?prefix=a&". The exit status. */
+/*
+ * Fetches and prints a list. `path` ends in a query that can be extended: "/v1/semaphores?" or "...?prefix=a&". Returns
+ * the exit status.
+ */
 int list_print(struct cli *cli, const char *path, const struct list_view *view);
 #endif

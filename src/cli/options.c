@@ -10,19 +10,20 @@
 #include "core/name.h"
 
 enum option_type {
-    OPTION_FLAG,     /* bool */
-    OPTION_TEXT,     /* const char * */
-    OPTION_KEY,      /* const char *, which can be a key or an owner */
-    OPTION_CHOICE,   /* const char *, one of `choices`, separated by | */
-    OPTION_NUMBER,   /* int64_t, from `least` on */
-    OPTION_DURATION, /* int64_t in ms, from `least` on */
-    OPTION_TTL,      /* the same, or "none" */
-    OPTION_HOLD,     /* the same, or "owner" */
-    OPTION_WANT,     /* appended to wants */
-    OPTION_SLOT,     /* appended to the last want's slots: exactly these */
-    OPTION_ANY_OF,   /* the same: any of these */
-    OPTION_ADJACENT, /* a flag of the last want */
-    OPTION_LABEL,    /* appended to names */
+    OPTION_FLAG,             /* bool */
+    OPTION_TEXT,             /* const char * */
+    OPTION_KEY,              /* const char *, valid as a key or an owner */
+    OPTION_CHOICE,           /* const char *, one of `choices`, separated by | */
+    OPTION_INTEGER,          /* int64_t, at least `minimum` */
+    OPTION_DURATION,         /* int64_t in ms, at least `minimum` */
+    OPTION_INTEGER_OR_NONE,  /* as OPTION_INTEGER; "none" is SETTING_NONE */
+    OPTION_DURATION_OR_NONE, /* as OPTION_DURATION; "none" is PERMIT_TTL_NONE, which is SETTING_NONE */
+    OPTION_HOLD,             /* as OPTION_DURATION_OR_NONE, or "owner" */
+    OPTION_WANT,             /* appended to wants */
+    OPTION_SLOT,             /* appended to the slots of the last want: exactly these */
+    OPTION_ANY_OF,           /* appended to the slots of the last want: any of these */
+    OPTION_ADJACENT,         /* a flag of the last want */
+    OPTION_LABEL,            /* appended to names */
 };
 
 struct option {
@@ -32,56 +33,50 @@ struct option {
     unsigned verbs;
     enum option_type type;
     size_t offset;
-    int64_t least;
+    int64_t minimum;
     const char *help;
 };
 
 #define AT(member) offsetof(struct cli_options, member)
-#define ASKS       (VERB_RUN | VERB_ACQUIRE)
-#define SETS       (VERB_PUT | VERB_TEMPLATE)
+#define ACQUIRES   (VERB_RUN | VERB_ACQUIRE)
+#define SETTING_OPTION(name, c_type, member, type, flags, min, max, initial, words, expected, letter, option,          \
+                       placeholder, help)                                                                              \
+    {letter, option, placeholder, VERB_PUT | VERB_TEMPLATE, OPTION_##type, AT(settings[SETTING_##name]), min, help},
 
 /*
- * letter  name  placeholder  verbs that take it  type  member  least  help
+ * letter  name  placeholder  verbs that take it  type  member  minimum  help
  */
 static const struct option options[] = {
-    {'s', "semaphore", "NAME[:COUNT]", ASKS, OPTION_WANT, 0, 0,
+    {'s', "semaphore", "NAME[:COUNT]", ACQUIRES, OPTION_WANT, 0, 0,
      "acquire COUNT units (default: 1) of this semaphore; repeat for several semaphores, all or nothing. The last "
      ":DIGITS are the count: user:7 is 7 units of user, user:7:1 is one unit of user:7"},
-    {0, "slot", "SLOT", ASKS, OPTION_SLOT, 0, 0,
+    {0, "slot", "SLOT", ACQUIRES, OPTION_SLOT, 0, 0,
      "acquire exactly this slot of the preceding -s: its label, or '#12' for number 12; repeat for several slots"},
-    {0, "any-of", "SLOT", ASKS, OPTION_ANY_OF, 0, 0,
+    {0, "any-of", "SLOT", ACQUIRES, OPTION_ANY_OF, 0, 0,
      "acquire COUNT of these slots of the preceding -s, lowest free first; repeat for each slot"},
-    {0, "adjacent", NULL, ASKS, OPTION_ADJACENT, 0, 0, "acquire adjacent slots of the preceding -s"},
-    {'w', "wait", "TIME", ASKS, OPTION_DURATION, AT(wait_ms), 0,
+    {0, "adjacent", NULL, ACQUIRES, OPTION_ADJACENT, 0, 0, "acquire adjacent slots of the preceding -s"},
+    {'w', "wait", "TIME", ACQUIRES, OPTION_DURATION, AT(wait_ms), 0,
      "maximum wait for capacity, such as 10m (default: run waits without limit, acquire does not wait)"},
-    {0, "wait-piece", "TIME", ASKS, OPTION_DURATION, AT(wait_piece_ms), 100,
+    {0, "wait-piece", "TIME", ACQUIRES, OPTION_DURATION, AT(wait_piece_ms), 100,
      "maximum length of one waiting call (default: 60s); must be below the timeout of any proxy; the place in the "
      "queue is kept"},
-    {'n', "no-wait", NULL, ASKS, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
-    {'E', "conflict-exit-code", "N", ASKS, OPTION_NUMBER, AT(exit_code), 0, "exit with N instead of 75"},
-    {'t', "ttl", "TIME", ASKS | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
+    {'n', "no-wait", NULL, ACQUIRES, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
+    {'E', "conflict-exit-code", "N", ACQUIRES, OPTION_INTEGER, AT(exit_code), 0, "exit with N instead of 75"},
+    {'t', "ttl", "TIME", ACQUIRES | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
      "the permit expires after this time unless renewed; none: never; owner: with the owner's heartbeat (run: 30s, "
      "renewed every 10s)"},
-    {0, "id", "KEY", ASKS, OPTION_KEY, AT(id), 0,
+    {0, "id", "KEY", ACQUIRES, OPTION_KEY, AT(id), 0,
      "the key of the request (default: random); a key is used once: after the request has ended the key is refused for "
      "7 days"},
-    {0, "owner", "OWNER", ASKS, OPTION_KEY, AT(owner), 0, "owner of the request (default: USER@HOST; none with --id)"},
+    {0, "owner", "OWNER", ACQUIRES, OPTION_KEY, AT(owner), 0,
+     "owner of the request (default: USER@HOST; none with --id)"},
     {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,
      "when the permit is lost: TERM and KILL 5 s later (the default), KILL immediately, or only report it"},
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
      "write a JSON object with times, token, slots and exit status"},
-    {'v', "verbose", NULL, ASKS, OPTION_FLAG, AT(verbose), 0,
+    {'v', "verbose", NULL, ACQUIRES, OPTION_FLAG, AT(verbose), 0,
      "report on stderr why it waits (always on a terminal); run: also how long it waited and ran"},
-    {'c', "capacity", "N", SETS, OPTION_NUMBER, AT(capacity), 0, "units; 0: closed; required to create a semaphore"},
-    {0, "kind", "slotted|counted", SETS, OPTION_CHOICE, AT(kind), 0,
-     "slotted: numbered slots (the default); counted: units without numbers; fixed at creation"},
-    {0, "default-ttl", "TIME", SETS, OPTION_DURATION, AT(default_ttl_ms), 1, "ttl of requests that set none"},
-    {0, "max-ttl", "TIME", SETS, OPTION_TTL, AT(max_ttl_ms), 1, "longest ttl accepted; none: no limit"},
-    {0, "grace", "TIME", SETS, OPTION_DURATION, AT(grace_ms), 0, "extra time before an expired permit is ended"},
-    {0, "max-hold", "TIME", SETS, OPTION_DURATION, AT(max_hold_ms), 1, "longest hold of requests without a ttl"},
-    {0, "queue", "backfill|fifo", SETS, OPTION_CHOICE, AT(queue), 0,
-     "waitlist order: fifo, or backfill (a request that fits may pass one that does not)"},
-    {0, "note", "TEXT", SETS, OPTION_TEXT, AT(note), 0, "for people"},
+    SEMAPHORE_SETTINGS(SETTING_OPTION) /* all that a PUT has, except labels */
     {0, "label", "LABEL", VERB_PUT, OPTION_LABEL, 0, 0, "label of slot 1, then of slot 2, and so on; empty: no label"},
     {0, "labels", "FILE", VERB_PUT, OPTION_TEXT, AT(labels), 0,
      "labels of slots 1, 2, ..., one a line; empty line: no label; -: standard input"},
@@ -104,9 +99,9 @@ static const struct option options[] = {
     {'i', "interval", "TIME", VERB_TOP, OPTION_DURATION, AT(interval_ms), 100, "refresh interval (default: 1s)"},
     {'1', "once", NULL, VERB_TOP, OPTION_FLAG, AT(once), 0,
      "print one table and exit (the default without a terminal)"},
-    {0, "limit", "N", VERB_LIST | VERB_HOLDERS | VERB_SLOTS | VERB_WAITERS | VERB_EVENTS | VERB_REQUESTS, OPTION_NUMBER,
-     AT(limit), 1, "maximum number of rows (default: all)"},
-    {0, "slot", "N", VERB_FENCE, OPTION_NUMBER, AT(slot), 1, "check whether the token is live on this slot"},
+    {0, "limit", "N", VERB_LIST | VERB_HOLDERS | VERB_SLOTS | VERB_WAITERS | VERB_EVENTS | VERB_REQUESTS,
+     OPTION_INTEGER, AT(limit), 1, "maximum number of rows (default: all)"},
+    {0, "slot", "N", VERB_FENCE, OPTION_INTEGER, AT(slot), 1, "check whether the token is live on this slot"},
     {0, "url", "URL", VERB_ANY, OPTION_TEXT, AT(url), 0, "the server (PERMITD_URL, or " PERMIT_DEFAULT_URL ")"},
     {0, "token", "TEXT", VERB_ANY, OPTION_TEXT, AT(token), 0,
      "credential (PERMITD_TOKEN is safer: other users cannot see it)"},
@@ -134,7 +129,7 @@ static const char exit_codes[] =
 
 static bool refuse(const struct option *option, const char *value, const char *expected)
 {
-    (void)cli_complain(CLI_USAGE, "--%s %s: expected %s", option->name, value, expected);
+    (void)cli_error(CLI_USAGE, "--%s %s: expected %s", option->name, value, expected);
     return false;
 }
 
@@ -142,10 +137,19 @@ static bool read_number(const struct option *option, const char *value, int64_t 
 {
     char *end;
     long long number = strtoll(value, &end, 10);
-    if (end == value || *end || number < option->least || number == INT64_MAX)
-        return refuse(option, value, option->least ? "a positive number" : "a number");
+    if (end == value || *end || number < option->minimum || number == INT64_MAX)
+        return refuse(option, value, option->minimum ? "a positive number" : "a number");
     *ret_number = number;
     return true;
+}
+
+/* Reads "none". */
+static bool read_none(const char *value, int64_t *ret_number)
+{
+    bool none = strcmp(value, "none") == 0;
+    if (none)
+        *ret_number = SETTING_NONE;
+    return none;
 }
 
 static bool read_duration(const struct option *option, const char *value, int64_t *ret_ms)
@@ -159,11 +163,11 @@ static bool read_duration(const struct option *option, const char *value, int64_
         return true;
     }
     int64_t ms;
-    if (!duration_parse_any(bytes_of(value), &ms) || ms < option->least) {
+    if (!duration_parse_any(bytes_of(value), &ms) || ms < option->minimum) {
         const char *hint = duration_hint(bytes_of(value));
         if (!hint)
             return refuse(option, value, "a time such as 30s, 10m or 1h30m");
-        (void)cli_complain(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
+        (void)cli_error(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
         return false;
     }
     *ret_ms = ms;
@@ -192,12 +196,12 @@ static bool read_key(const struct option *option, const char *value, const char 
     return true;
 }
 
-/* "name" or "name:count": the last ":digits" is the count. The name is cut out of argv. */
+/* Parses "name" or "name:count"; the last ":digits" is the count. Cuts the name out of argv. */
 static bool read_want(const struct option *option, char *value, struct cli_options *into)
 {
     if (into->want_count == CLI_MAX_WANTS)
         return refuse(option, value, "at most 64 semaphores");
-    int64_t count = 0; /* 1, or as many as slots are named */
+    int64_t count = 0; /* default: 1, or the number of slots given */
     char *colon = strrchr(value, ':');
     if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1)) {
         *colon = '\0';
@@ -206,19 +210,19 @@ static bool read_want(const struct option *option, char *value, struct cli_optio
     }
     if (count < 0 || !name_is_semaphore(bytes_of(value))) {
         if (count)
-            *colon = ':'; /* shown as it was given */
+            *colon = ':'; /* restored for the error message */
         return refuse(option, value, "NAME or NAME:COUNT; names have A-Z a-z 0-9 . _ : @ -, a count is at least 1");
     }
     into->wants[into->want_count++] = (struct permit_want){.semaphore = value, .count = count};
     return true;
 }
 
-/* What belongs to the -s before it. NULL: there is none. */
+/* Returns the want of the preceding -s. NULL: there is none; an error has been printed. */
 static struct permit_want *last_want(const struct option *option, struct cli_options *into)
 {
     if (into->want_count)
         return &into->wants[into->want_count - 1];
-    (void)cli_complain(CLI_USAGE, "--%s must follow an -s NAME", option->name);
+    (void)cli_error(CLI_USAGE, "--%s must follow an -s NAME", option->name);
     return NULL;
 }
 
@@ -238,28 +242,15 @@ static bool read_slot(const struct option *option, const char *value, struct cli
     return true;
 }
 
-static bool read_adjacent(const struct option *option, struct cli_options *into)
-{
-    struct permit_want *want = last_want(option, into);
-    if (want)
-        want->adjacent = true;
-    return want != NULL;
-}
-
 /* ---- One option ---- */
 
-static bool is_named(const struct option *option, const char *name, size_t length, char letter)
-{
-    return letter ? option->letter == letter
-                  : strlen(option->name) == length && memcmp(option->name, name, length) == 0;
-}
-
-/* The one that the verb takes; else another of that name, to be refused. */
+/* Returns the option that the verb takes, or else another one of this name, which the caller refuses. */
 static const struct option *find(const struct cli *cli, const char *name, size_t length, char letter)
 {
     const struct option *other = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(options); i++) {
-        if (!is_named(&options[i], name, length, letter))
+        if (letter ? options[i].letter != letter
+                   : strlen(options[i].name) != length || memcmp(options[i].name, name, length) != 0)
             continue;
         if (cli->verb && (options[i].verbs & cli->verb->bit))
             return &options[i];
@@ -268,22 +259,28 @@ static const struct option *find(const struct cli *cli, const char *name, size_t
     return other;
 }
 
-static bool store(const struct option *option, char *value, struct cli *cli)
+static bool store_value(const struct option *option, char *value, struct cli *cli)
 {
     void *member = (char *)&cli->options + option->offset;
+    struct permit_want *want;
     switch (option->type) {
     case OPTION_FLAG: *(bool *)member = true; return true;
     case OPTION_TEXT: *(const char **)member = value; return true;
     case OPTION_KEY: return read_key(option, value, member);
     case OPTION_CHOICE: return read_choice(option, value, member);
-    case OPTION_NUMBER: return read_number(option, value, member);
+    case OPTION_INTEGER: return read_number(option, value, member);
+    case OPTION_INTEGER_OR_NONE: return read_none(value, member) || read_number(option, value, member);
     case OPTION_DURATION:
-    case OPTION_TTL:
+    case OPTION_DURATION_OR_NONE:
     case OPTION_HOLD: return read_duration(option, value, member);
     case OPTION_WANT: return read_want(option, value, &cli->options);
     case OPTION_SLOT:
     case OPTION_ANY_OF: return read_slot(option, value, &cli->options);
-    case OPTION_ADJACENT: return read_adjacent(option, &cli->options);
+    case OPTION_ADJACENT:
+        if (!(want = last_want(option, &cli->options)))
+            return false;
+        want->adjacent = true;
+        return true;
     case OPTION_LABEL: cli->options.names[cli->options.name_count++] = value; return true;
     }
     return false;
@@ -294,27 +291,27 @@ static bool is_flag(const struct option *option)
     return option->type == OPTION_FLAG || option->type == OPTION_ADJACENT;
 }
 
-/* Takes the value from behind "=", from the rest of the letters, or from the next word. */
+/* Applies an option. Its value is the text after "=", the rest of the letters, or the next word. */
 static bool apply(const struct option *option, char *value, struct cli *cli, int argc, char **argv, int *at)
 {
     if (option->verbs != VERB_ANY && (!cli->verb || !(option->verbs & cli->verb->bit))) {
-        (void)cli_complain(CLI_USAGE, "%s does not take --%s", cli->verb ? cli->verb->name : "(no verb yet)",
-                           option->name);
+        (void)cli_error(CLI_USAGE, "%s does not take --%s", cli->verb ? cli->verb->name : "(no verb yet)",
+                        option->name);
         return false;
     }
     if (is_flag(option) ? value != NULL : !value && *at + 1 >= argc) {
-        (void)cli_complain(CLI_USAGE, "--%s %s", option->name, value ? "takes no value" : "needs a value");
+        (void)cli_error(CLI_USAGE, "--%s %s", option->name, value ? "takes no value" : "needs a value");
         return false;
     }
     if (!value && !is_flag(option))
         value = argv[++*at];
-    return store(option, value, cli);
+    return store_value(option, value, cli);
 }
 
-/* Not with its value, which may be secret. */
-static bool unknown(const char *text)
+/* Prints an unknown option without its value, which may be secret. */
+static bool refuse_unknown(const char *text)
 {
-    (void)cli_complain(CLI_USAGE, "unknown option %.*s (permitctl --help)", (int)strcspn(text, "="), text);
+    (void)cli_error(CLI_USAGE, "unknown option %.*s (permitctl --help)", (int)strcspn(text, "="), text);
     return false;
 }
 
@@ -324,17 +321,17 @@ static bool parse_long(int argc, char **argv, int *at, struct cli *cli)
     char *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
     const struct option *option = find(cli, name, length, 0);
-    return option ? apply(option, equals ? equals + 1 : NULL, cli, argc, argv, at) : unknown(argv[*at]);
+    return option ? apply(option, equals ? equals + 1 : NULL, cli, argc, argv, at) : refuse_unknown(argv[*at]);
 }
 
-/* "-n", "-nv", "-sbackups", "-s backups". */
+/* Parses "-n", "-nv", "-sbackups", "-s backups". */
 static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
 {
     char *word = argv[*at];
     for (char *letter = word + 1; *letter; letter++) {
         const struct option *option = find(cli, NULL, 0, *letter);
         if (!option)
-            return unknown((const char[]){'-', *letter, '\0'});
+            return refuse_unknown((const char[]){'-', *letter, '\0'});
         if (!is_flag(option))
             return apply(option, letter[1] ? letter + 1 : NULL, cli, argc, argv, at);
         if (!apply(option, NULL, cli, argc, argv, at))
@@ -345,36 +342,36 @@ static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
 
 /* ---- The whole line ---- */
 
-/* "semaphore" begins several verbs. */
-static bool begins(const struct verb *verb, const char *word)
+/* Returns true if the verb has several words and this is the first, as "semaphore" is. */
+static bool begins_with(const struct verb *verb, const char *word)
 {
     size_t length = strlen(word);
     return strncmp(verb->name, word, length) == 0 && verb->name[length] == ' ';
 }
 
-/* A word that is no verb: which ones it begins, if `next` does not go on so. */
-static void no_verb(const char *word, const char *next)
+/* Prints that the word is no verb, with the verbs that it begins; `next` is the word after it, or "". */
+static void refuse_verb(const char *word, const char *next)
 {
     struct buf known;
     size_t count;
     const struct verb *verbs = verb_table(&count);
     buf_init(&known, 4096);
     for (size_t i = 0; i < count; i++)
-        if (begins(&verbs[i], word))
+        if (begins_with(&verbs[i], word))
             buf_append_text(&known, verbs[i].name + strlen(word));
     if (known.length && *next && *next != '-')
-        (void)cli_complain(CLI_USAGE, "unknown verb \"%s %s\"; expected \"%s\" with one of:%s (permitctl --help)", word,
-                           next, word, buf_text(&known));
+        (void)cli_error(CLI_USAGE, "unknown verb \"%s %s\"; expected \"%s\" with one of:%s (permitctl --help)", word,
+                        next, word, buf_text(&known));
     else if (known.length)
-        (void)cli_complain(CLI_USAGE, "incomplete verb \"%s\"; expected one of:%s (permitctl --help)", word,
-                           buf_text(&known));
+        (void)cli_error(CLI_USAGE, "incomplete verb \"%s\"; expected one of:%s (permitctl --help)", word,
+                        buf_text(&known));
     else
-        (void)cli_complain(CLI_USAGE, "unknown verb \"%s\" (permitctl --help)", word);
+        (void)cli_error(CLI_USAGE, "unknown verb \"%s\" (permitctl --help)", word);
     buf_release(&known);
 }
 
-/* "semaphore --help": help for the verbs that begin so. False: it is something else. */
-static bool take_group(int argc, char **argv, int at, struct cli *cli)
+/* Handles "semaphore --help", which asks for help on the verbs that begin so. Returns false for anything else. */
+static bool parse_group(int argc, char **argv, int at, struct cli *cli)
 {
     size_t count;
     const struct verb *verbs = verb_table(&count);
@@ -382,30 +379,30 @@ static bool take_group(int argc, char **argv, int at, struct cli *cli)
     if (!cli->options.help && strcmp(next, "--help") != 0 && strcmp(next, "-h") != 0)
         return false;
     for (size_t i = 0; i < count; i++)
-        if (begins(&verbs[i], argv[at]))
+        if (begins_with(&verbs[i], argv[at]))
             cli->group = argv[at];
     return cli->group != NULL;
 }
 
-static bool take_verb(int argc, char **argv, int *at, struct cli *cli)
+static bool parse_verb(int argc, char **argv, int *at, struct cli *cli)
 {
     int used = 1;
     cli->verb = verb_find(argv + *at, argc - *at, &used);
-    if (!cli->verb && !take_group(argc, argv, *at, cli)) {
-        no_verb(argv[*at], *at + 1 < argc ? argv[*at + 1] : "");
+    if (!cli->verb && !parse_group(argc, argv, *at, cli)) {
+        refuse_verb(argv[*at], *at + 1 < argc ? argv[*at + 1] : "");
         return false;
     }
     *at += used - 1;
     return true;
 }
 
-/* "slots says by itself which and how many." */
+/* Returns false if --slot, which gives slots and number, is combined with :COUNT or --adjacent. */
 static bool check_wants(const struct cli_options *given)
 {
     for (size_t i = 0; i < given->want_count; i++) {
         const struct permit_want *want = &given->wants[i];
         if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) {
-            (void)cli_complain(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
+            (void)cli_error(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
             return false;
         }
     }
@@ -418,26 +415,26 @@ static bool check_words(const struct cli *cli)
     if (cli->options.help || cli->options.version)
         return true;
     if (!verb || cli->word_count < verb->min_words || (!verb->takes_command && cli->word_count > verb->max_words)) {
-        (void)cli_complain(CLI_USAGE, "usage: permitctl %s %s", verb ? verb->name : "VERB ...",
-                           verb ? verb->arguments : "(permitctl --help)");
+        (void)cli_error(CLI_USAGE, "usage: permitctl %s %s", verb ? verb->name : "VERB ...",
+                        verb ? verb->arguments : "(permitctl --help)");
         return false;
     }
-    if ((verb->bit & ASKS) && cli->options.want_count == 0) {
-        (void)cli_complain(CLI_USAGE, "%s requires at least one -s NAME", verb->name);
+    if ((verb->bit & ACQUIRES) && cli->options.want_count == 0) {
+        (void)cli_error(CLI_USAGE, "%s requires at least one -s NAME", verb->name);
         return false;
     }
     if (!check_wants(&cli->options))
         return false;
     if (cli->options.exit_code > 255) {
-        (void)cli_complain(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
+        (void)cli_error(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
         return false;
     }
     if (cli->options.wait_piece_ms > INT_MAX) {
-        (void)cli_complain(CLI_USAGE, "--wait-piece must be at most 24 days");
+        (void)cli_error(CLI_USAGE, "--wait-piece must be at most 24 days");
         return false;
     }
     if (cli->options.no_wait && cli->options.wait_ms != CLI_UNSET) {
-        (void)cli_complain(CLI_USAGE, "--wait and --no-wait exclude each other");
+        (void)cli_error(CLI_USAGE, "--wait and --no-wait exclude each other");
         return false;
     }
     return true;
@@ -448,10 +445,10 @@ bool options_parse(int argc, char **argv, struct cli *cli)
     bool only_words = false;
     cli->options.names = calloc((size_t)argc, sizeof(*cli->options.names));
     if (!cli->options.names) {
-        (void)cli_complain(CLI_NO_START, "no memory");
+        (void)cli_error(CLI_NO_START, "no memory");
         return false;
     }
-    cli->words = argv; /* the words are moved to its front; what they overwrite has been read */
+    cli->words = argv; /* words move to the front of argv, over arguments that have been parsed */
     for (int at = 1; at < argc; at++) {
         char *word = argv[at];
         if (!only_words && strcmp(word, "--") == 0 && cli->verb) {
@@ -463,7 +460,7 @@ bool options_parse(int argc, char **argv, struct cli *cli)
             if (!parse_letters(argc, argv, &at, cli))
                 return false;
         } else if (!cli->verb && !cli->group) {
-            if (!take_verb(argc, argv, &at, cli))
+            if (!parse_verb(argc, argv, &at, cli))
                 return false;
         } else {
             cli->words[cli->word_count++] = word;
@@ -495,13 +492,13 @@ static void print_options(unsigned verbs, bool for_all, FILE *out)
             print_option(&options[i], out);
 }
 
-/* group NULL: all. */
+/* Prints the verbs that begin with `group`; NULL: all verbs. */
 static void print_verbs(const char *group, FILE *out)
 {
     size_t count;
     const struct verb *verbs = verb_table(&count);
     for (size_t i = 0; i < count; i++)
-        if (!group || begins(&verbs[i], group))
+        if (!group || begins_with(&verbs[i], group))
             (void)fprintf(out, "  %-18s %s\n", verbs[i].name, verbs[i].help);
 }
 

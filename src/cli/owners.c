@@ -21,7 +21,7 @@ static int call(struct cli *cli, const char *method, const char *body)
     char path[PATH_MAX_BYTES] = "/v1/owners/";
     size_t used = strlen(path);
     if (!permit_path_encode(cli->words[0], path + used, sizeof(path) - used))
-        return cli_complain(CLI_USAGE, "an owner has 1 to 255 bytes");
+        return cli_error(CLI_USAGE, "an owner has 1 to 255 bytes");
     return cli_finish(cli, permit_call(cli->client, method, path, body), print_owner);
 }
 
@@ -30,7 +30,7 @@ int verb_owner_beat(struct cli *cli)
     char body[BODY_MAX_BYTES];
     int64_t ttl_ms = cli->options.ttl_ms == CLI_UNSET ? BEAT_TTL_MS : cli->options.ttl_ms;
     if (ttl_ms < 0)
-        return cli_complain(CLI_USAGE, "--ttl: a heartbeat counts for a time such as 30s");
+        return cli_error(CLI_USAGE, "--ttl: a heartbeat counts for a time such as 30s");
     (void)snprintf(body, sizeof(body), "{\"ttl\":\"%" PRId64 "ms\"}", ttl_ms);
     return call(cli, "PUT", body);
 }

@@ -4,10 +4,10 @@
 
 #include <unistd.h>
 
-#include "cli/ask.h"
+#include "cli/acquire_cmd.h"
 #include "cli/lists.h"
-#include "cli/moment.h"
 #include "cli/signals.h"
+#include "cli/time_parse.h"
 
 void request_print(const char *body)
 {
@@ -30,15 +30,15 @@ int verb_acquire(struct cli *cli)
 {
     sigset_t set;
     sigemptyset(&set);
-    struct ask ask = {.signal_fd = signals_take(-1, signals_ending, SIGNALS_ENDING_COUNT, &set)};
-    if (ask.signal_fd < 0)
-        return cli_complain(CLI_NO_START, "no descriptors left");
+    struct acquire_cmd cmd = {.signal_fd = signals_take(-1, signals_ending, SIGNALS_ENDING_COUNT, &set)};
+    if (cmd.signal_fd < 0)
+        return cli_error(CLI_NO_START, "no descriptors left");
     struct permit_request *request = NULL;
     int code;
-    if (ask_acquire(cli, &ask, &request, &code))
+    if (acquire_cmd_run(cli, &cmd, &request, &code))
         code = cli_finish(cli, PERMIT_OK, request_print);
     permit_request_free(request);
-    (void)close(ask.signal_fd);
+    (void)close(cmd.signal_fd);
     return code;
 }
 
@@ -72,7 +72,7 @@ int verb_show(struct cli *cli)
     return cli_finish(cli, permit_show(cli->client, cli->words[0], NULL), request_print);
 }
 
-/* "Who held backups at 02:14": `requests --semaphore backups --at 02:14`. */
+/* Shows, for example, the holders of backups at 02:14: `requests --semaphore backups --at 02:14`. */
 int verb_requests(struct cli *cli)
 {
     static const struct json_column columns[] = {
@@ -81,20 +81,19 @@ int verb_requests(struct cli *cli)
         {"PERMITS", "permits"}, {"KEY", "external_id"}};
     static const struct list_view view = {"requests", columns, ARRAY_LENGTH(columns)};
     const struct cli_options *given = &cli->options;
-    char at[MOMENT_SIZE];
+    char at[TIME_TEXT_SIZE];
     const char *state = !given->state ? NULL : strcmp(given->state, "held") == 0 ? "ACQUIRED" : "RELEASED";
-    if (given->at && !moment_read(given->at, time(NULL), at))
-        return cli_complain(CLI_USAGE, "--at %s: expected 02:14, \"2026-11-21 02:14\" or 2026-11-21T02:14:00Z",
-                            given->at);
+    if (given->at && !time_parse(given->at, time(NULL), at))
+        return cli_error(CLI_USAGE, "--at %s: expected 02:14, \"2026-11-21 02:14\" or 2026-11-21T02:14:00Z", given->at);
     if (given->at && (!given->semaphore || state))
-        return cli_complain(CLI_USAGE, "--at requires --semaphore and excludes --state");
+        return cli_error(CLI_USAGE, "--at requires --semaphore and excludes --state");
     struct buf path;
     buf_init(&path, CLI_PATH_MAX);
     buf_append_text(&path, "/v1/requests?");
     bool whole = list_add_parameter(&path, "semaphore", given->semaphore) &&
                  list_add_parameter(&path, "owner", given->owner) && list_add_parameter(&path, "state", state) &&
                  list_add_parameter(&path, "at", given->at ? at : NULL);
-    int code = whole ? list_print(cli, buf_text(&path), &view) : cli_complain(CLI_USAGE, "longer than any name");
+    int code = whole ? list_print(cli, buf_text(&path), &view) : cli_error(CLI_USAGE, "longer than any name");
     buf_release(&path);
     return code;
 }

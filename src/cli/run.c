@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permitctl run: acquire, run the command, renew meanwhile, release. One thread waits for signals, the command's end
- * and the renewer's word that the permit is lost; the renewer has a thread of its own in libpermit.
+ * permitctl run: acquire, run the command, renew meanwhile, release. One thread waits for signals, the end of the
+ * command, and the renewer's report that the permit is lost. The renewer has its own thread in libpermit.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/ask.h"
+#include "cli/acquire_cmd.h"
 #include "cli/cli.h"
 #include "cli/descriptors.h"
 #include "cli/environment.h"
@@ -23,17 +23,17 @@
 enum {
     RUN_TTL_MS = 30000,
     KILL_AFTER_MS = 5000,
-    END_AFTER_KILL_MS = 5000, /* a process that waits for a disk may take its time */
-    LEFT_POLL_US = 50000,
-    RELEASE_MS = 60000, /* of what nothing else ends soon */
+    END_AFTER_KILL_MS = 5000, /* a process that waits for a disk may end late */
+    LEFTOVER_POLL_US = 50000,
+    RELEASE_MS = 60000, /* how long a release is tried if nothing else ends the permit soon */
     LINE_MAX_BYTES = 64 * 1024,
     EXIT_NOT_FOUND = 127,
     EXIT_NOT_EXECUTABLE = 126
 };
 
-/* Handed on to the command; while we wait for a permit they end the wait. */
+/* Passed on to the command; before the grant they end the wait. */
 static const int passed_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM};
-/* Only while the command runs. */
+/* Taken only while the command runs. */
 static const int job_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGWINCH};
 
 struct run {
@@ -44,39 +44,39 @@ struct run {
     struct job_signals signals_before;
     struct environment environment;
     int signal_fd;
-    int lost_fd; /* an eventfd, written by the renewer's thread */
+    int lost_fd; /* eventfd; written by the renewer's thread */
     bool lost;
-    mono_us kill_at; /* NEVER: no KILL is due */
+    mono_us kill_at; /* time of the KILL; NEVER: none is due */
     bool ended;
     utc_us waiting_since, granted_at, ended_at; /* by this machine's clock, for --report and -v */
 };
 
 /* ---- Signals ---- */
 
-/* A command must find SIGTTOU and SIGPIPE as we found them; we ourselves must not stop or die by them. */
-static void block_own_dangers(struct run *run)
+/* Blocks SIGTTOU and SIGPIPE, which must not stop or end permitctl. The command gets them back unchanged. */
+static void block_terminal_signals(struct run *run)
 {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTTOU);
     sigaddset(&set, SIGPIPE);
     (void)sigprocmask(SIG_BLOCK, &set, &run->signals_before.mask);
-    /* waitpid finds nothing while SIGCHLD is ignored, which may have been inherited. */
+    /* An inherited ignored SIGCHLD would hide the end of the command from waitpid. */
     run->signals_before.child_ignored = signal(SIGCHLD, SIG_DFL) == SIG_IGN;
 }
 
 /* ---- Acquire ---- */
 
-/* False: no permit; *ret_code is the exit status. */
+/* Acquires. Returns false if there is no permit; *ret_code is the exit status. */
 static bool acquire(struct run *run, int *ret_code)
 {
-    struct ask ask = {.ttl_ms = RUN_TTL_MS, .wait_ms = PERMIT_FOREVER, .signal_fd = run->signal_fd};
+    struct acquire_cmd cmd = {.ttl_ms = RUN_TTL_MS, .wait_ms = PERMIT_FOREVER, .signal_fd = run->signal_fd};
     run->waiting_since = clock_wall();
-    bool granted = ask_acquire(run->cli, &ask, &run->request, ret_code);
+    bool granted = acquire_cmd_run(run->cli, &cmd, &run->request, ret_code);
     run->granted_at = clock_wall();
-    if (granted && !run->request->yours) { /* another permitctl has it, and will release it */
-        *ret_code = cli_complain((int)run->cli->options.exit_code, "key %s is already held by another client",
-                                 run->request->external_id);
+    if (granted && !run->request->yours) { /* another client holds it, and will release it */
+        *ret_code = cli_error((int)run->cli->options.exit_code, "key %s is already held by another client",
+                              run->request->external_id);
         return false;
     }
     return granted;
@@ -84,70 +84,60 @@ static bool acquire(struct run *run, int *ret_code)
 
 /* ---- While the command runs ---- */
 
-/* On the renewer's thread: only a word to the other one. */
+/* Runs on the renewer's thread, so it only prints a message and notifies the main thread. */
 static void on_lost(void *context, enum permit_status status, const char *message)
 {
     const struct run *run = context;
-    (void)cli_complain(CLI_LOST, "the permit is lost: %s%s%s", permit_status_word(status), *message ? ": " : "",
-                       message);
+    (void)cli_error(CLI_LOST, "the permit is lost: %s%s%s", permit_status_word(status), *message ? ": " : "", message);
     (void)eventfd_write(run->lost_fd, 1);
 }
 
-static bool goes_on_when_lost(const struct run *run)
+static bool continues_when_lost(const struct run *run)
 {
     return strcmp(run->cli->options.on_lost, "continue") == 0;
 }
 
-static bool kills_at_once(const struct run *run)
+static bool kills_immediately(const struct run *run)
 {
     return strcmp(run->cli->options.on_lost, "kill") == 0;
 }
 
 /*
- * TERM (with CONT, for what is stopped) and 5 s later KILL, or KILL at once: to all that the command has started, in
- * whatever process group it is.
+ * Ends the command: TERM (with CONT, for stopped processes) and 5 s later KILL, or KILL immediately. Both go to every
+ * process that the command has started, in any process group.
  */
 static void end_command(struct run *run)
 {
     pid_t refused;
-    (void)!job_signal_all(&run->job, kills_at_once(run) ? SIGKILL : SIGTERM, &refused);
+    (void)!job_signal_all(&run->job, kills_immediately(run) ? SIGKILL : SIGTERM, &refused);
     (void)!job_signal_all(&run->job, SIGCONT, &refused);
-    run->kill_at = kills_at_once(run) ? NEVER : clock_mono() + (mono_us)KILL_AFTER_MS * US_PER_MS;
+    run->kill_at = kills_immediately(run) ? NEVER : clock_mono() + (mono_us)KILL_AFTER_MS * US_PER_MS;
 }
 
-static void look_for_loss(struct run *run)
+static void check_lost(struct run *run)
 {
     eventfd_t count;
     if (run->lost || eventfd_read(run->lost_fd, &count) != 0)
         return;
     run->lost = true;
-    if (!goes_on_when_lost(run) && !run->ended)
+    if (!continues_when_lost(run) && !run->ended)
         end_command(run);
 }
 
 /*
- * A permit may have been lost while we were stopped. Then the command must not do anything before it is told to end.
+ * Continues the command, unless the permit was lost while permitctl was stopped. Then the command must not run before
+ * it is told to end.
  */
 static void continue_command(struct run *run)
 {
-    if (permit_renewer_holds(run->renewer) || goes_on_when_lost(run))
+    if (permit_renewer_holds(run->renewer) || continues_when_lost(run))
         job_continue(&run->job);
     else if (!run->lost)
         (void)eventfd_write(run->lost_fd, 1);
 }
 
-static void look_at_job(struct run *run)
-{
-    int signal = 0;
-    enum job_state state;
-    while ((state = job_look(&run->job, &signal)) == JOB_STOPPED)
-        if (job_stopped(&run->job, signal))
-            continue_command(run);
-    run->ended = state == JOB_ENDED;
-}
-
-/* One that asks the command to end is of no use to it while it is stopped. */
-static bool asks_to_end(int signal)
+/* Returns true for a signal that asks the command to end. A stopped command must be continued to receive it. */
+static bool is_ending_signal(int signal)
 {
     for (size_t i = 0; i < SIGNALS_ENDING_COUNT; i++)
         if (signals_ending[i] == signal)
@@ -155,39 +145,40 @@ static bool asks_to_end(int signal)
     return false;
 }
 
-static void hand_on(struct run *run, int signal)
+static void pass_signal(struct run *run, int signal)
 {
     if (signal == SIGCONT) {
         continue_command(run);
         return;
     }
     job_signal(&run->job, signal);
-    if (asks_to_end(signal))
+    if (is_ending_signal(signal))
         job_continue(&run->job);
 }
 
 static void handle_signals(struct run *run)
 {
+    enum job_state state;
+    int stop = 0;
     for (int signal = signals_next(run->signal_fd); signal; signal = signals_next(run->signal_fd))
         if (signal != SIGCHLD)
-            hand_on(run, signal);
-    look_at_job(run);
-}
-
-static int poll_timeout(const struct run *run)
-{
-    if (run->kill_at == NEVER)
-        return -1;
-    return (int)max_i64(0, (run->kill_at - clock_mono() + US_PER_MS - 1) / US_PER_MS);
+            pass_signal(run, signal);
+    while ((state = job_poll(&run->job, &stop)) == JOB_STOPPED)
+        if (job_stopped(&run->job, stop))
+            continue_command(run);
+    run->ended = state == JOB_ENDED;
 }
 
 static void wait_for_command(struct run *run)
 {
     struct pollfd events[] = {{.fd = run->signal_fd, .events = POLLIN}, {.fd = run->lost_fd, .events = POLLIN}};
     while (!run->ended) {
-        (void)poll(events, ARRAY_LENGTH(events), poll_timeout(run));
+        int timeout_ms = -1;
+        if (run->kill_at != NEVER)
+            timeout_ms = (int)max_i64(0, (run->kill_at - clock_mono() + US_PER_MS - 1) / US_PER_MS);
+        (void)poll(events, ARRAY_LENGTH(events), timeout_ms);
         handle_signals(run);
-        look_for_loss(run);
+        check_lost(run);
         if (!run->ended && clock_mono() >= run->kill_at) {
             pid_t refused;
             (void)!job_signal_all(&run->job, SIGKILL, &refused);
@@ -197,19 +188,19 @@ static void wait_for_command(struct run *run)
     run->ended_at = clock_wall();
 }
 
-/* True: all that the command has started has ended by then. */
+/* Signals the processes of the command until all have ended. Returns false if one is left at `end`. */
 static bool all_ended_by(const struct run *run, int signal, mono_us end, pid_t *ret_refused)
 {
     while (job_signal_all(&run->job, signal, ret_refused)) {
         if (clock_mono() >= end)
             return false;
-        (void)usleep(LEFT_POLL_US);
+        (void)usleep(LEFTOVER_POLL_US);
     }
     return true;
 }
 
-/* The permit is lost and the command has ended: nothing that it started may go on either. */
-static void end_all(const struct run *run)
+/* Ends every process that the command has left behind, after the permit was lost. */
+static void end_leftovers(const struct run *run)
 {
     pid_t refused = 0;
     if (run->kill_at != NEVER && all_ended_by(run, 0, run->kill_at, &refused))
@@ -217,35 +208,29 @@ static void end_all(const struct run *run)
     if (all_ended_by(run, SIGKILL, clock_mono() + (mono_us)END_AFTER_KILL_MS * US_PER_MS, &refused))
         return;
     if (refused)
-        (void)cli_complain(0, "cannot end process %d of the command; it continues without a permit: %s", (int)refused,
-                           strerror(EPERM));
+        (void)cli_error(0, "cannot end process %d of the command; it continues without a permit: %s", (int)refused,
+                        strerror(EPERM));
     else
-        (void)cli_complain(0, "a process of the command has not ended; it continues without a permit");
+        (void)cli_error(0, "a process of the command has not ended; it continues without a permit");
 }
 
 /* ---- Afterwards ---- */
 
-/* True if the server ended it before we did: then the command ran without a permit, if only at its end. */
-static bool ended_by_server(const struct permit_request *request)
-{
-    return request->already_released && request->end_reason && strcmp(request->end_reason, "released") != 0;
-}
-
-/* Nothing ends it soon: not its ttl, and its owner's heartbeat may go on. */
-static bool stays(const struct permit_request *request)
+/* Returns true if nothing ends the request soon: it has no ttl, or its owner's heartbeat may continue. */
+static bool has_no_expiry(const struct permit_request *request)
 {
     return request->ttl_ms == PERMIT_TTL_NONE || request->ttl_ms == PERMIT_TTL_OWNER;
 }
 
 /*
- * Whoever does not want to wait for a server that does not answer sends a signal: then a last, short try. What stays is
- * tried for longer.
+ * Releases the permit. A signal ends the wait for a server that does not answer; then a last, short try follows. A
+ * permit that nothing else ends soon is tried for RELEASE_MS.
  */
-static enum permit_status give_back(const struct run *run, struct permit_request **ret_after)
+static enum permit_status release_permit(const struct run *run, struct permit_request **ret_after)
 {
     struct permit_client *client = run->cli->client;
     const char *key = run->request->external_id;
-    mono_us end = clock_mono() + (stays(run->request) ? (mono_us)RELEASE_MS * US_PER_MS : 0);
+    mono_us end = clock_mono() + (has_no_expiry(run->request) ? (mono_us)RELEASE_MS * US_PER_MS : 0);
     sigset_t set;
     sigemptyset(&set);
     permit_client_set_cancel_fd(client, signals_take(run->signal_fd, signals_ending, SIGNALS_ENDING_COUNT, &set));
@@ -254,27 +239,31 @@ static enum permit_status give_back(const struct run *run, struct permit_request
         if (!status)
             return PERMIT_OK;
         if (signals_next(run->signal_fd))
-            return ask_give_back(run->cli, key, 0) ? PERMIT_OK : status;
+            return acquire_cmd_release(run->cli, key, 0) ? PERMIT_OK : status;
         if (permit_status_retry(status) == PERMIT_RETRY_NEVER || clock_mono() >= end)
             return status;
     }
 }
 
-/* The exit status if the command's was 0: another one if it may be held still, and nothing ends it soon. */
+/*
+ * Releases the permit and reports failures. Returns the exit status for a command that ended with 0: an error if the
+ * permit may still be held and nothing ends it soon.
+ */
 static int release(struct run *run)
 {
     struct permit_request *after = NULL;
-    enum permit_status status = give_back(run, &after);
+    enum permit_status status = release_permit(run, &after);
     const char *why = permit_client_message(run->cli->client);
     int code = CLI_OK;
-    if (status && stays(run->request))
-        code = cli_complain(cli_exit_of(run->cli, status),
-                            "cannot release the permit; it is held until permitctl release %s: %s",
-                            run->request->external_id, why);
+    if (status && has_no_expiry(run->request))
+        code = cli_error(cli_exit_of(run->cli, status),
+                         "cannot release the permit; it is held until permitctl release %s: %s",
+                         run->request->external_id, why);
     else if (status)
-        (void)cli_complain(0, "cannot release the permit, it will expire: %s", why);
-    if (after && ended_by_server(after)) {
-        (void)cli_complain(0, "the permit was lost before the command ended: %s", after->end_reason);
+        (void)cli_error(0, "cannot release the permit, it will expire: %s", why);
+    /* If the server ended the request before this release, the command ran without a permit, if only at its end. */
+    if (after && after->already_released && after->end_reason && strcmp(after->end_reason, "released") != 0) {
+        (void)cli_error(0, "the permit was lost before the command ended: %s", after->end_reason);
         run->lost = true;
     }
     permit_request_free(after);
@@ -288,7 +277,7 @@ static void add_time(struct json_writer *writer, const char *name, utc_us time)
     json_add_text(writer, name, text);
 }
 
-static void report(const struct run *run, int code)
+static void write_report(const struct run *run, int code)
 {
     struct json_writer *writer = json_writer_new();
     json_add_text(writer, "external_id", run->request->external_id);
@@ -302,34 +291,28 @@ static void report(const struct run *run, int code)
     json_add_number(writer, "exit_status", code);
     const char *text = json_text(writer);
     if (!text)
-        (void)cli_complain(0, "cannot write %s: out of memory", run->cli->options.report);
+        (void)cli_error(0, "cannot write %s: out of memory", run->cli->options.report);
     else if (!report_write(run->cli->options.report, text))
-        (void)cli_complain(0, "cannot write %s: %s", run->cli->options.report,
-                           errno == ETIMEDOUT ? "no reader" : strerror(errno));
+        (void)cli_error(0, "cannot write %s: %s", run->cli->options.report,
+                        errno == ETIMEDOUT ? "no reader" : strerror(errno));
     json_writer_free(writer);
 }
 
-static void tell_grant(const struct run *run)
+static void print_grant(const struct run *run)
 {
     const struct permit_request *request = run->request;
     struct buf line;
     buf_init(&line, LINE_MAX_BYTES);
     for (size_t i = 0; i < request->permit_count; i++)
         buf_printf(&line, " %s token %" PRIu64, request->permits[i].semaphore, request->permits[i].token);
-    (void)cli_complain(0, "%s granted after %" PRId64 " ms:%s", request->external_id,
-                       (run->granted_at - run->waiting_since) / US_PER_MS, buf_text(&line));
+    (void)cli_error(0, "%s granted after %" PRId64 " ms:%s", request->external_id,
+                    (run->granted_at - run->waiting_since) / US_PER_MS, buf_text(&line));
     buf_release(&line);
-}
-
-static void tell_end(const struct run *run, int code)
-{
-    (void)cli_complain(0, "%s ran %" PRId64 " ms, exit status %d", run->request->external_id,
-                       (run->ended_at - run->granted_at) / US_PER_MS, code);
 }
 
 /* ---- The whole ---- */
 
-static int code_of_error(int error)
+static int exit_code_of_errno(int error)
 {
     switch (error) {
     case ENOENT: return EXIT_NOT_FOUND;
@@ -341,88 +324,89 @@ static int code_of_error(int error)
     }
 }
 
-/* Held: runs the command to its end. The exit status, before it is known whether the permit was lost. */
+/* Runs the command to its end. Returns the exit status, before it is known whether the permit was lost. */
 static int run_command(struct run *run)
 {
-    run->signals_before.death_signal = goes_on_when_lost(run) ? 0 : kills_at_once(run) ? SIGKILL : SIGTERM;
+    run->signals_before.death_signal = continues_when_lost(run) ? 0 : kills_immediately(run) ? SIGKILL : SIGTERM;
     descriptors_hide(&run->cli->inherited);
     int error = job_start(&run->job, run->cli->words, &run->signals_before);
     if (error) {
         run->ended = true;
         run->ended_at = clock_wall();
-        return cli_complain(code_of_error(error), "%s: %s", run->cli->words[0], strerror(error));
+        return cli_error(exit_code_of_errno(error), "%s: %s", run->cli->words[0], strerror(error));
     }
     wait_for_command(run);
-    if (run->lost && !goes_on_when_lost(run))
-        end_all(run);
+    if (run->lost && !continues_when_lost(run))
+        end_leftovers(run);
     job_release(&run->job);
     return job_exit_status(&run->job);
 }
 
-/* The exit status after the command has ended with `code`. */
-static int give_back_or_tell(struct run *run, int code)
+/* Releases the permit after the command has ended with `code`. Returns the exit status. */
+static int release_after_command(struct run *run, int code)
 {
     int release_code = CLI_OK;
-    look_for_loss(run);
-    /* What is lost has most likely ended, and whoever waits for us is not kept waiting for it. */
+    check_lost(run);
+    /* A lost permit has most likely ended, so its release must not delay the caller. */
     if (run->lost)
-        (void)ask_give_back(run->cli, run->request->external_id, 0);
+        (void)acquire_cmd_release(run->cli, run->request->external_id, 0);
     else
         release_code = release(run);
-    if (run->lost && !goes_on_when_lost(run))
+    if (run->lost && !continues_when_lost(run))
         return CLI_LOST;
     return code == CLI_OK ? release_code : code;
 }
 
-/* Held: prepares, runs, and gives back. The exit status. */
-static int hold(struct run *run)
+/* Prepares, runs the command, and releases. Returns the exit status. */
+static int run_with_permit(struct run *run)
 {
     const struct cli_options *given = &run->cli->options;
     struct permit_renewer_options options = {.lost = on_lost, .context = run};
     int code = CLI_NO_START;
     if (given->verbose)
-        tell_grant(run);
+        print_grant(run);
     if (!environment_set(&run->environment, run->request, permit_client_answer(run->cli->client)))
-        (void)cli_complain(code,
-                           "cannot create the environment of the command (a long grant needs a file in TMPDIR, %s): %s",
-                           environment_directory(), strerror(errno));
+        (void)cli_error(code,
+                        "cannot create the environment of the command (a long grant needs a file in TMPDIR, %s): %s",
+                        environment_directory(), strerror(errno));
     else if (permit_renewer_start(run->cli->client, run->request, &options, &run->renewer))
-        (void)cli_complain(code, "cannot renew the permit: %s", strerror(errno));
+        (void)cli_error(code, "cannot renew the permit: %s", strerror(errno));
     else
         code = run_command(run);
     environment_release(&run->environment);
     permit_renewer_stop(run->renewer);
-    code = give_back_or_tell(run, code);
+    code = release_after_command(run, code);
     if (given->verbose)
-        tell_end(run, code);
+        (void)cli_error(0, "%s ran %" PRId64 " ms, exit status %d", run->request->external_id,
+                        (run->ended_at - run->granted_at) / US_PER_MS, code);
     if (given->report)
-        report(run, code);
+        write_report(run, code);
     return code;
 }
 
-static int acquire_and_hold(struct run *run)
+static int acquire_and_run(struct run *run)
 {
     sigset_t set;
     sigemptyset(&set);
     run->signal_fd = signals_take(-1, passed_signals, ARRAY_LENGTH(passed_signals), &set);
     run->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (run->signal_fd < 0 || run->lost_fd < 0)
-        return cli_complain(CLI_NO_START, "no descriptors left");
+        return cli_error(CLI_NO_START, "no descriptors left");
     int code = CLI_OK;
     const char *path = run->cli->options.report;
     if (path && !report_is_possible(path))
-        return cli_complain(CLI_NO_START, "cannot write %s: %s", path, strerror(errno));
+        return cli_error(CLI_NO_START, "cannot write %s: %s", path, strerror(errno));
     if (!acquire(run, &code))
         return code;
     (void)signals_take(run->signal_fd, job_signals, ARRAY_LENGTH(job_signals), &set);
-    return hold(run);
+    return run_with_permit(run);
 }
 
 int verb_run(struct cli *cli)
 {
     struct run run = {.cli = cli, .signal_fd = -1, .lost_fd = -1, .kill_at = NEVER, .job = {.terminal = -1}};
-    block_own_dangers(&run);
-    int code = acquire_and_hold(&run);
+    block_terminal_signals(&run);
+    int code = acquire_and_run(&run);
     permit_request_free(run.request);
     if (run.signal_fd >= 0)
         (void)close(run.signal_fd);

@@ -13,11 +13,11 @@
 
 enum { ROWS = 24, COLUMNS = 80, FRAME_MAX_BYTES = 1024 * 1024, KEY_EOT = 4 };
 
-/* The other page of the terminal, no cursor, and lines that are too long are cut. */
-static const char take[] = "\033[?1049h\033[?25l\033[?7l";
-static const char give_back[] = "\033[?7h\033[?25h\033[?1049l";
+/* Alternate screen, no cursor, long lines cut at the edge. */
+static const char enter_codes[] = "\033[?1049h\033[?25l\033[?7l";
+static const char leave_codes[] = "\033[?7h\033[?25h\033[?1049l";
 
-bool screen_is_there(void)
+bool screen_is_usable(void)
 {
     const char *kind = getenv("TERM");
     return isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0;
@@ -37,7 +37,7 @@ static bool write_all(const char *data, size_t length)
 
 /* ---- Ours, and back ---- */
 
-/* Keys come at once and are not shown; Ctrl-C and Ctrl-Z stay signals. */
+/* Takes the terminal: keys arrive immediately and are not echoed; Ctrl-C and Ctrl-Z stay signals. */
 static void enter(struct screen *screen)
 {
     struct termios ours;
@@ -49,17 +49,17 @@ static void enter(struct screen *screen)
     ours.c_cc[VTIME] = 0;
     if (screen->has_keys)
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &ours);
-    (void)write_all(take, sizeof(take) - 1);
+    (void)write_all(enter_codes, sizeof(enter_codes) - 1);
 }
 
 static void leave(const struct screen *screen)
 {
-    (void)write_all(give_back, sizeof(give_back) - 1);
+    (void)write_all(leave_codes, sizeof(leave_codes) - 1);
     if (screen->has_keys)
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &screen->before);
 }
 
-static bool watch(const struct screen *screen, int fd)
+static bool add_to_epoll(const struct screen *screen, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
     return epoll_ctl(screen->events, EPOLL_CTL_ADD, fd, &event) == 0;
@@ -80,8 +80,8 @@ bool screen_open(struct screen *screen)
     sigemptyset(&set);
     *screen = (struct screen){.events = epoll_create1(EPOLL_CLOEXEC)};
     screen->signal_fd = signals_take(-1, signals, ARRAY_LENGTH(signals), &set);
-    if (screen->events < 0 || screen->signal_fd < 0 || !watch(screen, screen->signal_fd) ||
-        (isatty(STDIN_FILENO) && !watch(screen, STDIN_FILENO))) {
+    if (screen->events < 0 || screen->signal_fd < 0 || !add_to_epoll(screen, screen->signal_fd) ||
+        (isatty(STDIN_FILENO) && !add_to_epoll(screen, STDIN_FILENO))) {
         close_descriptors(screen);
         return false;
     }
@@ -97,14 +97,6 @@ void screen_close(struct screen *screen)
     buf_release(&screen->frame);
 }
 
-/* Ctrl-Z: the shell gets the terminal as it was, and we go on when it continues us. */
-static void stop(struct screen *screen)
-{
-    leave(screen);
-    (void)kill(getpid(), SIGSTOP);
-    enter(screen);
-}
-
 /* ---- Frames ---- */
 
 void screen_size(int *ret_rows, int *ret_columns)
@@ -116,7 +108,7 @@ void screen_size(int *ret_rows, int *ret_columns)
 }
 
 /*
- * One write, from the top left, that overwrites what is there and clears what is left of each line: so nothing
+ * Writes the frame in one write, from the top left. It overwrites the old lines and clears the rest of each, so nothing
  * flickers. The last line has no line feed, which would scroll.
  */
 bool screen_show(struct screen *screen, const char *lines, int heading)
@@ -138,18 +130,21 @@ bool screen_show(struct screen *screen, const char *lines, int heading)
 
 /* ---- What comes ---- */
 
-static enum screen_event take_signal(struct screen *screen, int signal, int *ret_code)
+static enum screen_event handle_signal(struct screen *screen, int signal, int *ret_code)
 {
-    if (signal == SIGTSTP)
-        stop(screen);
+    if (signal == SIGTSTP) { /* Ctrl-Z: the shell gets the terminal until it continues permitctl */
+        leave(screen);
+        (void)kill(getpid(), SIGSTOP);
+        enter(screen);
+    }
     if (signal == SIGTSTP || signal == SIGWINCH)
         return SCREEN_REDRAW;
     *ret_code = 128 + signal;
     return SCREEN_END;
 }
 
-/* The end of the input is the end of the terminal. */
-static enum screen_event take_keys(int *ret_code)
+/* Reads keys. The end of the input means that the terminal is gone. */
+static enum screen_event read_keys(int *ret_code)
 {
     char keys[64];
     ssize_t length = read(STDIN_FILENO, keys, sizeof(keys));
@@ -168,5 +163,5 @@ enum screen_event screen_wait(struct screen *screen, mono_us until, int *ret_cod
     if (poll(events, ARRAY_LENGTH(events), (int)min_i64(left_ms, INT32_MAX)) <= 0)
         return SCREEN_TIME;
     int signal = events[0].revents ? signals_next(screen->signal_fd) : 0;
-    return signal ? take_signal(screen, signal, ret_code) : take_keys(ret_code);
+    return signal ? handle_signal(screen, signal, ret_code) : read_keys(ret_code);
 }

@@ -13,7 +13,7 @@
 #include "cli/settings.h"
 
 #define FORCED_MAX (1LL << 53)
-enum { REASON_MAX = 1000, TIMES_IN_VAIN = 5, PAUSE_MS = 500, MOST_PAUSE_MS = 5000 };
+enum { REASON_MAX = 1000, MAX_FUTILE_CALLS = 5, PAUSE_MS = 500, MAX_PAUSE_MS = 5000 };
 
 static void print_semaphore(const char *body)
 {
@@ -27,27 +27,23 @@ static void print_semaphore(const char *body)
         {"oldest wait", "oldest_wait_ms"},
         {"next token", "next_token"},
         {"floor", "floor"},
-        {"default ttl", "default_ttl_ms"},
-        {"max ttl", "max_ttl_ms"},
-        {"grace", "grace_ms"},
-        {"max hold", "max_hold_ms"},
-        {"queue", "queue"},
-        {"note", "note"},
-        {"paused", "paused_reason"},
     };
+    static const struct json_column paused[] = {{"paused", "paused_reason"}};
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    settings_print(body);
+    json_print_lines(body, paused, ARRAY_LENGTH(paused));
 }
 
-/* Writes "/v1/semaphores/NAME<suffix>". False: a complaint has been written. */
+/* Writes "/v1/semaphores/NAME<suffix>". Returns false after an error message. */
 static bool semaphore_path(const char *name, const char *suffix, char path[CLI_PATH_MAX])
 {
     if (path_write("/v1/semaphores/", name, suffix, path))
         return true;
-    (void)cli_complain(CLI_USAGE, "the name is empty, or longer than any");
+    (void)cli_error(CLI_USAGE, "the name is empty, or longer than any");
     return false;
 }
 
-/* One call about one semaphore. */
+/* Runs one call about the semaphore. */
 static int call(struct cli *cli, const char *method, const char *suffix, const char *body, void (*print)(const char *))
 {
     char path[CLI_PATH_MAX];
@@ -56,28 +52,14 @@ static int call(struct cli *cli, const char *method, const char *suffix, const c
     return cli_finish(cli, permit_call(cli->client, method, path, body), print);
 }
 
-/* A list of one semaphore. */
+/* Prints a list that belongs to the semaphore. */
 static int print_list(struct cli *cli, const char *suffix, const struct list_view *view)
 {
     char path[CLI_PATH_MAX];
     return semaphore_path(cli->words[0], suffix, path) ? list_print(cli, path, view) : CLI_USAGE;
 }
 
-struct json_writer *settings_new(const struct cli_options *given)
-{
-    struct json_writer *writer = json_writer_new();
-    json_add_number(writer, "capacity", given->capacity);
-    json_add_text(writer, "kind", given->kind);
-    json_add_duration(writer, "default_ttl", given->default_ttl_ms);
-    json_add_duration(writer, "max_ttl", given->max_ttl_ms);
-    json_add_duration(writer, "grace", given->grace_ms);
-    json_add_duration(writer, "max_hold", given->max_hold_ms);
-    json_add_text(writer, "queue", given->queue);
-    json_add_text(writer, "note", given->note);
-    return writer;
-}
-
-/* With the labels of the first page. */
+/* Sends the settings with the first page of labels. */
 static enum permit_status put_semaphore(struct cli *cli, const char *path, const struct labels *labels, size_t count)
 {
     struct json_writer *writer = settings_new(&cli->options);
@@ -99,7 +81,7 @@ static int put_all(struct cli *cli, const struct labels *labels)
         size_t count = labels_page(labels, done);
         status = labels_put(cli, path, labels, done, count);
         if (status)
-            (void)cli_complain(0, "the labels from slot %zu on have not been written", done + 1);
+            (void)cli_error(0, "the labels from slot %zu on have not been written", done + 1);
         done += count;
     }
     return cli_finish(cli, status, print_semaphore);
@@ -122,8 +104,8 @@ int verb_semaphore_get(struct cli *cli)
 
 /* ---- Retiring ---- */
 
-/* The last answer, with what all calls have ended; `forced` CLI_UNSET: not by force. */
-static int tell_retired(const struct cli *cli, const char *answer, int64_t forced)
+/* Prints the last answer with the number of requests ended by all calls; `forced` CLI_UNSET: without --force. */
+static int print_retired(const struct cli *cli, const char *answer, int64_t forced)
 {
     static const struct json_column lines[] = {
         {"semaphore", "name"}, {"retired", "retired"}, {"requests ended", "forced"}};
@@ -140,38 +122,34 @@ static int tell_retired(const struct cli *cli, const char *answer, int64_t force
     return CLI_OK;
 }
 
-static void pause_before_next(const struct cli *cli)
-{
-    int64_t said_ms = permit_client_retry_after_ms(cli->client);
-    (void)poll(NULL, 0, (int)min_i64(said_ms > 0 ? said_ms : PAUSE_MS, MOST_PAUSE_MS));
-}
-
 /*
- * Where there are many holders one call does not end them all: again, for as long as that ends more, and some times in
- * vain, while somebody else ends them, say, or the database is away. Each call is one try, since each answer tells what
- * it has ended. Once one may have been carried out, it is done when there is no such semaphore any more. *ret_forced:
- * how many requests are known to be ended.
+ * Repeats the call until the semaphore is retired. With many holders one call does not end them all: it is repeated for
+ * as long as it ends more, and up to MAX_FUTILE_CALLS times without progress (another client ends them, say, or the
+ * database is unavailable). Each call is one try, because each answer reports what that call has ended. After a call
+ * that may have been carried out, an unknown semaphore means success. *ret_forced: number of requests known to be
+ * ended.
  */
 static enum permit_status call_until_retired(struct cli *cli, const char *path, const char **ret_answer,
                                              int64_t *ret_forced)
 {
     bool begun = false;
-    int in_vain = 0;
+    int futile_calls = 0;
     *ret_forced = 0;
     for (;;) {
         enum permit_status status = permit_call(cli->client, "DELETE", path, NULL);
         *ret_answer = permit_client_answer(cli->client);
         int64_t forced = json_number(*ret_answer, "forced");
         *ret_forced = min_i64(*ret_forced + forced, FORCED_MAX);
-        in_vain = forced > 0 ? 0 : in_vain + 1;
+        futile_calls = forced > 0 ? 0 : futile_calls + 1;
         if (begun && status == PERMIT_UNKNOWN_SEMAPHORE) {
             *ret_answer = "{}";
             return PERMIT_OK;
         }
-        if (permit_status_retry(status) == PERMIT_RETRY_NEVER || in_vain == TIMES_IN_VAIN)
+        if (permit_status_retry(status) == PERMIT_RETRY_NEVER || futile_calls == MAX_FUTILE_CALLS)
             return status;
         begun = begun || permit_client_in_doubt(cli->client);
-        pause_before_next(cli);
+        int64_t pause_ms = permit_client_retry_after_ms(cli->client);
+        (void)poll(NULL, 0, (int)min_i64(pause_ms > 0 ? pause_ms : PAUSE_MS, MAX_PAUSE_MS));
     }
 }
 
@@ -184,10 +162,10 @@ static int retire(struct cli *cli, const char *suffix)
         return CLI_USAGE;
     enum permit_status status = call_until_retired(cli, path, &answer, &forced);
     if (!status)
-        return tell_retired(cli, answer, cli->options.force ? forced : CLI_UNSET);
+        return print_retired(cli, answer, cli->options.force ? forced : CLI_UNSET);
     int code = cli_fail(cli, status);
     if (forced > 0)
-        (void)cli_complain(0, "%" PRId64 " requests have been ended in all", forced);
+        (void)cli_error(0, "%" PRId64 " requests have been ended in all", forced);
     return code;
 }
 
@@ -197,20 +175,23 @@ int verb_semaphore_delete(struct cli *cli)
     char encoded[3 * REASON_MAX + 1];
     char suffix[sizeof(encoded) + 64];
     if (!given->force && given->reason)
-        return cli_complain(CLI_USAGE, "--reason requires --force");
+        return cli_error(CLI_USAGE, "--reason requires --force");
     if (!given->force)
         return retire(cli, "");
     if (!cli_has_reason(cli))
         return CLI_USAGE;
     if (strlen(given->reason) > REASON_MAX || !permit_path_encode(given->reason, encoded, sizeof(encoded)))
-        return cli_complain(CLI_USAGE, "--reason: at most %d bytes", REASON_MAX);
+        return cli_error(CLI_USAGE, "--reason: at most %d bytes", REASON_MAX);
     (void)snprintf(suffix, sizeof(suffix), "?force=true&reason=%s", encoded);
     return retire(cli, suffix);
 }
 
 /* ---- Pause, resume, bump ---- */
 
-/* {"reason":...} of --reason, which these verbs need. NULL: a complaint has been written, *ret_code is the status. */
+/*
+ * Returns {"reason":...} with --reason, which these verbs require. NULL: an error has been printed; *ret_code is the
+ * exit status.
+ */
 static struct json_writer *reason_new(struct cli *cli, int *ret_code)
 {
     *ret_code = CLI_USAGE;
@@ -221,7 +202,7 @@ static struct json_writer *reason_new(struct cli *cli, int *ret_code)
     if (json_text(writer))
         return writer;
     json_writer_free(writer);
-    *ret_code = cli_complain(CLI_NO_START, "no memory");
+    *ret_code = cli_error(CLI_NO_START, "no memory");
     return NULL;
 }
 
@@ -240,8 +221,8 @@ int verb_semaphore_resume(struct cli *cli)
     return call(cli, "POST", "/resume", NULL, print_semaphore);
 }
 
-/* On a terminal a person is asked. */
-static bool is_meant(const struct cli *cli)
+/* Asks for confirmation on a terminal. Returns true if confirmed, or if there is no terminal. */
+static bool confirm_bump(const struct cli *cli)
 {
     char line[16] = "";
     if (cli->options.yes || !isatty(STDIN_FILENO))
@@ -262,8 +243,8 @@ int verb_fence_bump(struct cli *cli)
 {
     int code;
     struct json_writer *writer = reason_new(cli, &code);
-    if (writer && !is_meant(cli))
-        code = cli_complain(CLI_DECLINED, "nothing was done");
+    if (writer && !confirm_bump(cli))
+        code = cli_error(CLI_DECLINED, "nothing was done");
     else if (writer)
         code = cli_finish(cli, permit_call(cli->client, "POST", "/v1/fence/bump", json_text(writer)), print_epoch);
     json_writer_free(writer);
@@ -283,7 +264,7 @@ int verb_fence_check(struct cli *cli)
     uint64_t token = strtoull(cli->words[1], &end, 10);
     struct permit_fence fence = {.live = false};
     if (cli->words[1][0] < '0' || cli->words[1][0] > '9' || *end)
-        return cli_complain(CLI_USAGE, "%s: expected a token, which is a number", cli->words[1]);
+        return cli_error(CLI_USAGE, "%s: expected a token, which is a number", cli->words[1]);
     enum permit_status status =
         permit_fence_check(cli->client, cli->words[0], token, (uint32_t)cli->options.slot, &fence);
     int code = cli_finish(cli, status, print_fence);
@@ -330,7 +311,7 @@ int verb_slots(struct cli *cli)
     buf_append_text(&query, "/slots?");
     bool whole =
         list_add_parameter(&query, "state", given->state) && list_add_parameter(&query, "prefix", given->prefix);
-    int code = whole ? print_list(cli, buf_text(&query), &view) : cli_complain(CLI_USAGE, "longer than any label");
+    int code = whole ? print_list(cli, buf_text(&query), &view) : cli_error(CLI_USAGE, "longer than any label");
     buf_release(&query);
     return code;
 }

@@ -7,16 +7,11 @@
 
 const int signals_ending[SIGNALS_ENDING_COUNT] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-static bool is_ignored(int signal)
-{
-    struct sigaction action;
-    return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 int signals_take(int fd, const int *signals, size_t count, sigset_t *set)
 {
+    struct sigaction action;
     for (size_t i = 0; i < count; i++)
-        if (!is_ignored(signals[i]))
+        if (sigaction(signals[i], NULL, &action) != 0 || action.sa_handler != SIG_IGN)
             (void)sigaddset(set, signals[i]);
     (void)sigprocmask(SIG_BLOCK, set, NULL);
     return signalfd(fd, set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -9,14 +9,9 @@ static void print_template(const char *body)
         {"template", "prefix"},
         {"kind", "kind"},
         {"capacity", "capacity"},
-        {"default ttl", "default_ttl_ms"},
-        {"max ttl", "max_ttl_ms"},
-        {"grace", "grace_ms"},
-        {"max hold", "max_hold_ms"},
-        {"queue", "queue"},
-        {"note", "note"},
     };
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    settings_print(body);
 }
 
 static void print_removed(const char *body)
@@ -26,12 +21,12 @@ static void print_removed(const char *body)
     (void)printf("%-14s yes\n", "removed");
 }
 
-/* One call about one template. */
+/* Runs one call about the template. */
 static int call(struct cli *cli, const char *method, const char *body, void (*print)(const char *))
 {
     char path[CLI_PATH_MAX];
     if (!path_write("/v1/templates/", cli->words[0], "", path))
-        return cli_complain(CLI_USAGE, "the prefix is empty, or longer than any");
+        return cli_error(CLI_USAGE, "the prefix is empty, or longer than any");
     return cli_finish(cli, permit_call(cli->client, method, path, body), print);
 }
 
@@ -39,7 +34,7 @@ int verb_template_put(struct cli *cli)
 {
     struct json_writer *writer = settings_new(&cli->options);
     const char *body = json_text(writer);
-    int code = body ? call(cli, "PUT", body, print_template) : cli_complain(CLI_NO_START, "no memory");
+    int code = body ? call(cli, "PUT", body, print_template) : cli_error(CLI_NO_START, "no memory");
     json_writer_free(writer);
     return code;
 }

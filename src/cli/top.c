@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The verb top: the semaphores as a table that is looked at again and again. What needs somebody's attention is on top:
- * those that are waited for, then the fullest.
+ * The verb top: a table of semaphores that is refreshed periodically. Semaphores with waiters come first, then the
+ * fullest.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,39 +9,39 @@
 #include "base/duration.h"
 #include "base/escape.h"
 #include "cli/lists.h"
-#include "cli/moment.h"
 #include "cli/screen.h"
+#include "cli/time_parse.h"
 
 enum {
-    ROWS_MAX = 10000,       /* semaphores that are looked at */
-    HOLDERS_MAX = 1000,     /* of those, how many whose longest holder is asked for, without a terminal */
+    ROWS_MAX = 10000,       /* semaphores that are fetched */
+    HOLDERS_MAX = 1000,     /* longest holders that are fetched without a terminal */
     LINES_ABOVE = 3,        /* summary, failure, heading */
-    NAME_LEAST = 8,         /* columns */
-    LIVE_TIMEOUT_MS = 5000, /* then a line says that the server does not answer */
+    NAME_MIN_WIDTH = 8,     /* columns */
+    LIVE_TIMEOUT_MS = 5000, /* after it, a line says that the server does not answer */
     TABLE_MAX_BYTES = 16 * 1024 * 1024,
 };
 
 struct row {
     char *name;
-    char *paused; /* why; NULL: it is not */
+    char *paused; /* reason; NULL: not paused */
     int64_t capacity, in_use, waiting, oldest_wait_ms;
-    int64_t version;   /* rises whenever a permit of it is granted or ends */
-    utc_us held_since; /* by its longest holder, by the database's clock; NEVER: not known, or nobody */
+    int64_t version;   /* rises with each grant and end of a permit of it */
+    utc_us held_since; /* start of the longest hold, by the database's clock; NEVER: unknown, or no holder */
 };
 
 struct table {
-    struct row *rows;   /* in the order of their names */
-    struct row **order; /* the first: what needs attention most */
+    struct row *rows;   /* ordered by name */
+    struct row **order; /* ordered by need of attention */
     size_t count;
 };
 
 struct top {
     struct cli *cli;
     struct table table;
-    char path[CLI_PATH_MAX]; /* of the list */
-    utc_us clock_ahead;      /* the database's clock, compared with ours */
-    char failure[256];       /* why there is no news; "" */
-    size_t shown;            /* how many rows there is room for */
+    char path[CLI_PATH_MAX]; /* path of the list */
+    utc_us clock_offset;     /* database's clock minus the local clock */
+    char failure[256];       /* why the last refresh failed; "": it did not */
+    size_t shown;            /* rows that fit on the screen */
 };
 
 /* ---- Rows ---- */
@@ -67,7 +67,7 @@ static double fullness(const struct row *row)
     return row->in_use == 0 ? 0 : row->capacity == 0 ? 1 : (double)row->in_use / (double)row->capacity;
 }
 
-static int compare_needs(const void *left, const void *right)
+static int compare_attention(const void *left, const void *right)
 {
     const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
     if (a->waiting != b->waiting)
@@ -77,7 +77,7 @@ static int compare_needs(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* False: no memory. */
+/* Returns false if out of memory. */
 static bool row_read(struct row *row, struct json_object *object)
 {
     const char *name = json_text_of(object, "name");
@@ -95,7 +95,10 @@ static bool row_read(struct row *row, struct json_object *object)
     return row->name && (row->paused || !paused);
 }
 
-/* Reads the list; what was known of a semaphore that has not changed since is still known. False: no memory. */
+/*
+ * Reads the list. Keeps the start of the longest hold of a semaphore that has not changed since. Returns false if out
+ * of memory.
+ */
 static bool table_read(struct table *table, struct json_object *list, const struct table *before)
 {
     size_t count = json_length_of(list, "semaphores");
@@ -112,7 +115,7 @@ static bool table_read(struct table *table, struct json_object *list, const stru
         table->order[i] = row;
     }
     if (table->order)
-        qsort(table->order, table->count, sizeof(struct row *), compare_needs);
+        qsort(table->order, table->count, sizeof(struct row *), compare_attention);
     return table->count == count && table->order;
 }
 
@@ -124,8 +127,8 @@ static bool time_of(struct json_object *object, const char *member, utc_us *ret_
     return text && clock_parse_rfc3339(bytes_of(text), ret_time);
 }
 
-/* Who has held it longest is the first of its holders. */
-static enum permit_status look_at_holder(struct top *top, struct row *row)
+/* Fetches the longest holder, which is the first in the list of holders. */
+static enum permit_status fetch_oldest_holder(struct top *top, struct row *row)
 {
     char path[CLI_PATH_MAX];
     utc_us expires_at;
@@ -141,12 +144,12 @@ static enum permit_status look_at_holder(struct top *top, struct row *row)
         row->held_since = NEVER;
     left_ms = min_i64(json_number_of(holder, "expires_in_ms"), DURATION_MAX_MS);
     if (time_of(holder, "expires_at", &expires_at) && left_ms > 0)
-        top->clock_ahead = expires_at - left_ms * US_PER_MS - clock_wall();
+        top->clock_offset = expires_at - left_ms * US_PER_MS - clock_wall();
     json_free(answer);
     return PERMIT_OK;
 }
 
-static enum permit_status look(struct top *top)
+static enum permit_status fetch_table(struct top *top)
 {
     struct json_pages *pages = NULL;
     struct table table = {.count = 0};
@@ -162,14 +165,14 @@ static enum permit_status look(struct top *top)
     top->table = table;
     for (size_t i = 0; i < table.count && i < top->shown && !status; i++)
         if (table.order[i]->in_use > 0 && table.order[i]->held_since == NEVER)
-            status = look_at_holder(top, table.order[i]);
-    /* It was retired in this moment. */
+            status = fetch_oldest_holder(top, table.order[i]);
+    /* The semaphore was retired just now. */
     return status == PERMIT_UNKNOWN_SEMAPHORE ? PERMIT_OK : status;
 }
 
 static int64_t held_ms(const struct top *top, const struct row *row)
 {
-    return max_i64(0, (clock_wall() + top->clock_ahead - row->held_since) / US_PER_MS);
+    return max_i64(0, (clock_wall() + top->clock_offset - row->held_since) / US_PER_MS);
 }
 
 /* ---- The table ---- */
@@ -207,7 +210,7 @@ static void headings_of(struct cells *cells)
         (void)snprintf(cells->text[column], CELL_SIZE, "%s", headings[column]);
 }
 
-/* How wide each column must be; the name gives way if the terminal is narrow. */
+/* Computes the width of each column; the name is shortened on a narrow terminal. */
 static void measure(const struct top *top, size_t rows, int columns, int widths[COLUMN_COUNT])
 {
     struct cells cells;
@@ -223,10 +226,10 @@ static void measure(const struct top *top, size_t rows, int columns, int widths[
     }
     for (int column = CAPACITY; column < NOTE; column++)
         others += 2 + widths[column];
-    widths[NAME] = (int)max_i64(NAME_LEAST, min_i64(widths[NAME], columns - others));
+    widths[NAME] = (int)max_i64(NAME_MIN_WIDTH, min_i64(widths[NAME], columns - others));
 }
 
-/* Ends the line that began at `start`, cut to so many characters of UTF-8; what would play with the terminal goes. */
+/* Ends the line that began at `start`: replaces control characters, and cuts it to `columns` characters of UTF-8. */
 static void end_line(struct buf *out, size_t start, int columns)
 {
     size_t at = start;
@@ -295,7 +298,7 @@ static int print_once(struct top *top)
 {
     struct buf text;
     top->shown = HOLDERS_MAX;
-    enum permit_status status = look(top);
+    enum permit_status status = fetch_table(top);
     if (status)
         return cli_fail(top->cli, status);
     if (top->cli->options.json) {
@@ -311,7 +314,7 @@ static int print_once(struct top *top)
 
 /* ---- Live ---- */
 
-/* "09:14:31  12 semaphores, 3 waited for, 2 full  http://..." */
+/* Writes the summary, "09:14:31  12 semaphores, 3 waited for, 2 full  http://...", and the failure line. */
 static void write_summary(const struct top *top, int columns, struct buf *out)
 {
     size_t start = out->length, waited_for = 0, full = 0;
@@ -335,7 +338,7 @@ static void write_summary(const struct top *top, int columns, struct buf *out)
     end_line(out, start, columns);
 }
 
-/* False: the terminal is gone. */
+/* Draws a frame. Returns false if the terminal is gone. */
 static bool draw(struct top *top, struct screen *screen)
 {
     int rows, columns;
@@ -351,17 +354,17 @@ static bool draw(struct top *top, struct screen *screen)
     return shown;
 }
 
-/* News, or a line that says why there is none. A look that was broken off for a key or a signal is no failure. */
+/* Fetches the table, or sets the failure line. A fetch that was cancelled for a key or a signal is no failure. */
 static void refresh(struct top *top)
 {
-    enum permit_status status = look(top);
+    enum permit_status status = fetch_table(top);
     if (status != PERMIT_OUTCOME_UNKNOWN)
         (void)snprintf(top->failure, sizeof(top->failure), "%s%s%s%s", status ? permit_status_word(status) : "",
                        status ? ": " : "", status ? permit_client_message(top->cli->client) : "",
                        status ? " (retrying)" : "");
 }
 
-static int watch(struct top *top, struct screen *screen)
+static int refresh_until_end(struct top *top, struct screen *screen)
 {
     int code = CLI_OK;
     for (;;) {
@@ -378,13 +381,16 @@ static int watch(struct top *top, struct screen *screen)
     }
 }
 
-/* A client of its own: its calls are broken off for a key or a signal, and not repeated, since we ask again anyway. */
+/*
+ * Shows the live table with its own client: a key or a signal cancels its calls, and they are not retried, because the
+ * next refresh follows anyway.
+ */
 static int show_live(struct top *top)
 {
     struct cli *cli = top->cli;
     struct screen screen;
     if (!screen_open(&screen))
-        return cli_complain(CLI_NO_START, "no descriptors left");
+        return cli_error(CLI_NO_START, "no descriptors left");
     permit_client_free(cli->client);
     cli->client = NULL;
     cli->server.cancel_fd = screen.events;
@@ -392,20 +398,20 @@ static int show_live(struct top *top)
     cli->server.retry_ms = -1;
     int code = CLI_NO_START;
     if (permit_client_new(&cli->server, &cli->client) == PERMIT_OK)
-        code = draw(top, &screen) ? watch(top, &screen) : CLI_NO_START;
+        code = draw(top, &screen) ? refresh_until_end(top, &screen) : CLI_NO_START;
     screen_close(&screen);
     return code;
 }
 
 int verb_top(struct cli *cli)
 {
-    struct top top = {.cli = cli, .failure = "looking ..."};
+    struct top top = {.cli = cli, .failure = "loading ..."};
     const char *prefix = cli->options.prefix;
     if (prefix && *prefix ? !path_write("/v1/semaphores?prefix=", prefix, "&", top.path)
                           : snprintf(top.path, sizeof(top.path), "/v1/semaphores?") < 0)
-        return cli_complain(CLI_USAGE, "--prefix: longer than any name");
+        return cli_error(CLI_USAGE, "--prefix: longer than any name");
     cli->options.limit = ROWS_MAX;
-    bool live = !cli->options.once && !cli->options.json && screen_is_there();
+    bool live = !cli->options.once && !cli->options.json && screen_is_usable();
     int code = live ? show_live(&top) : print_once(&top);
     table_free(&top.table);
     return code;

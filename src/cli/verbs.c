@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The verbs of permitctl, and what they have in common. */
+/* The table of verbs, and the functions that they share. */
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -7,8 +7,9 @@
 #include "cli/cli.h"
 #include "cli/descriptors.h"
 #include "cli/json.h"
+#include "cli/settings.h"
 
-enum { COMPLAINT_MAX = 8192 };
+enum { MESSAGE_MAX = 8192 };
 
 static const char run_more[] =
     ". permitctl renews the permit while the\n"
@@ -142,7 +143,7 @@ const struct verb *verb_table(size_t *ret_count)
     return verbs;
 }
 
-/* True if the name's words are the first of `words`. */
+/* Returns true if `words` begin with the words of the name. */
 static bool name_matches(const char *name, char **words, int count, int *ret_used)
 {
     int used = 0;
@@ -165,15 +166,15 @@ const struct verb *verb_find(char **words, int count, int *ret_used)
     return NULL;
 }
 
-int cli_complain(int code, const char *format, ...)
+int cli_error(int code, const char *format, ...)
 {
-    char sentence[COMPLAINT_MAX];
+    char text[MESSAGE_MAX];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    escape_control_chars(sentence, strlen(sentence));
-    (void)fprintf(stderr, "permitctl: %s\n", sentence);
+    escape_control_chars(text, strlen(text));
+    (void)fprintf(stderr, "permitctl: %s\n", text);
     return code;
 }
 
@@ -202,10 +203,10 @@ int cli_fail(struct cli *cli, enum permit_status status)
         json_print_text(answer);
     else if (cli->options.json)
         json_print_problem(status, message);
-    int code = cli_complain(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
-                            *message ? message : permit_status_title(status));
+    int code = cli_error(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
+                         *message ? message : permit_status_title(status));
     if (status == PERMIT_NO_SERVER && !cli->server.url)
-        (void)cli_complain(code, "no server was named, so that was the default: --url or PERMITD_URL names another");
+        (void)cli_error(code, "no server was named, so that was the default: --url or PERMITD_URL names another");
     return code;
 }
 
@@ -213,7 +214,7 @@ bool cli_has_reason(const struct cli *cli)
 {
     if (cli->options.reason && *cli->options.reason)
         return true;
-    (void)cli_complain(CLI_USAGE, "%s needs --reason TEXT, which is recorded", cli->verb->name);
+    (void)cli_error(CLI_USAGE, "%s needs --reason TEXT, which is recorded", cli->verb->name);
     return false;
 }
 
@@ -228,44 +229,7 @@ int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const c
     return CLI_OK;
 }
 
-/*
- * A command that outlives a restart of the server tries for longer than a person at a terminal likes to wait. Who
- * retires a semaphore looks at each answer (semaphores.c).
- */
-static int64_t retry_ms(const struct verb *verb)
-{
-    return verb->bit == VERB_RUN ? 5000 : verb->bit == VERB_SEMAPHORE_DELETE ? -1 : 2000;
-}
-
-static int with_client(struct cli *cli)
-{
-    const char *url = cli->options.url ? cli->options.url : getenv("PERMITD_URL");
-    const char *token = cli->options.token ? cli->options.token : getenv("PERMITD_TOKEN");
-    cli->server = (struct permit_client_options){
-        .url = url && *url ? url : NULL, .token = token, .retry_ms = retry_ms(cli->verb)};
-    enum permit_status status = permit_client_new(&cli->server, &cli->client);
-    if (status == PERMIT_INVALID) /* nothing of it is repeated: there may be a password in it */
-        return cli_complain(CLI_USAGE, "the URL of the server (%s) must be http://HOST:PORT, without ? or #",
-                            cli->options.url ? "--url" : "PERMITD_URL");
-    if (status == PERMIT_UNAUTHENTICATED)
-        return cli_complain(CLI_USAGE, "the token (%s) must be printable ASCII without space",
-                            cli->options.token ? "--token" : "PERMITD_TOKEN");
-    if (status)
-        return cli_complain(CLI_NO_START, "%s", permit_status_title(status));
-    int code = cli->verb->run(cli);
-    permit_client_free(cli->client);
-    return code;
-}
-
-/* A full disk or a closed pipe must not look like success. */
-static int flush(int code)
-{
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)
-        return cli_complain(CLI_NO_START, "cannot write the output");
-    return code;
-}
-
-static int obey(struct cli *cli)
+static int run_verb(struct cli *cli)
 {
     if (cli->options.version) {
         (void)printf("permitctl %s\n", permit_version());
@@ -275,7 +239,25 @@ static int obey(struct cli *cli)
         options_print_help(cli->verb, cli->group, stdout);
         return CLI_OK;
     }
-    return with_client(cli);
+    const char *url = cli->options.url ? cli->options.url : getenv("PERMITD_URL");
+    const char *token = cli->options.token ? cli->options.token : getenv("PERMITD_TOKEN");
+    cli->server = (struct permit_client_options){.url = url && *url ? url : NULL, .token = token, .retry_ms = 2000};
+    if (cli->verb->bit == VERB_RUN)
+        cli->server.retry_ms = 5000; /* outlives a restart of the server; a person at a terminal waits less */
+    else if (cli->verb->bit == VERB_SEMAPHORE_DELETE)
+        cli->server.retry_ms = -1; /* the verb handles each answer itself (semaphores.c) */
+    enum permit_status status = permit_client_new(&cli->server, &cli->client);
+    if (status == PERMIT_INVALID) /* the URL is not printed: it may contain a password */
+        return cli_error(CLI_USAGE, "the URL of the server (%s) must be http://HOST:PORT, without ? or #",
+                         cli->options.url ? "--url" : "PERMITD_URL");
+    if (status == PERMIT_UNAUTHENTICATED)
+        return cli_error(CLI_USAGE, "the token (%s) must be printable ASCII without space",
+                         cli->options.token ? "--token" : "PERMITD_TOKEN");
+    if (status)
+        return cli_error(CLI_NO_START, "%s", permit_status_title(status));
+    int code = cli->verb->run(cli);
+    permit_client_free(cli->client);
+    return code;
 }
 
 int cli_main(int argc, char **argv)
@@ -286,14 +268,13 @@ int cli_main(int argc, char **argv)
                                   .interval_ms = 1000,
                                   .exit_code = CLI_NO_CAPACITY,
                                   .on_lost = "term",
-                                  .capacity = CLI_UNSET,
-                                  .default_ttl_ms = CLI_UNSET,
-                                  .max_ttl_ms = CLI_UNSET,
-                                  .grace_ms = CLI_UNSET,
-                                  .max_hold_ms = CLI_UNSET,
                                   .limit = CLI_UNSET}};
+    settings_unset(&cli.options);
     descriptors_note(&cli.inherited);
-    int code = options_parse(argc, argv, &cli) ? flush(obey(&cli)) : CLI_USAGE;
+    int code = options_parse(argc, argv, &cli) ? run_verb(&cli) : CLI_USAGE;
+    /* A full disk or a closed pipe must not look like success. */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)
+        code = cli_error(CLI_NO_START, "cannot write the output");
     free(cli.options.names);
     return code;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The verb why: what a request waits for, and who is in the way. */
+/* The verb why: shows why a request waits: holders, and requests ahead of it. */
 #include "base/escape.h"
 #include "cli/lists.h"
 #include "cli/requests.h"
 
 enum { LINE_MAX_BYTES = 64 * 1024 };
 
-/* "backups        place 6, behind job-1, job-2 and 3 more" */
+/* Prints "backups        place 6, behind job-1, job-2 and 3 more". */
 static void print_place(struct json_object *entry)
 {
     int64_t ahead = json_number_of(entry, "ahead_count");
@@ -24,8 +24,8 @@ static void print_place(struct json_object *entry)
     buf_release(&line);
 }
 
-/* Of certain slots the numbers do not tell whether there is room. */
-static bool has_room(struct json_object *entry)
+/* Returns true if the request fits into the free units. For specific slots the numbers do not tell. */
+static bool fits(struct json_object *entry)
 {
     if (json_length_of(entry, "slots") || json_length_of(entry, "any_of") || json_true_of(entry, "adjacent"))
         return false;
@@ -33,7 +33,7 @@ static bool has_room(struct json_object *entry)
     return json_number_of(entry, "requested") <= available;
 }
 
-/* One semaphore that it waits for. */
+/* Prints one semaphore that the request waits for. */
 static void print_entry(struct json_object *entry)
 {
     static const struct json_column columns[] = {{"HELD BY", "external_id"},
@@ -49,7 +49,7 @@ static void print_entry(struct json_object *entry)
     else
         (void)printf("%-14s %lld asked, %lld of %lld in use%s\n", "", (long long)json_number_of(entry, "requested"),
                      (long long)json_number_of(entry, "in_use"), (long long)json_number_of(entry, "capacity"),
-                     has_room(entry) ? ": room for it" : "");
+                     fits(entry) ? ": room for it" : "");
     json_print_lines_of(entry, lines, ARRAY_LENGTH(lines));
     if (json_length_of(entry, "holders") > 0)
         json_print_table_of(entry, "holders", columns, ARRAY_LENGTH(columns), 15);
@@ -75,6 +75,6 @@ int verb_why(struct cli *cli)
 {
     char path[CLI_PATH_MAX];
     if (!path_write("/v1/requests/", cli->words[0], "/why", path))
-        return cli_complain(CLI_USAGE, "the key is empty, or longer than any");
+        return cli_error(CLI_USAGE, "the key is empty, or longer than any");
     return cli_finish(cli, permit_call(cli->client, "GET", path, NULL), print_why);
 }

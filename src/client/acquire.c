@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permit_acquire: one key, asked for until it is granted or the wait is over. The server does the waiting. A long wait
- * is cut into pieces, each a call that is answered in time, so that no proxy takes it for dead; the place in the queue
- * outlives the moment between two pieces, because the same key comes back.
+ * permit_acquire: repeats an acquire under one key until it is granted or its wait ends. The server does the waiting. A
+ * long wait is cut into pieces, each a call that is answered in time, so that no proxy takes the connection for dead.
+ * The place in the waitlist survives the gap between two pieces, because the next piece has the same key.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -12,25 +12,25 @@
 
 enum {
     PIECE_MS = 60000,
-    SHORT_PIECE_MS = 1000, /* for a caller who wants to be told why he waits, and after a failure */
-    LEAST_PAUSE_MS = 100,  /* a shorter wait of the server's is none */
-    OUTAGE_MS = 60000,     /* how long a wait outlives a server that went away */
+    SHORT_PIECE_MS = 1000, /* after a failure, and until the caller has been told the reason of the wait */
+    MIN_PAUSE_MS = 100,    /* a wait in the server counts as the pause from this length on */
+    OUTAGE_MS = 60000,     /* how long a wait survives an outage of the server */
 };
 
-/* One acquire on its way. */
+/* One acquire in progress. */
 struct wait {
     struct permit_client *client;
     const struct permit_acquire_options *options;
-    boot_us until;              /* 0: do not wait */
+    boot_us until;              /* end of the wait; 0: no wait; NEVER: no limit */
     int cancel_fd;              /* -1: none */
-    char nonce[UUID_TEXT_SIZE]; /* of this call, unless the caller has one */
-    struct course course;
-    bool answered; /* the server was there: when it goes away now, it is waited for too */
-    bool told;     /* why we wait */
+    char nonce[UUID_TEXT_SIZE]; /* random; for calls without a nonce of the caller */
+    struct call_state state;
+    bool reachable;     /* the server was reachable, so the wait survives an outage */
+    bool wait_reported; /* the caller knows the reason of the wait */
 };
 
-/* The key of this acquire: the caller's, or a new one. False: no memory. */
-static bool take_key(struct permit_client *client, const char *external_id)
+/* Sets the client's key: the caller's, or a new random one. Returns false if out of memory. */
+static bool set_key(struct permit_client *client, const char *external_id)
 {
     char made[UUID_TEXT_SIZE];
     if (!external_id)
@@ -43,18 +43,13 @@ static bool take_key(struct permit_client *client, const char *external_id)
     return true;
 }
 
-static boot_us wait_end(int64_t wait_ms)
-{
-    return wait_ms <= 0 ? 0 : moment_after(clock_boot(), wait_ms);
-}
-
 /* ---- One piece ---- */
 
-/* How long the server is asked to wait now. 0: it is to decide at once. */
+/* Returns the wait to request from the server now. 0: the server decides immediately. */
 static int64_t next_piece_ms(const struct wait *wait)
 {
     int64_t piece_ms = wait->options->wait_piece_ms > 0 ? wait->options->wait_piece_ms : PIECE_MS;
-    if (wait->course.failures || (wait->options->waiting && !wait->told))
+    if (wait->state.failures || (wait->options->waiting && !wait->wait_reported))
         piece_ms = min_i64(piece_ms, SHORT_PIECE_MS);
     piece_ms = min_i64(piece_ms, wait->client->max_wait_ms);
     if (wait->until == NEVER)
@@ -63,21 +58,21 @@ static int64_t next_piece_ms(const struct wait *wait)
     return min_i64(piece_ms, (left + US_PER_MS - 1) / US_PER_MS);
 }
 
-static enum permit_status ask(struct wait *wait)
+static enum permit_status send_piece(struct wait *wait)
 {
     struct buf body;
     buf_init(&body, BODY_MAX_BYTES);
     enum permit_status status = PERMIT_NO_MEMORY;
-    wait->course.asked_wait_ms = next_piece_ms(wait);
+    wait->state.asked_wait_ms = next_piece_ms(wait);
     const char *nonce = wait->options->nonce ? wait->options->nonce : wait->nonce;
-    if (wire_write_acquire(wait->options, wait->client->key, nonce, wait->course.asked_wait_ms, &body)) {
-        int64_t answer_ms = client_try_ms(wait->client, &wait->course);
+    if (wire_write_acquire(wait->options, wait->client->key, nonce, wait->state.asked_wait_ms, &body)) {
+        int64_t answer_ms = client_try_ms(wait->client, &wait->state);
         struct http_call call = {.method = "POST",
                                  .path = "/v1/requests",
                                  .body = body.data,
-                                 .timeout_ms = wait->course.asked_wait_ms + answer_ms,
+                                 .timeout_ms = wait->state.asked_wait_ms + answer_ms,
                                  .cancel_fd = wait->cancel_fd};
-        status = client_try(wait->client, &call, &wait->course);
+        status = client_try(wait->client, &call, &wait->state);
     } else {
         (void)client_fail(wait->client, status, "no memory for the request");
     }
@@ -87,54 +82,41 @@ static enum permit_status ask(struct wait *wait)
 
 /* ---- Between two pieces ---- */
 
-/* True if the server refused the piece because it is longer than it takes, and takes a shorter one. */
+/*
+ * Returns true if the server refused the piece as too long and reported a shorter limit. Stores the limit in the
+ * client.
+ */
 static bool learn_longest_wait(struct wait *wait, enum permit_status status)
 {
     int64_t most_ms;
     if (status != PERMIT_INVALID || !wire_read_max_wait(permit_client_answer(wait->client), &most_ms) || most_ms < 0 ||
-        most_ms >= wait->course.asked_wait_ms)
+        most_ms >= wait->state.asked_wait_ms)
         return false;
     wait->client->max_wait_ms = most_ms;
     return true;
 }
 
-/* What time may change, and nothing else. Of the waiters there may be too many: then we wait for a place among them. */
-static bool waits_for_room(const struct wait *wait, enum permit_status status)
+/*
+ * Returns true for a refusal that only time can change. PERMIT_TOO_MANY is one if the caller may wait: the server may
+ * have room for another waiter later.
+ */
+static bool waits_for_capacity(const struct wait *wait, enum permit_status status)
 {
     return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || (status == PERMIT_TOO_MANY && wait->until > 0);
 }
 
-/* The connection ended while the server let us wait. */
-static bool was_cut(const struct wait *wait)
-{
-    const struct http_reply *reply = &wait->client->reply;
-    return wait->course.asked_wait_ms > 0 && reply->sent && !reply->status && !reply->timed_out;
-}
-
-/* Tells the caller why he waits. */
-static void tell(struct wait *wait, enum permit_status status)
-{
-    wait->told = true;
-    if (wait->options->waiting)
-        wait->options->waiting(wait->options->waiting_context, status, permit_client_message(wait->client));
-}
-
-/* The server has waited, if not to the end: that was the pause. */
-static bool has_waited(const struct wait *wait, boot_us now)
-{
-    int64_t asked_ms = wait->course.asked_wait_ms;
-    return asked_ms > 0 && now - wait->course.sent >= max_i64(asked_ms / 2, LEAST_PAUSE_MS) * US_PER_MS;
-}
-
 /*
- * There is no room, and time is left. A server that answered at once although it was asked to wait (it stops, say, or
- * has no place for one who waits) is asked again after Retry-After, and for the last time when the wait is over. False:
- * cancelled.
+ * Pauses after a refusal while wait time is left. A server that answered immediately although a wait was requested (it
+ * is stopping, say, or has no place for another waiter) is asked again after Retry-After, and a last time when the wait
+ * ends. Returns false if cancelled.
  */
-static bool pause_for_room(const struct wait *wait, enum permit_status status)
+static bool pause_for_capacity(const struct wait *wait, enum permit_status status)
 {
     boot_us now = clock_boot();
-    if (status != PERMIT_TOO_MANY && has_waited(wait, now))
+    int64_t asked_ms = wait->state.asked_wait_ms;
+    /* A server that waited for half of the requested wait needs no further pause. */
+    if (status != PERMIT_TOO_MANY && asked_ms > 0 &&
+        now - wait->state.sent >= max_i64(asked_ms / 2, MIN_PAUSE_MS) * US_PER_MS)
         return true;
     int64_t pause_ms = client_pause_ms(wait->client, 1);
     if (wait->until != NEVER)
@@ -142,52 +124,45 @@ static bool pause_for_room(const struct wait *wait, enum permit_status status)
     return client_sleep(pause_ms, wait->cancel_fd);
 }
 
-/* After a refusal that time may change. False: there is to be no other try. */
+/* Pauses after a refusal that is not final. Returns false if there is no next try. */
 static bool pause_before_next(struct wait *wait, enum permit_status status)
 {
+    const struct http_reply *reply = &wait->client->reply;
     int64_t patience_ms = wait->client->options.retry_ms;
-    if (waits_for_room(wait, status)) {
-        wait->course.failures = 0;
-        wait->answered = true;
+    if (waits_for_capacity(wait, status)) {
+        wait->state.failures = 0;
+        wait->reachable = true;
         if (clock_boot() >= wait->until)
             return false;
-        tell(wait, status);
-        return pause_for_room(wait, status);
+        wait->wait_reported = true;
+        if (wait->options->waiting)
+            wait->options->waiting(wait->options->waiting_context, status, permit_client_message(wait->client));
+        return pause_for_capacity(wait, status);
     }
-    if (status == PERMIT_SHUTTING_DOWN || was_cut(wait))
-        wait->answered = true;
-    if (wait->answered && wait->until > clock_boot())
+    bool wait_was_cut = wait->state.asked_wait_ms > 0 && reply->sent && !reply->status && !reply->timed_out;
+    if (status == PERMIT_SHUTTING_DOWN || wait_was_cut)
+        wait->reachable = true;
+    if (wait->reachable && wait->until > clock_boot())
         patience_ms = max_i64(patience_ms, OUTAGE_MS);
-    return client_pause(wait->client, &wait->course, patience_ms, wait->cancel_fd);
-}
-
-/* No memory is our own: the server says other words. */
-static bool is_final(const struct wait *wait, enum permit_status status)
-{
-    return status == PERMIT_NO_MEMORY || wait->client->reply.cancelled ||
-           permit_status_retry(status) == PERMIT_RETRY_NEVER;
+    return client_pause(wait->client, &wait->state, patience_ms, wait->cancel_fd);
 }
 
 static enum permit_status wait_for_grant(struct wait *wait)
 {
     for (;;) {
-        enum permit_status status = ask(wait);
+        enum permit_status status = send_piece(wait);
         if (learn_longest_wait(wait, status))
             continue;
-        if (is_final(wait, status) || !pause_before_next(wait, status))
+        /* PERMIT_NO_MEMORY comes from this library only, never from the server. */
+        if (status == PERMIT_NO_MEMORY || permit_status_retry(status) == PERMIT_RETRY_NEVER ||
+            wait->client->reply.cancelled || !pause_before_next(wait, status))
             return status;
     }
 }
 
 /* ---- The grant ---- */
 
-/* At least half of its ttl is left. */
-static bool is_fresh(const struct permit_request *request)
-{
-    return request->held_until_us - clock_boot() >= request->ttl_ms * US_PER_MS / 2;
-}
-
-/* One renewal. *ret_ended: by the answer it is not held any more. */
+/* Renews once. *ret_ended is set if, by the answer, the request is no longer held. */
 static enum permit_status renew(struct permit_client *client, struct permit_request *request, bool *ret_ended)
 {
     struct permit_request *renewed = NULL;
@@ -202,13 +177,13 @@ static enum permit_status renew(struct permit_client *client, struct permit_requ
 }
 
 /*
- * An answer that took long proves little, although the server, whose time began later, holds the permit for us still:
- * one renewal settles it. If that fails, and the grant still proves something, the last answer is the grant's again.
- * What is somebody else's is not ours to renew.
+ * Renews a grant whose answer took more than half of the ttl. Such an answer proves little, although the server, whose
+ * time began later, still holds the permit for us. If the renewal fails while the grant still proves something, the
+ * answer of the grant becomes the last answer again. Another client's grant is not renewed.
  */
-static enum permit_status prove(struct permit_client *client, struct permit_request *request)
+static enum permit_status renew_if_stale(struct permit_client *client, struct permit_request *request)
 {
-    if (!request->yours || is_fresh(request))
+    if (!request->yours || request->held_until_us - clock_boot() >= request->ttl_ms * US_PER_MS / 2)
         return PERMIT_OK;
     struct http_reply grant = client->reply;
     bool ended;
@@ -224,14 +199,14 @@ static enum permit_status prove(struct permit_client *client, struct permit_requ
     return status;
 }
 
-static enum permit_status take_grant(const struct wait *wait, struct permit_request **ret_request)
+static enum permit_status read_grant(const struct wait *wait, struct permit_request **ret_request)
 {
     struct permit_request *request = NULL;
-    enum permit_status status = client_take_request(wait->client, &wait->course, &request);
+    enum permit_status status = client_take_request(wait->client, &wait->state, &request);
     if (!status && !request->held)
         status = client_fail(wait->client, PERMIT_INTERNAL, "the server granted a request that is not held");
     else if (!status)
-        status = prove(wait->client, request);
+        status = renew_if_stale(wait->client, request);
     if (status)
         permit_request_free(request);
     else
@@ -239,27 +214,27 @@ static enum permit_status take_grant(const struct wait *wait, struct permit_requ
     return status;
 }
 
-/* One key, from asking to holding. */
+/* Runs the acquire under one key, from the first try to the grant. */
 static enum permit_status try_key(struct wait *wait, struct permit_request **ret_request)
 {
-    wait->course = (struct course){.sent = 0};
+    wait->state = (struct call_state){.sent = 0};
     wait->client->in_doubt = false;
-    if (!take_key(wait->client, wait->options->external_id))
+    if (!set_key(wait->client, wait->options->external_id))
         return client_fail(wait->client, PERMIT_NO_MEMORY, "no memory for the key");
     enum permit_status status = wait_for_grant(wait);
     if (!status) {
-        wait->course.answer_lost = true; /* if it cannot be read it is granted all the same */
-        status = take_grant(wait, ret_request);
+        wait->state.answer_lost = true; /* even if this answer cannot be parsed, the request is granted */
+        status = read_grant(wait, ret_request);
     }
-    wait->client->in_doubt = client_leaves_doubt(&wait->course, status);
+    wait->client->in_doubt = client_leaves_doubt(&wait->state, status);
     return status;
 }
 
 /*
- * It was granted while we could not know (this process was stopped, or the network away), and its ttl is over. A key of
- * the caller's has had its time; for one of ours another may take its place.
+ * Returns true if the request was granted while this process could not know (it was suspended, or the network was down)
+ * and its ttl has expired. A random key is then replaced by another; a key of the caller is used up.
  */
-static bool was_missed(const struct wait *wait, enum permit_status status)
+static bool expired_unseen(const struct wait *wait, enum permit_status status)
 {
     return status == PERMIT_ENDED && !wait->options->external_id && clock_boot() < wait->until &&
            wire_is_expired(permit_client_answer(wait->client));
@@ -270,7 +245,7 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
 {
     struct wait wait = {.client = client,
                         .options = options,
-                        .until = wait_end(options->wait_ms),
+                        .until = options->wait_ms > 0 ? moment_after(clock_boot(), options->wait_ms) : 0,
                         .cancel_fd = options->cancel_fd > 0 ? options->cancel_fd : client->options.cancel_fd};
     enum permit_status status;
     if (options->wait_piece_ms > INT_MAX)
@@ -279,6 +254,6 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
         uuid_make(wait.nonce);
     do
         status = try_key(&wait, ret_request);
-    while (was_missed(&wait, status));
+    while (expired_unseen(&wait, status));
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of permit.h, each one exchange of docs/protocol.md; but for acquire (acquire.c). */
+/* The calls of permit.h, each one exchange of docs/protocol.md. permit_acquire is in acquire.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ size_t permit_path_encode(const char *word, char *to, size_t size)
     return length;
 }
 
-/* Writes "<before>WORD<suffix>", WORD encoded. False: too long, or no word. */
+/* Writes "<before>WORD<suffix>" with WORD percent-encoded. Returns false if it is too long or there is no word. */
 static bool path_write(const char *before, const char *word, const char *suffix, char path[PATH_MAX_BYTES])
 {
     size_t length = strlen(before);
@@ -43,22 +43,22 @@ bool client_request_path(const char *external_id, const char *suffix, char path[
     return path_write("/v1/requests/", external_id, suffix, path);
 }
 
-enum permit_status client_take_request(struct permit_client *client, const struct course *course,
+enum permit_status client_take_request(struct permit_client *client, const struct call_state *state,
                                        struct permit_request **ret_request)
 {
-    struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
+    struct permit_request *request = wire_read_request(permit_client_answer(client), state->sent);
     if (!request)
         return client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
     *ret_request = request;
     return PERMIT_OK;
 }
 
-/* The same, of an answer that must be about this key. ret_request may be NULL. */
-static enum permit_status take_request_of(struct permit_client *client, const struct course *course,
+/* Like client_take_request, for an answer that must be about this key. ret_request may be NULL. */
+static enum permit_status take_request_of(struct permit_client *client, const struct call_state *state,
                                           const char *external_id, struct permit_request **ret_request)
 {
     struct permit_request *request = NULL;
-    enum permit_status status = client_take_request(client, course, &request);
+    enum permit_status status = client_take_request(client, state, &request);
     if (!status && strcmp(request->external_id, external_id) != 0)
         status = client_fail(client, PERMIT_INTERNAL, "the server's answer is about another request");
     if (status || !ret_request)
@@ -68,7 +68,7 @@ static enum permit_status take_request_of(struct permit_client *client, const st
     return status;
 }
 
-/* One call about one request, by its key. */
+/* Runs one call about the request with this key. */
 static enum permit_status call_request(struct permit_client *client, const char *method, const char *external_id,
                                        const char *suffix, const char *body, struct permit_request **ret_request)
 {
@@ -76,9 +76,9 @@ static enum permit_status call_request(struct permit_client *client, const char 
     if (!client_request_path(external_id, suffix, path))
         return client_fail(client, PERMIT_INVALID, "the key must have 1 to 255 bytes");
     struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = client->options.cancel_fd};
-    struct course course = {.sent = 0};
-    enum permit_status status = client_persist(client, &call, &course);
-    return status ? status : take_request_of(client, &course, external_id, ret_request);
+    struct call_state state = {.sent = 0};
+    enum permit_status status = client_call(client, &call, &state);
+    return status ? status : take_request_of(client, &state, external_id, ret_request);
 }
 
 /* ---- Renew, confirm, release, show ---- */
@@ -159,14 +159,7 @@ void permit_request_free(struct permit_request *request)
 
 /* ---- Semaphores, fencing, and the rest ---- */
 
-/* What the first try has deleted, the second does not find. */
-static bool was_deleted(const char *method, const struct course *course, enum permit_status status)
-{
-    bool is_gone = status == PERMIT_UNKNOWN_SEMAPHORE || status == PERMIT_UNKNOWN_TEMPLATE;
-    return is_gone && course->answer_lost && strcmp(method, "DELETE") == 0;
-}
-
-/* It goes into the request line as it is. */
+/* The method goes into the request line unescaped, so only these are accepted. */
 static bool is_method(const char *method)
 {
     static const char *const methods[] = {"GET", "PUT", "POST", "DELETE"};
@@ -181,10 +174,12 @@ enum permit_status permit_call(struct permit_client *client, const char *method,
     if (!is_method(method))
         return client_fail(client, PERMIT_INVALID, "the method must be GET, PUT, POST or DELETE");
     struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = client->options.cancel_fd};
-    struct course course = {.sent = 0};
-    enum permit_status status = client_persist(client, &call, &course);
-    if (!was_deleted(method, &course, status))
+    struct call_state state = {.sent = 0};
+    enum permit_status status = client_call(client, &call, &state);
+    bool is_missing = status == PERMIT_UNKNOWN_SEMAPHORE || status == PERMIT_UNKNOWN_TEMPLATE;
+    if (!is_missing || !state.answer_lost || strcmp(method, "DELETE") != 0)
         return status;
+    /* An earlier try, whose answer was lost, has deleted it. */
     buf_clear(&client->reply.body);
     buf_append_text(&client->reply.body, "{}");
     return client_fail(client, PERMIT_OK, "");

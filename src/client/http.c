@@ -26,9 +26,9 @@ struct http {
     char *url;
     char *shown_url; /* without user and password */
     struct buf target;
-    pid_t process;   /* that made it */
-    bool unanswered; /* the last exchange: its connection may have gone silent */
-    unsigned sends;  /* of the exchange that runs */
+    pid_t process;   /* that created it */
+    bool unanswered; /* the last exchange had no answer: its connection may be dead */
+    unsigned sends;  /* requests sent in the current exchange */
 };
 
 static void curl_set_up(void)
@@ -36,7 +36,7 @@ static void curl_set_up(void)
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* No descriptor of ours reaches a program that the caller starts. */
+/* Opens the socket close-on-exec: programs that the caller starts do not inherit it. */
 static curl_socket_t socket_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)context;
@@ -44,7 +44,7 @@ static curl_socket_t socket_open(void *context, curlsocktype purpose, struct cur
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-/* Called each time before a request goes out, also when libcurl repeats one on its own. */
+/* libcurl calls this before each request that it sends, also when it repeats one by itself. */
 static int count_send(void *context, char *remote_ip, char *local_ip, int remote_port, int local_port)
 {
     (void)remote_ip, (void)local_ip, (void)remote_port, (void)local_port;
@@ -52,14 +52,14 @@ static int count_send(void *context, char *remote_ip, char *local_ip, int remote
     return CURL_PREREQFUNC_OK;
 }
 
-static size_t take_body(char *data, size_t size, size_t count, void *context)
+static size_t append_body(char *data, size_t size, size_t count, void *context)
 {
     struct http_reply *reply = context;
     buf_append(&reply->body, data, size * count);
     return reply->body.broken ? 0 : size * count;
 }
 
-/* http or https, and nothing behind which a path could not stand. */
+/* Accepts http and https without query and fragment, so that a path can be appended. */
 static bool url_is_usable(CURLU *parts, const char *url)
 {
     char *scheme = NULL;
@@ -70,13 +70,13 @@ static bool url_is_usable(CURLU *parts, const char *url)
     return usable;
 }
 
-static void cut_slashes(char *url)
+static void trim_slashes(char *url)
 {
     for (size_t length = strlen(url); length > 0 && url[length - 1] == '/'; length--)
         url[length - 1] = '\0';
 }
 
-/* NULL: no memory. */
+/* Returns the url without user and password; the caller frees it. NULL: out of memory. */
 static char *without_password(CURLU *parts)
 {
     char *url = NULL;
@@ -87,11 +87,11 @@ static char *without_password(CURLU *parts)
     char *shown = strdup(url);
     curl_free(url);
     if (shown)
-        cut_slashes(shown);
+        trim_slashes(shown);
     return shown;
 }
 
-static enum permit_status take_url(struct http *http, const char *url)
+static enum permit_status set_url(struct http *http, const char *url)
 {
     CURLU *parts = curl_url();
     if (!parts)
@@ -104,11 +104,14 @@ static enum permit_status take_url(struct http *http, const char *url)
     }
     curl_url_cleanup(parts);
     if (!status)
-        cut_slashes(http->url);
+        trim_slashes(http->url);
     return status;
 }
 
-/* Appends a line to both lists of headers; false: no memory. */
+/*
+ * Appends a line to both header lists, `bare` NULL: only to the list for calls with a body. Returns false if out of
+ * memory.
+ */
 static bool add_header(struct http *http, const char *bare, const char *with_body)
 {
     struct curl_slist *longer = bare ? curl_slist_append(http->headers_bare, bare) : http->headers_bare;
@@ -121,7 +124,7 @@ static bool add_header(struct http *http, const char *bare, const char *with_bod
     return longer != NULL;
 }
 
-/* Printable ASCII without space, as all forms of credentials are (RFC 6750, RFC 7235). */
+/* Accepts printable ASCII without space, as in all credentials (RFC 6750, RFC 7235). */
 static bool token_is_usable(const char *token)
 {
     const char *at = token;
@@ -133,7 +136,7 @@ static bool token_is_usable(const char *token)
 static enum permit_status add_headers(struct http *http, const char *token)
 {
     char line[sizeof("Authorization: Bearer ") + TOKEN_MAX_BYTES];
-    /* An empty value tells libcurl to leave out a header that it would send by itself. */
+    /* An empty value makes libcurl omit a header that it sends by default. */
     if (!add_header(http, "Content-Type:", "Content-Type: application/json") || !add_header(http, NULL, "Expect:"))
         return PERMIT_NO_MEMORY;
     if (!token || !*token)
@@ -144,27 +147,29 @@ static enum permit_status add_headers(struct http *http, const char *token)
     return add_header(http, line, line) ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-static void set_lasting_options(struct http *http)
+static void set_fixed_options(struct http *http)
 {
     CURL *easy = http->easy;
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS,
-                     1L); /* "." and ".." are names like others, to be refused by the server */
+    /* "." and ".." are names like others; the server refuses them. */
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "libpermit/" PERMIT_VERSION);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
-    /* While a call waits the connection is silent: so that what stands between does not forget it, and that a machine
-     * which has vanished is noticed. */
+    /*
+     * The connection is silent while a call waits. Keep-alive stops middleboxes from dropping it, and detects a dead
+     * server.
+     */
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_SECONDS);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_SECONDS / 2);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, socket_open);
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, count_send);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, http);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, append_body);
 }
 
 enum permit_status http_new(const char *url, const char *token, struct http **ret_http)
@@ -176,7 +181,7 @@ enum permit_status http_new(const char *url, const char *token, struct http **re
         return PERMIT_NO_MEMORY;
     buf_init(&http->target, 16 * 1024);
     http->process = getpid();
-    enum permit_status status = take_url(http, url);
+    enum permit_status status = set_url(http, url);
     if (!status)
         status = add_headers(http, token);
     if (!status) {
@@ -188,7 +193,7 @@ enum permit_status http_new(const char *url, const char *token, struct http **re
         http_free(http);
         return status;
     }
-    set_lasting_options(http);
+    set_fixed_options(http);
     *ret_http = http;
     return PERMIT_OK;
 }
@@ -197,7 +202,7 @@ void http_free(struct http *http)
 {
     if (!http)
         return;
-    if (http_is_ours(http)) { /* else it would say goodbye on a connection of the parent's */
+    if (http_is_ours(http)) { /* else libcurl would send on a connection of the parent */
         curl_easy_cleanup(http->easy);
         curl_multi_cleanup(http->multi);
     }
@@ -241,14 +246,14 @@ static void set_call(struct http *http, const struct http_call *call, struct htt
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, reply->error);
 }
 
-/* How an exchange came to its end. */
+/* How an exchange ended. */
 enum end { END_DONE, END_TIMED_OUT, END_CANCELLED };
 
 /*
- * Runs the exchange to its end, or until its time is over or cancel_fd is readable. libcurl's own time-out stands still
- * while the machine is suspended, and takes no more than INT_MAX.
+ * Runs the exchange until it ends, its time has passed, or cancel_fd is readable. libcurl's own timeout does not count
+ * the time while the machine is suspended, and is at most INT_MAX.
  */
-static enum end drive(struct http *http, const struct http_call *call)
+static enum end run_exchange(struct http *http, const struct http_call *call)
 {
     struct curl_waitfd cancel = {.fd = call->cancel_fd, .events = CURL_WAIT_POLLIN};
     boot_us end = moment_after(clock_boot(), call->timeout_ms);
@@ -267,14 +272,7 @@ static enum end drive(struct http *http, const struct http_call *call)
     return END_DONE;
 }
 
-static CURLcode exchange_result(struct http *http)
-{
-    int left;
-    CURLMsg *message = curl_multi_info_read(http->multi, &left);
-    return message && message->msg == CURLMSG_DONE ? message->data.result : CURLE_FAILED_INIT;
-}
-
-static void take_answer(struct http *http, struct http_reply *reply)
+static void read_answer(struct http *http, struct http_reply *reply)
 {
     long status = 0;
     curl_off_t seconds = 0;
@@ -298,10 +296,12 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
     http->sends = 0;
     set_call(http, call, reply);
     if (!http->target.broken && curl_multi_add_handle(http->multi, http->easy) == CURLM_OK) {
-        enum end end = drive(http, call);
+        enum end end = run_exchange(http, call);
         reply->timed_out = end == END_TIMED_OUT;
         reply->cancelled = end == END_CANCELLED;
-        result = exchange_result(http);
+        int left;
+        const CURLMsg *message = curl_multi_info_read(http->multi, &left);
+        result = message && message->msg == CURLMSG_DONE ? message->data.result : CURLE_FAILED_INIT;
         (void)curl_multi_remove_handle(http->multi, http->easy);
     }
     reply->sent = http->sends > 0;
@@ -311,7 +311,7 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
     else if (reply->timed_out)
         (void)snprintf(reply->error, sizeof(reply->error), "no answer within %lld ms", (long long)call->timeout_ms);
     else if (result == CURLE_OK)
-        take_answer(http, reply);
+        read_answer(http, reply);
     else if (!reply->error[0])
         (void)snprintf(reply->error, sizeof(reply->error), "%s", curl_easy_strerror(result));
     http->unanswered = reply->status == 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread that renews one request in time, and knows until when it is proved to be held. Time counts from before the
- * last successful call was sent: the server's clock started later, so ours runs out first. It counts while the machine
- * is suspended (clock_boot), as the server's does.
+ * A thread that renews one request in time, and knows until when the request is proven to be held. That time counts
+ * from just before the last successful call was sent: the server's clock started later, so the local deadline passes
+ * first. It counts while the machine is suspended (clock_boot), as the server's does.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,16 +16,16 @@
 #include "client/client.h"
 #include "client/wire.h"
 
-/* By heartbeat it may end at any time: renewing extends nothing, but tells. */
+/* Renewals of a request held by heartbeat extend nothing, but report its end. */
 enum { EVERY_WITHOUT_TTL_MS = 600000, EVERY_BY_OWNER_MS = 10000 };
 
 struct permit_renewer {
     struct permit_client *client;
     struct permit_renewer_options options;
     char path[PATH_MAX_BYTES];
-    _Atomic int64_t held_until; /* 0: lost */
-    int stop_fd;                /* an eventfd: readable once the caller wants us to end */
-    pid_t process;              /* that has the thread: a child of fork has not */
+    _Atomic int64_t held_until; /* 0: the request is lost */
+    int stop_fd;                /* eventfd; readable once permit_renewer_stop is called */
+    pid_t process;              /* that has the thread; a child of fork has not */
     pthread_t thread;
 };
 
@@ -39,42 +39,32 @@ bool permit_renewer_holds(const struct permit_renewer *renewer)
     return clock_boot() < permit_renewer_held_until_us(renewer);
 }
 
-static void lose(struct permit_renewer *renewer, enum permit_status status, const char *message)
+static void report_loss(struct permit_renewer *renewer, enum permit_status status, const char *message)
 {
     atomic_store(&renewer->held_until, 0);
     if (renewer->options.lost)
         renewer->options.lost(renewer->options.context, status, message);
 }
 
-/* Its time is over by our clock; `status`: of the last try, if there was one in time. Else two things may be the
- * reason. */
-static void lose_proof(struct permit_renewer *renewer, enum permit_status status)
-{
-    const char *message = permit_client_message(renewer->client);
-    lose(renewer, status,
-         *message ? message
-                  : "the ttl expired before it could be renewed: it is too short, or this process was suspended");
-}
-
-/* What one try, with the pause after it, may take of the time that is left: so that three fit at least. */
-static int64_t share_ms(const struct permit_renewer *renewer)
+/* Returns the time limit of one try with its pause: a third of the time left, so that at least three tries fit. */
+static int64_t try_limit_ms(const struct permit_renewer *renewer)
 {
     boot_us held_until = permit_renewer_held_until_us(renewer);
-    return held_until == NEVER ? NEVER : max_i64(1, (held_until - clock_boot()) / US_PER_MS / TRIES_LEAST);
+    return held_until == NEVER ? NEVER : max_i64(1, (held_until - clock_boot()) / US_PER_MS / MIN_TRIES);
 }
 
-/* One renewal; on success held_until moves on. */
-static enum permit_status renew_once(struct permit_renewer *renewer, struct course *course, int64_t share)
+/* Renews once. Updates held_until on success. */
+static enum permit_status renew_once(struct permit_renewer *renewer, struct call_state *state, int64_t limit_ms)
 {
     struct permit_client *client = renewer->client;
     struct http_call call = {.method = "POST",
                              .path = renewer->path,
-                             .timeout_ms = min_i64(share, client_try_ms(client, course)),
+                             .timeout_ms = min_i64(limit_ms, client_try_ms(client, state)),
                              .cancel_fd = renewer->stop_fd};
-    enum permit_status status = client_try(client, &call, course);
+    enum permit_status status = client_try(client, &call, state);
     if (status)
         return status;
-    struct permit_request *request = wire_read_request(permit_client_answer(client), course->sent);
+    struct permit_request *request = wire_read_request(permit_client_answer(client), state->sent);
     if (!request)
         return client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
     if (request->held)
@@ -84,18 +74,18 @@ static enum permit_status renew_once(struct permit_renewer *renewer, struct cour
     return status;
 }
 
-/* Counts from before the last try was sent: a try that took its time was the pause. */
-static boot_us next_try(const struct permit_renewer *renewer, struct course *course, enum permit_status status,
-                        int64_t share)
+/* Returns the time of the next try. It counts from before the last try was sent, so a slow try uses up its pause. */
+static boot_us next_try(const struct permit_renewer *renewer, struct call_state *state, enum permit_status status,
+                        int64_t limit_ms)
 {
     int64_t pause_ms = renewer->options.every_ms;
-    course->failures = status ? course->failures + 1 : 0;
+    state->failures = status ? state->failures + 1 : 0;
     if (status)
-        pause_ms = min_i64(pause_ms, min_i64(share, client_pause_ms(renewer->client, course->failures)));
-    return moment_after(course->sent, pause_ms);
+        pause_ms = min_i64(pause_ms, min_i64(limit_ms, client_pause_ms(renewer->client, state->failures)));
+    return moment_after(state->sent, pause_ms);
 }
 
-/* Sleeps until `next`, or until the proof runs out. False: we are to stop. */
+/* Sleeps until `next`, or until held_until. Returns false if the renewer must stop. */
 static bool sleep_until(const struct permit_renewer *renewer, boot_us next)
 {
     boot_us wake = min_i64(next, permit_renewer_held_until_us(renewer));
@@ -106,29 +96,32 @@ static void *renewer_run(void *context)
 {
     struct permit_renewer *renewer = context;
     enum permit_status status = PERMIT_NO_SERVER;
-    struct course course = {.sent = clock_boot()};
+    struct call_state state = {.sent = clock_boot()};
     /* A replayed request may have little time left. */
-    boot_us next = moment_after(course.sent, min_i64(renewer->options.every_ms, share_ms(renewer)));
+    boot_us next = moment_after(state.sent, min_i64(renewer->options.every_ms, try_limit_ms(renewer)));
     while (sleep_until(renewer, next)) {
         if (!permit_renewer_holds(renewer)) {
-            lose_proof(renewer, course.failures ? status : PERMIT_OUTCOME_UNKNOWN);
+            const char *message = permit_client_message(renewer->client);
+            if (!*message)
+                message = "the ttl expired before it could be renewed: it is too short, or this process was suspended";
+            report_loss(renewer, state.failures ? status : PERMIT_OUTCOME_UNKNOWN, message);
             break;
         }
-        int64_t share = share_ms(renewer);
-        status = renew_once(renewer, &course, share);
+        int64_t limit_ms = try_limit_ms(renewer);
+        status = renew_once(renewer, &state, limit_ms);
         if (renewer->client->reply.cancelled)
             break;
-        /* 404: the server has forgotten it, or never knew: the same as ended. */
+        /* 404 counts as ended: the server has forgotten the request, or never knew it. */
         if (status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST) {
-            lose(renewer, status, permit_client_message(renewer->client));
+            report_loss(renewer, status, permit_client_message(renewer->client));
             break;
         }
-        next = next_try(renewer, &course, status, share);
+        next = next_try(renewer, &state, status, limit_ms);
     }
     return NULL;
 }
 
-/* Starts it with all signals blocked: they are the caller's. False: errno says why. */
+/* Starts the thread with all signals blocked, so that the caller's threads get them. Returns false with errno set. */
 static bool start_thread(struct permit_renewer *renewer)
 {
     sigset_t all, before;
@@ -148,13 +141,6 @@ static void renewer_free(struct permit_renewer *renewer)
     free(renewer);
 }
 
-static int64_t usual_interval_ms(const struct permit_request *request)
-{
-    if (request->ttl_ms == PERMIT_TTL_OWNER)
-        return EVERY_BY_OWNER_MS;
-    return request->ttl_ms == PERMIT_TTL_NONE ? EVERY_WITHOUT_TTL_MS : max_i64(1, request->ttl_ms / 3);
-}
-
 enum permit_status permit_renewer_start(const struct permit_client *client, const struct permit_request *request,
                                         const struct permit_renewer_options *options,
                                         struct permit_renewer **ret_renewer)
@@ -164,7 +150,9 @@ enum permit_status permit_renewer_start(const struct permit_client *client, cons
         return PERMIT_NO_MEMORY;
     renewer->options = *options;
     if (renewer->options.every_ms <= 0)
-        renewer->options.every_ms = usual_interval_ms(request);
+        renewer->options.every_ms = request->ttl_ms == PERMIT_TTL_OWNER  ? EVERY_BY_OWNER_MS
+                                    : request->ttl_ms == PERMIT_TTL_NONE ? EVERY_WITHOUT_TTL_MS
+                                                                         : max_i64(1, request->ttl_ms / 3);
     renewer->process = getpid();
     atomic_init(&renewer->held_until, request->held_until_us);
     renewer->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

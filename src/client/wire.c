@@ -8,11 +8,11 @@
 #include "base/escape.h"
 
 enum { JSON_DEPTH = 32, LONGEST_RETRY_MS = 86400 * 1000 };
-#define LONGEST_TTL_MS (100LL * 366 * 86400 * 1000) /* "at most 100 years" */
+#define LONGEST_TTL_MS (100LL * 366 * 86400 * 1000) /* 100 years, the longest ttl that permitd accepts */
 
 /* ---- Writing ---- */
 
-/* Durations go out as text with units, which the server reads to the millisecond. */
+/* Durations are sent as text with a unit; the server reads them to the millisecond. */
 static struct json_object *duration_value(int64_t ms)
 {
     char text[32];
@@ -39,7 +39,7 @@ static bool add_duration(struct json_object *object, const char *name, int64_t m
     return ms == 0 || add(object, name, duration_value(ms));
 }
 
-/* Appends the text of `object` if `whole`, and lets go of it. */
+/* Appends the text of `object` if `whole`. Frees the object. Returns false if incomplete or out of memory. */
 static bool finish(struct json_object *object, bool whole, struct buf *out)
 {
     const char *text = whole ? json_object_to_json_string_ext(object, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
@@ -58,21 +58,28 @@ static struct json_object *slot_value(const char *slot)
     return json_object_new_string(slot[0] == '#' && slot[1] == '#' ? slot + 1 : slot);
 }
 
+/* Appends a value to *array. On failure frees both and sets *array to NULL, which it then stays. */
+static void append(struct json_object **array, struct json_object *value)
+{
+    if (*array && value && json_object_array_add(*array, value) == 0)
+        return;
+    json_object_put(value);
+    json_object_put(*array);
+    *array = NULL;
+}
+
 static struct json_object *slots_value(const struct permit_want *want)
 {
     struct json_object *array = json_object_new_array();
-    for (size_t i = 0; array && i < want->slot_count; i++) {
-        struct json_object *value = slot_value(want->slots[i]);
-        if (value && json_object_array_add(array, value) == 0)
-            continue;
-        json_object_put(value);
-        json_object_put(array);
-        return NULL;
-    }
+    for (size_t i = 0; array && i < want->slot_count; i++)
+        append(&array, slot_value(want->slots[i]));
     return array;
 }
 
-/* A count beside PERMIT_THESE is sent if it was given: the server knows what to say to it. */
+/*
+ * Adds the number of units and the choice of slots. A count given together with PERMIT_THESE is sent too: the server
+ * refuses it.
+ */
 static bool add_choice(struct json_object *value, const struct permit_want *want)
 {
     if (want->count || want->choice != PERMIT_THESE)
@@ -96,14 +103,8 @@ static struct json_object *want_value(const struct permit_want *want)
 static struct json_object *wants_value(const struct permit_want *wants, size_t count)
 {
     struct json_object *array = json_object_new_array();
-    for (size_t i = 0; array && i < count; i++) {
-        struct json_object *value = want_value(&wants[i]);
-        if (value && json_object_array_add(array, value) == 0)
-            continue;
-        json_object_put(value);
-        json_object_put(array);
-        return NULL;
-    }
+    for (size_t i = 0; array && i < count; i++)
+        append(&array, want_value(&wants[i]));
     return array;
 }
 
@@ -140,7 +141,7 @@ bool wire_write_semaphore(const struct permit_semaphore_options *options, struct
 
 /* ---- Reading ---- */
 
-/* An object, or NULL. The caller lets go of it with json_object_put. */
+/* Returns the object in the body, or NULL. The caller frees it with json_object_put. */
 static struct json_object *parse(const char *body)
 {
     struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH);
@@ -161,7 +162,7 @@ bool wire_is_object(const char *body)
     return object != NULL;
 }
 
-/* The member if it has that type; else NULL. Borrowed from the object. */
+/* Returns the member if it has that type, else NULL. The object owns it. */
 static struct json_object *member(struct json_object *object, const char *name, enum json_type type)
 {
     struct json_object *value;
@@ -180,7 +181,7 @@ static int64_t number_of(struct json_object *object, const char *name, int64_t o
     return value ? json_object_get_int64(value) : otherwise;
 }
 
-/* Whoever answers may say any number; what we count with stays where counting cannot overflow. */
+/* Clamps the number: the answer may hold any value, and later arithmetic must not overflow. */
 static int64_t bounded_number_of(struct json_object *object, const char *name, int64_t otherwise, int64_t min,
                                  int64_t max)
 {
@@ -195,7 +196,7 @@ static bool true_of(struct json_object *object, const char *name)
     return value && json_object_get_boolean(value);
 }
 
-/* Copies a text that may be missing. False: no memory. */
+/* Copies a text that may be missing. Returns false if out of memory. */
 static bool copy_text(struct json_object *object, const char *name, char **ret_text)
 {
     const char *text = text_of(object, name);
@@ -203,15 +204,9 @@ static bool copy_text(struct json_object *object, const char *name, char **ret_t
     return !text || *ret_text;
 }
 
-/* The status named by "type", "/problems/no_capacity"; -1 if it is none of ours. */
-static int problem_status(struct json_object *problem)
-{
-    const char *type = text_of(problem, "type");
-    const char *slash = type ? strrchr(type, '/') : NULL;
-    return slash ? permit_status_from_word(slash + 1) : -1;
-}
-
-/* A newer server may know problems that we do not: what the HTTP code stands for in our table says enough. */
+/*
+ * Returns the first status with this HTTP code: a newer server may send problem types that this library does not know.
+ */
 static int status_of_code(int http_status)
 {
     for (int status = PERMIT_MALFORMED; status < PERMIT_CONFLICT; status++)
@@ -224,11 +219,13 @@ bool wire_read_problem(const char *body, int http_status, enum permit_status *re
                        struct buf *detail)
 {
     struct json_object *problem = parse(body);
-    if (!problem || !text_of(problem, "type")) {
+    const char *type = problem ? text_of(problem, "type") : NULL;
+    if (!type) {
         json_object_put(problem);
         return false;
     }
-    int status = problem_status(problem);
+    const char *slash = strrchr(type, '/'); /* "/problems/no_capacity" */
+    int status = slash ? permit_status_from_word(slash + 1) : -1;
     *ret_status = (enum permit_status)(status > 0 ? status : status_of_code(http_status));
     *ret_retry_after_ms = bounded_number_of(problem, "retry_after_ms", *ret_retry_after_ms, 0, LONGEST_RETRY_MS);
     const char *sentence = text_of(problem, "detail");
@@ -273,7 +270,7 @@ static bool read_slots(struct json_object *array, struct permit_held *held)
     return true;
 }
 
-/* Of as many slots as there are, whatever the answer has. */
+/* Reads at most one label for each slot; further ones in the answer are ignored. */
 static bool read_labels(struct json_object *array, struct permit_held *held)
 {
     size_t count = array ? json_object_array_length(array) : 0;
@@ -317,16 +314,7 @@ static bool read_permits(struct json_object *array, struct permit_request *reque
     return true;
 }
 
-/* "held until" by our clock: what is left by the server's, counted from before the call was sent. */
-static boot_us held_until(struct json_object *object, bool held, boot_us sent)
-{
-    int64_t left_ms = number_of(object, "expires_in_ms", INT64_MAX);
-    if (!held)
-        return 0;
-    return moment_after(sent, max_i64(left_ms, 0));
-}
-
-/* A duration, or a word: {"ttl":"owner","ttl_ms":null}. */
+/* Reads the ttl, which is a duration or a word: {"ttl":"owner","ttl_ms":null}. */
 static int64_t ttl_of(struct json_object *object)
 {
     const char *word = text_of(object, "ttl");
@@ -344,7 +332,9 @@ static bool read_request(struct json_object *object, boot_us sent, struct permit
     request->yours = !request->replayed || true_of(object, "yours");
     request->already_released = true_of(object, "already_released");
     request->ttl_ms = ttl_of(object);
-    request->held_until_us = held_until(object, request->held, sent);
+    /* By the local clock: the time left by the server's, counted from before the call was sent. */
+    int64_t left_ms = number_of(object, "expires_in_ms", INT64_MAX);
+    request->held_until_us = request->held ? moment_after(sent, max_i64(left_ms, 0)) : 0;
     return copy_text(object, "external_id", &request->external_id) && copy_text(object, "owner", &request->owner) &&
            copy_text(object, "end_reason", &request->end_reason) &&
            copy_text(object, "acquired_at", &request->acquired_at) &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* JSON of docs/protocol.md, written and read; the only file of the library that speaks to json-c. */
+/* Writes and reads the JSON of docs/protocol.md. The only file of the library that uses json-c. */
 #ifndef CLIENT_WIRE_H
 #define CLIENT_WIRE_H
 
@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "permit/permit.h"
 
-/* Each appends a body. False: no memory. */
-/* wait_ms: of this call, a piece of options->wait_ms. */
+/* Each wire_write function appends a request body, and returns false if out of memory. */
+/* wait_ms is the wait of this call, a piece of options->wait_ms. */
 bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, const char *nonce,
                         int64_t wait_ms, struct buf *out) MUST_CHECK;
 bool wire_write_renew(int64_t ttl_ms, struct buf *out) MUST_CHECK;
@@ -16,18 +16,21 @@ bool wire_write_reason(const char *reason, struct buf *out) MUST_CHECK;
 bool wire_write_semaphore(const struct permit_semaphore_options *options, struct buf *out) MUST_CHECK;
 
 /*
- * Reads a problem. False: the body is none of ours. *ret_retry_after_ms is left as it is if the problem does not say;
- * `detail` gets a sentence of one line.
+ * Reads a problem. Returns false if the body is not one of permitd. *ret_retry_after_ms is untouched if the problem has
+ * no retry_after_ms. Appends one sentence on one line to `detail`.
  */
 bool wire_read_problem(const char *body, int http_status, enum permit_status *ret_status, int64_t *ret_retry_after_ms,
                        struct buf *detail) MUST_CHECK;
-/* The longest wait that the server takes, from a problem that says it. */
+/* Reads max_wait_ms of a problem. Returns false if there is none. */
 bool wire_read_max_wait(const char *body, int64_t *ret_max_wait_ms) MUST_CHECK;
-/* True for the problem "ended" of a request whose ttl is over. */
+/* Returns true for the problem "ended" of a request that ended because its ttl expired. */
 bool wire_is_expired(const char *body) MUST_CHECK;
-/* `sent` is the moment before the call was sent. NULL: not a request, or no memory. */
+/*
+ * `sent` is the time just before the call was sent. Returns NULL if the body is no request, or if out of memory. The
+ * caller frees it with permit_request_free.
+ */
 struct permit_request *wire_read_request(const char *body, boot_us sent) MUST_CHECK;
-/* True for what every success of permitd has but that of /metrics: one JSON object. */
+/* Returns true if the body is one JSON object, as every successful answer except that of /metrics is. */
 bool wire_is_object(const char *body) MUST_CHECK;
 bool wire_read_fence(const char *body, struct permit_fence *ret_fence) MUST_CHECK;
 #endif

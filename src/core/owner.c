@@ -35,17 +35,7 @@ bool owner_lapse_ends(const struct owner *owner, const struct request *request)
            (request->ttl_ms == TTL_BY_OWNER || request->acquired_at <= owner->lapsed_at);
 }
 
-static void beat(const struct owner_call *call, utc_us now, struct owner_image *image)
-{
-    struct owner *owner = &image->owner;
-    owner->ttl_ms = call->ttl_ms;
-    owner->due_at = now + call->ttl_ms * US_PER_MS;
-    owner->lapsed_at = owner->settled_at = NEVER;
-    image->is = image->changed = true;
-    image->holding = false;
-}
-
-/* What it holds at that moment ends with it. */
+/* Writes the lapse: the requests held at that time end with it. */
 static void lapse(struct owner_image *image, utc_us at)
 {
     image->owner.lapsed_at = at;
@@ -59,20 +49,28 @@ static void replay(struct owner_image *image)
     image->changed = true;
 }
 
-/* "From then on heartbeats answer 410 until all requests of the lapse have ended"; the next one revives it. */
+/*
+ * After a lapse, heartbeats are answered 410 until all requests of the lapse have ended; the next heartbeat revives the
+ * owner.
+ */
 static enum permit_status decide_beat(const struct owner_call *call, utc_us now, struct owner_image *image)
 {
-    if (image->is && owner_is_ending(&image->owner) && image->holding) {
+    struct owner *owner = &image->owner;
+    if (image->exists && owner_is_ending(owner) && image->holding) {
         replay(image);
         return PERMIT_ENDED;
     }
-    beat(call, now, image);
+    owner->ttl_ms = call->ttl_ms;
+    owner->due_at = now + call->ttl_ms * US_PER_MS;
+    owner->lapsed_at = owner->settled_at = NEVER;
+    image->exists = image->changed = true;
+    image->holding = false;
     return PERMIT_OK;
 }
 
 static enum permit_status decide_gone(utc_us now, struct owner_image *image)
 {
-    if (!image->is)
+    if (!image->exists)
         return PERMIT_UNKNOWN_OWNER;
     if (image->owner.lapsed_at != NEVER)
         replay(image);
@@ -81,13 +79,16 @@ static enum permit_status decide_gone(utc_us now, struct owner_image *image)
     return PERMIT_OK;
 }
 
-/* A heartbeat since the first question is better evidence than two answers of somebody else. */
+/*
+ * Declares the owner dead, unless a heartbeat came after the first probe: a heartbeat is better evidence than two
+ * answers of the probe.
+ */
 static void decide_dead(const struct owner_call *call, struct owner_image *image)
 {
     struct owner *owner = &image->owner;
-    if (!image->is) {
+    if (!image->exists) {
         *owner = (struct owner){.name = owner->name, .due_at = call->at};
-        image->is = true;
+        image->exists = true;
         lapse(image, call->at);
         return;
     }
@@ -97,18 +98,10 @@ static void decide_dead(const struct owner_call *call, struct owner_image *image
         lapse(image, call->at);
 }
 
-static void decide_forget(const struct owner_call *call, struct owner_image *image)
-{
-    if (!image->is || image->owner.lapsed_at == NEVER || image->owner.settled_at >= call->at)
-        return;
-    image->is = false;
-    image->changed = true;
-}
-
 static enum permit_status decide(const struct owner_call *call, utc_us now, struct owner_image *image)
 {
     const struct owner *owner = &image->owner;
-    bool alive = image->is && owner->lapsed_at == NEVER;
+    bool alive = image->exists && owner->lapsed_at == NEVER;
     switch (call->kind) {
     case OWNER_BEAT: return decide_beat(call, now, image);
     case OWNER_GONE: return decide_gone(now, image);
@@ -118,12 +111,17 @@ static enum permit_status decide(const struct owner_call *call, utc_us now, stru
         return PERMIT_OK;
     case OWNER_DEAD: decide_dead(call, image); return PERMIT_OK;
     case OWNER_SETTLE:
-        if (image->is && !alive && owner->lapsed_at == call->at && owner->settled_at == NEVER) {
+        if (image->exists && !alive && owner->lapsed_at == call->at && owner->settled_at == NEVER) {
             image->owner.settled_at = now;
             image->changed = true;
         }
         return PERMIT_OK;
-    case OWNER_FORGET: decide_forget(call, image); return PERMIT_OK;
+    case OWNER_FORGET:
+        if (image->exists && !alive && owner->settled_at < call->at) {
+            image->exists = false;
+            image->changed = true;
+        }
+        return PERMIT_OK;
     case OWNER_CALL_KIND_COUNT: break;
     }
     return PERMIT_INTERNAL;
@@ -132,8 +130,8 @@ static enum permit_status decide(const struct owner_call *call, utc_us now, stru
 void owner_decide(const struct owner_call *call, utc_us now, struct owner_image *image,
                   struct owner_outcome *ret_outcome)
 {
-    bool was = image->is;
+    bool was = image->exists;
     enum permit_status status = decide(call, now, image);
-    *ret_outcome = (struct owner_outcome){.status = status, .created = !was && image->is, .owner = image->owner};
+    *ret_outcome = (struct owner_outcome){.status = status, .created = !was && image->exists, .owner = image->owner};
     ret_outcome->owner.name = call->name;
 }

@@ -1,58 +1,59 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Owners: is whoever holds a permit still alive (docs/design.md, "Owners")? A row says until when the last heartbeat
- * counts, and since when the owner is judged dead (the lapse). Pure: what one call does to one row, which is locked.
+ * Owners and their heartbeats (docs/design.md, "Owners"). A row of `owner` has the deadline of the last heartbeat, and
+ * the time at which the owner was declared dead (the lapse). Pure: decides the effect of one call on one locked row.
  */
 #ifndef CORE_OWNER_H
 #define CORE_OWNER_H
 
 #include "core/request.h"
 
-/* A row of `owner`. Times are served time. */
+/* A row of `owner`. Times are lease clock. */
 struct owner {
     struct bytes name;
-    int64_t ttl_ms;    /* of a heartbeat; 0: there never was one, the probe found it dead */
+    int64_t ttl_ms;    /* ttl of a heartbeat; 0: no heartbeat yet, the probe found the owner dead */
     utc_us due_at;     /* last heartbeat + ttl */
-    utc_us lapsed_at;  /* NEVER: not judged dead */
-    utc_us settled_at; /* NEVER: something that ends with the lapse may still be held */
+    utc_us lapsed_at;  /* NEVER: not declared dead */
+    utc_us settled_at; /* when all requests that end with the lapse had ended; NEVER: some may still be held */
     uint32_t replays;
 };
 
 enum owner_life {
     OWNER_ALIVE,
-    OWNER_LATE, /* due, and nobody has written the lapse yet: a heartbeat saves it */
+    OWNER_LATE, /* due, but the lapse is not written yet: a heartbeat keeps it alive */
     OWNER_LAPSED,
     OWNER_LIFE_COUNT
 };
 
-/* "alive", "late", "lapsed". */
+/* Returns "alive", "late" or "lapsed". */
 const char *owner_life_word(enum owner_life life);
 enum owner_life owner_life(const struct owner *owner, utc_us now);
 /*
- * True while permitd ends what the lapse ends. A settled lapse ends nothing more: a batch that read its clock before
- * the lapse and commits after it was settled grants a request that looks older than the lapse, and is not.
+ * Returns true while the requests that end with the lapse are being ended. A settled lapse ends no more requests: a
+ * batch that read its clock before the lapse, and commits after it was settled, grants a request that only looks older
+ * than the lapse.
  */
 bool owner_is_ending(const struct owner *owner);
 /*
- * Whether the request ends with the lapse: held, not confirmed, and with ttl "owner" or acquired before. What was
- * acquired later with a ttl of its own is judged by that alone.
+ * Returns true if the request ends with the lapse: held, not confirmed, and with ttl "owner" or acquired before the
+ * lapse. A request acquired later with its own ttl ends only by that ttl.
  */
 bool owner_lapse_ends(const struct owner *owner, const struct request *request);
 
 enum owner_call_kind {
     OWNER_BEAT,   /* PUT: a heartbeat */
-    OWNER_GONE,   /* DELETE: "I am gone" */
-    OWNER_LAPSE,  /* permitd's own: its heartbeat is over */
-    OWNER_DEAD,   /* permitd's own: the probe says so; `at`: before it was first asked */
-    OWNER_SETTLE, /* permitd's own: nothing of the lapse of `at` is held any more */
-    OWNER_FORGET, /* permitd's own: remove it if it was settled before `at` */
+    OWNER_GONE,   /* DELETE: the owner reports its own end */
+    OWNER_LAPSE,  /* internal: the heartbeat has expired */
+    OWNER_DEAD,   /* internal: the probe found it dead; `at`: time before the first probe */
+    OWNER_SETTLE, /* internal: no request of the lapse at `at` is held any more */
+    OWNER_FORGET, /* internal: delete the row if it was settled before `at` */
     OWNER_CALL_KIND_COUNT
 };
 
-/* "beat", "gone", ... as in metrics. */
+/* Returns "beat", "gone", ... as in metrics. */
 const char *owner_call_word(enum owner_call_kind kind);
 
-/* What is asked. `name` belongs to whoever made it. */
+/* A call on an owner. `name` belongs to the caller. */
 struct owner_call {
     enum owner_call_kind kind;
     struct bytes name;
@@ -60,24 +61,25 @@ struct owner_call {
     utc_us at;      /* OWNER_DEAD, OWNER_SETTLE, OWNER_FORGET */
 };
 
-/* A locked row and what has become of it. */
+/* A locked row and its new state. */
 struct owner_image {
-    struct owner owner; /* `name` is set also if there is no row */
-    bool was;           /* there was a row */
-    bool is;            /* there is one now; !is && !was: nothing to write; was && !is: delete */
+    struct owner owner; /* `name` is set even without a row */
+    bool existed;       /* the row existed before the call */
+    bool exists;        /* the row exists after it; neither: no write; only `existed`: delete */
     bool changed;
-    bool holding; /* the lapse is not settled, and something that ends with it is held, or may be */
+    bool holding; /* the lapse is not settled, and a request that ends with it is held or may be */
 };
 
 struct owner_outcome {
     enum permit_status status; /* PERMIT_OK, PERMIT_ENDED, PERMIT_UNKNOWN_OWNER */
     bool created;
-    struct owner owner; /* the row after the call, if it exists; its name is the call's, which outlives other calls */
+    struct owner owner; /* the row after the call, if it exists; the name is the call's, which lives longer than
+                           other calls */
 };
 
 /*
- * Decides a call. Calls of permitd's own that find things changed since somebody looked do nothing. Everything that is
- * answered of a row comes with a change of it (`replays`), so that no answer is from a bare read.
+ * Decides a call. An internal call does nothing if the row has changed since it was scheduled. Every answer about a row
+ * also changes the row (`replays`), so that no answer comes from a bare read.
  */
 void owner_decide(const struct owner_call *call, utc_us now, struct owner_image *image,
                   struct owner_outcome *ret_outcome);

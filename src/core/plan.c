@@ -1,37 +1,45 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_batch: what one transaction does for everyone in it. It works on copies ("images") of the locked rows, decides
- * the operations one after another against them, and hands out the images that changed.
+ * plan_batch decides all operations of one transaction. It works on copies ("images") of the locked rows, decides the
+ * operations one after another against them, and returns the images that changed.
  */
 #include "core/planner.h"
 
-#include "base/plant.h"
-
+#include <assert.h>
 #include <stdlib.h>
 
 /*
- * The order of decision within a batch. What frees units comes first, so that the batch that frees them grants them
- * too; who waits comes before who has just arrived.
+ * Phases of a batch, in order of decision. Operations that free units come first, so that the same batch grants the
+ * units. Waiters come before new requests.
  */
-enum rank { RANK_END, RANK_RENEW, RANK_CONFIRM, RANK_EXPIRE, RANK_WAITER, RANK_NEWCOMER, RANK_ALONE, RANK_COUNT };
+enum phase {
+    PHASE_END,
+    PHASE_RENEW,
+    PHASE_CONFIRM,
+    PHASE_EXPIRE,
+    PHASE_WAITER,
+    PHASE_NEW,
+    PHASE_ADMINISTRATIVE,
+    PHASE_COUNT
+};
 
 static const struct kind {
     const char *word;
-    enum rank rank;
-    plan_keyed *decide; /* one of the two; the second is alone in its batch */
+    enum phase phase;
+    plan_keyed *decide; /* one of the two is set; an administrative operation is alone in its batch */
     plan_administrative *administer;
 } kinds[OP_KIND_COUNT] = {
-    [OP_RELEASE] = {"release", RANK_END, plan_release, NULL},
-    [OP_FORCE_RELEASE] = {"force_release", RANK_END, plan_force_release, NULL},
-    [OP_RENEW] = {"renew", RANK_RENEW, plan_renew, NULL},
-    [OP_CONFIRM] = {"confirm", RANK_CONFIRM, plan_confirm, NULL},
-    [OP_EXPIRE] = {"expire", RANK_EXPIRE, plan_expire, NULL},
-    [OP_ACQUIRE] = {"acquire", RANK_NEWCOMER, plan_acquire, NULL},
-    [OP_SEMAPHORE_PUT] = {"semaphore_put", RANK_ALONE, NULL, plan_put},
-    [OP_SEMAPHORE_LABELS] = {"semaphore_labels", RANK_ALONE, NULL, plan_labels},
-    [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", RANK_ALONE, NULL, plan_pause},
-    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", RANK_ALONE, NULL, plan_resume},
-    [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", RANK_ALONE, NULL, plan_retire},
+    [OP_RELEASE] = {"release", PHASE_END, plan_release, NULL},
+    [OP_FORCE_RELEASE] = {"force_release", PHASE_END, plan_force_release, NULL},
+    [OP_RENEW] = {"renew", PHASE_RENEW, plan_renew, NULL},
+    [OP_CONFIRM] = {"confirm", PHASE_CONFIRM, plan_confirm, NULL},
+    [OP_EXPIRE] = {"expire", PHASE_EXPIRE, plan_expire, NULL},
+    [OP_ACQUIRE] = {"acquire", PHASE_NEW, plan_acquire, NULL},
+    [OP_SEMAPHORE_PUT] = {"semaphore_put", PHASE_ADMINISTRATIVE, NULL, plan_put},
+    [OP_SEMAPHORE_LABELS] = {"semaphore_labels", PHASE_ADMINISTRATIVE, NULL, plan_labels},
+    [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", PHASE_ADMINISTRATIVE, NULL, plan_pause},
+    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", PHASE_ADMINISTRATIVE, NULL, plan_resume},
+    [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", PHASE_ADMINISTRATIVE, NULL, plan_retire},
 };
 
 const char *operation_kind_word(enum operation_kind kind)
@@ -49,14 +57,17 @@ bool operation_ends_request(enum operation_kind kind)
     return kind == OP_RELEASE || kind == OP_FORCE_RELEASE || kind == OP_EXPIRE;
 }
 
-/* ---- what is short ---- */
+/* ---- shortfalls ---- */
 
-/* What the acquires of the batch want of one semaphore, all together; but PLACE_BEHIND is granted nothing. */
+/*
+ * Returns the units that all acquires of the batch want of one semaphore. RANK_BEHIND is left out: it gets no new
+ * grant.
+ */
 static int64_t units_wanted(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
 {
     int64_t wanted = 0;
     for (size_t i = 0; i < operation_count; i++)
-        for (size_t j = 0; operations[i]->place != PLACE_BEHIND && j < operations[i]->want_count; j++)
+        for (size_t j = 0; operations[i]->queue_rank != RANK_BEHIND && j < operations[i]->want_count; j++)
             if (operations[i]->wants[j].semaphore_id == semaphore_id)
                 wanted += min_i64(operations[i]->wants[j].count, COUNTED_MAX_CAPACITY);
     return min_i64(wanted, COUNTED_MAX_CAPACITY);
@@ -71,10 +82,10 @@ static bool holds(const struct request *request, uint64_t semaphore_id)
 }
 
 /*
- * Due holders that operations of the batch name. A renew or confirm is decided before the acquires, so each of these
- * may be found among the longest due and then give nothing back: one more has to be read in its stead.
+ * Returns the number of due holders whose keys the batch names. A renew or confirm is decided before the acquires. Each
+ * of these holders may be among the longest due and then free nothing, so one more due holder must be read for it.
  */
-static int64_t due_by_name(const struct view *view, uint64_t semaphore_id, utc_us now)
+static int64_t due_holders_named(const struct view *view, uint64_t semaphore_id, utc_us now)
 {
     int64_t count = 0;
     for (size_t i = 0; i < view->request_count; i++) {
@@ -84,11 +95,11 @@ static int64_t due_by_name(const struct view *view, uint64_t semaphore_id, utc_u
     return count;
 }
 
-/* Somebody wants neighbours: any due holder may have what stands between two runs. */
-static bool neighbours_wanted(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
+/* Returns true if an acquire wants adjacent slots: then any due holder may hold the slots between two free runs. */
+static bool wants_adjacent(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
 {
     for (size_t i = 0; i < operation_count; i++)
-        for (size_t j = 0; operations[i]->place != PLACE_BEHIND && j < operations[i]->want_count; j++)
+        for (size_t j = 0; operations[i]->queue_rank != RANK_BEHIND && j < operations[i]->want_count; j++)
             if (operations[i]->wants[j].semaphore_id == semaphore_id && operations[i]->wants[j].adjacent)
                 return true;
     return false;
@@ -105,7 +116,7 @@ static bool any_named_is_due(const struct named_slots *named, utc_us now)
 size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
                        struct shortfall *ret_shortfalls)
 {
-    utc_us now = served_time(&view->clock, view->now);
+    utc_us now = lease_time(&view->clock, view->now);
     size_t count = 0;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
@@ -115,8 +126,8 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
         int64_t missing = max_i64(0, wanted - (semaphore->capacity - semaphore->in_use));
         struct shortfall shortfall = {.semaphore = i, .named = any_named_is_due(&view->named_slots[i], now)};
         if (missing > 0)
-            shortfall.units = missing + due_by_name(view, semaphore->id, now);
-        if (neighbours_wanted(operations, operation_count, semaphore->id))
+            shortfall.units = missing + due_holders_named(view, semaphore->id, now);
+        if (wants_adjacent(operations, operation_count, semaphore->id))
             shortfall.units = max_i64(shortfall.units, semaphore->in_use);
         if (shortfall.units > 0 || shortfall.named)
             ret_shortfalls[count++] = shortfall;
@@ -138,15 +149,15 @@ static enum permit_status plan_operation(struct planner *planner, size_t index)
     return kinds[operation->kind].decide(planner, outcome, key, operation);
 }
 
-/* Copies of the locked rows; the version a row was read with is what the write compares with. */
+/* Copies the locked rows. The write compares with the version that was read. */
 static enum permit_status copy_semaphores(struct planner *planner)
 {
     const struct view *view = planner->view;
     struct semaphore *copies = arena_array(planner->arena, view->semaphore_count, sizeof *copies);
     planner->images = arena_array(planner->arena, view->semaphore_count + 1, sizeof *planner->images);
-    planner->shelves = arena_array(planner->arena, view->semaphore_count, sizeof *planner->shelves);
-    planner->kept = arena_array(planner->arena, view->semaphore_count, sizeof *planner->kept);
-    if (!copies || !planner->images || !planner->shelves || !planner->kept)
+    planner->slot_views = arena_array(planner->arena, view->semaphore_count, sizeof *planner->slot_views);
+    planner->reserved = arena_array(planner->arena, view->semaphore_count, sizeof *planner->reserved);
+    if (!copies || !planner->images || !planner->slot_views || !planner->reserved)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         copies[i] = view->semaphores[i];
@@ -169,7 +180,7 @@ static int compare_sorted(const void *a, const void *b)
     return order ? order : (left->index > right->index) - (left->index < right->index);
 }
 
-/* The operations that name a key, in byte order of it. NULL: no memory. */
+/* Returns the operations that name a key, in byte order of the keys. NULL: out of memory. */
 static struct sorted_operation *sort_operations(struct planner *planner, size_t *ret_count)
 {
     struct sorted_operation *sorted = arena_array(planner->arena, planner->operation_count, sizeof *sorted);
@@ -190,13 +201,7 @@ static void add_key_of_row(struct planner *planner, const struct request *before
         (struct key){.external_id = copy->external_id, .request = copy, .before = before};
 }
 
-/* True if the last key is this one. */
-static bool is_last_key(const struct planner *planner, struct bytes external_id)
-{
-    return planner->key_count && bytes_equal(planner->keys[planner->key_count - 1].external_id, external_id);
-}
-
-/* All keys in byte order: of operations and of rows that were read. Both lists ascend, so they are merged. */
+/* Collects the keys of operations and rows in byte order, by merging the two ascending lists. */
 static enum permit_status collect_keys(struct planner *planner)
 {
     const struct view *view = planner->view;
@@ -212,7 +217,8 @@ static enum permit_status collect_keys(struct planner *planner)
         struct bytes external_id = sorted[i].external_id;
         for (; row < view->request_count && bytes_compare(view->requests[row].external_id, external_id) <= 0; row++)
             add_key_of_row(planner, &view->requests[row], &rows[row]);
-        if (!is_last_key(planner, external_id))
+        bool known = planner->key_count && bytes_equal(planner->keys[planner->key_count - 1].external_id, external_id);
+        if (!known)
             planner->keys[planner->key_count++] = (struct key){.external_id = external_id};
         planner->key_of[sorted[i].index] = &planner->keys[planner->key_count - 1];
     }
@@ -229,7 +235,7 @@ static int compare_due(const void *a, const void *b)
     return order ? order : compare_u64(&left->id, &right->id);
 }
 
-/* What an acquire without room may end. */
+/* Collects the due requests that an acquire may end if it does not fit. */
 static enum permit_status collect_due(struct planner *planner)
 {
     planner->due = arena_array(planner->arena, planner->view->request_count, sizeof *planner->due);
@@ -243,8 +249,8 @@ static enum permit_status collect_due(struct planner *planner)
     return PERMIT_OK;
 }
 
-/* Room for whatever operators do here: a line a semaphore of a forced release, a line a setting of a PUT. */
-static enum permit_status make_room_for_events(struct planner *planner)
+/* Allocates the events: at most one per semaphore of a forced release, or one per setting of a PUT. */
+static enum permit_status allocate_events(struct planner *planner)
 {
     size_t room = 0;
     for (size_t i = 0; i < planner->operation_count; i++) {
@@ -256,41 +262,39 @@ static enum permit_status make_room_for_events(struct planner *planner)
     return planner->events ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-static enum rank rank_of(const struct operation *operation)
+static enum phase phase_of(const struct operation *operation)
 {
-    bool waiter = operation->place == PLACE_WAITER || operation->place == PLACE_AGED;
-    if (PLANTED(24) && operation->kind == OP_ACQUIRE)
-        return waiter ? RANK_NEWCOMER : RANK_WAITER;
-    return waiter ? RANK_WAITER : kinds[operation->kind].rank;
+    bool waiter = operation->queue_rank == RANK_WAITER || operation->queue_rank == RANK_AGED;
+    return waiter ? PHASE_WAITER : kinds[operation->kind].phase;
 }
 
-/* Each operation's rank: that of its kind and place, but never before an earlier operation on the same key. */
-static enum permit_status rank_operations(struct planner *planner, enum rank **ret_ranks)
+/* Assigns each operation its phase, by kind and place, but never before an earlier operation on the same key. */
+static enum permit_status assign_phases(struct planner *planner, enum phase **ret_phases)
 {
-    enum rank *ranks = arena_array(planner->arena, planner->operation_count, sizeof *ranks);
-    enum rank *key_ranks = arena_array(planner->arena, planner->key_count, sizeof *key_ranks);
-    if (!ranks || !key_ranks)
+    enum phase *phases = arena_array(planner->arena, planner->operation_count, sizeof *phases);
+    enum phase *key_phases = arena_array(planner->arena, planner->key_count, sizeof *key_phases);
+    if (!phases || !key_phases)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < planner->operation_count; i++) {
-        ranks[i] = rank_of(planner->operations[i]);
+        phases[i] = phase_of(planner->operations[i]);
         if (!planner->key_of[i])
             continue;
-        enum rank *key_rank = &key_ranks[planner->key_of[i] - planner->keys];
-        if (ranks[i] < *key_rank)
-            ranks[i] = *key_rank;
-        *key_rank = ranks[i];
+        enum phase *key_phase = &key_phases[planner->key_of[i] - planner->keys];
+        if (phases[i] < *key_phase)
+            phases[i] = *key_phase;
+        *key_phase = phases[i];
     }
-    *ret_ranks = ranks;
+    *ret_phases = phases;
     return PERMIT_OK;
 }
 
 static enum permit_status decide_all(struct planner *planner)
 {
-    enum rank *ranks = NULL;
-    enum permit_status status = rank_operations(planner, &ranks);
-    for (int rank = 0; rank < RANK_COUNT; rank++)
+    enum phase *phases = NULL;
+    enum permit_status status = assign_phases(planner, &phases);
+    for (int phase = 0; phase < PHASE_COUNT; phase++)
         for (size_t i = 0; i < planner->operation_count && status == PERMIT_OK; i++)
-            if ((int)ranks[i] == rank)
+            if ((int)phases[i] == phase)
                 status = plan_operation(planner, i);
     return status;
 }
@@ -303,7 +307,7 @@ static int compare_request_ids(const void *a, const void *b)
                        &((const struct request_change *)b)->request->id);
 }
 
-/* Inserts in byte order of the keys, as they stand; updates behind them in order of id. */
+/* Collects inserts in byte order of the keys, as they are listed, then updates in order of id. */
 static enum permit_status collect_requests(struct planner *planner, struct changes *changes)
 {
     changes->requests = arena_array(planner->arena, planner->key_count, sizeof *changes->requests);
@@ -346,8 +350,8 @@ static bool same_slot(const struct slot_change *a, const struct slot_change *b)
 }
 
 /*
- * A slot may have moved several times: only its last image counts, and none at all if it was granted first (so it was
- * free) and is free again.
+ * Collects the slots to write. Of several changes of one slot only the last counts. A slot that was granted first (so
+ * it was free) and is free again needs no write.
  */
 static enum permit_status collect_slots(struct planner *planner, struct changes *changes)
 {
@@ -369,27 +373,24 @@ static enum permit_status collect_slots(struct planner *planner, struct changes 
     return PERMIT_OK;
 }
 
-/* The earliest deadline on a semaphore among the requests that are known here. */
+/* Returns the earliest deadline of a semaphore's holders among the requests of the batch. */
 static utc_us earliest_due(const struct planner *planner, uint64_t semaphore_id)
 {
     utc_us earliest = NEVER;
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct request *request = planner->keys[i].request;
-        if (!request || request->state != REQUEST_ACQUIRED || request->due_at >= earliest)
-            continue;
-        for (size_t j = 0; j < request->permit_count; j++)
-            if (request->permits[j].semaphore_id == semaphore_id)
-                earliest = request->due_at;
+        if (request && request->state == REQUEST_ACQUIRED && request->due_at < earliest && holds(request, semaphore_id))
+            earliest = request->due_at;
     }
     return earliest;
 }
 
 /*
- * Where due holders were read, next_due_at can rise: to what holders elsewhere were seen to have at least, and those
- * here. It is written for its own sake only if it says "due" and nobody is: else every newcomer without room would look
- * again.
+ * Raises next_due_at of semaphores whose due holders were read: to the earliest deadline of the other holders, as read,
+ * and of the requests here. This alone causes a write only if next_due_at has passed but no holder is due any more;
+ * otherwise every new request that does not fit would read the due holders again.
  */
-static void settle_next_due(struct planner *planner)
+static void raise_next_due(struct planner *planner)
 {
     const struct view *view = planner->view;
     for (size_t i = 0; i < view->semaphore_count; i++) {
@@ -406,7 +407,7 @@ static void settle_next_due(struct planner *planner)
 
 static enum permit_status collect_changes(struct planner *planner, struct changes *changes)
 {
-    settle_next_due(planner);
+    raise_next_due(planner);
     *changes = (struct changes){.semaphores = planner->images,
                                 .semaphore_count = planner->image_count,
                                 .labels = planner->labels,
@@ -420,6 +421,7 @@ static enum permit_status collect_changes(struct planner *planner, struct change
     changes->empty = changes->request_count == 0;
     for (size_t i = 0; i < planner->image_count; i++)
         changes->empty &= !planner->images[i].changed;
+    assert(!changes->empty || (changes->slot_count == 0 && changes->label_count == 0 && changes->event_count == 0));
     return status;
 }
 
@@ -427,26 +429,28 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
                               size_t operation_count, struct id_range ids, const struct plan_settings *settings,
                               struct arena *arena, struct plan *ret_plan)
 {
+    assert(ids.end - ids.next >= operation_count);
+    assert(operation_count == 1 || !operation_is_administrative(operations[0]->kind));
     struct planner planner = {
         .view = view,
         .operations = operations,
         .operation_count = operation_count,
         .settings = settings,
         .arena = arena,
-        .now = served_time(&view->clock, view->now),
+        .now = lease_time(&view->clock, view->now),
         .ids = ids,
     };
     struct plan plan = {.outcomes = arena_array(arena, operation_count, sizeof *plan.outcomes)};
     planner.outcomes = plan.outcomes;
     enum permit_status status = plan.outcomes ? copy_semaphores(&planner) : PERMIT_NO_MEMORY;
     if (status == PERMIT_OK)
-        status = planner_fill_shelves(&planner);
+        status = planner_fill_slot_views(&planner);
     if (status == PERMIT_OK)
         status = collect_keys(&planner);
     if (status == PERMIT_OK)
         status = collect_due(&planner);
     if (status == PERMIT_OK)
-        status = make_room_for_events(&planner);
+        status = allocate_events(&planner);
     if (status == PERMIT_OK)
         status = decide_all(&planner);
     if (status == PERMIT_OK)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides acquires: the replay of a key, room (also at the expense of due holders), who may pass, the grant. */
+/* Decides acquires: replay of a key, capacity (also by ending due holders), queue order, grant. */
 #include "core/planner.h"
 
-#include "base/plant.h"
+#include <assert.h>
 
 /*
- * The row of a key that has none yet. Its strings are copies: a later operation of the batch may answer with this row
- * when whoever asked first has its answer and is gone.
+ * The strings are copies: a later operation of the batch may be answered with this row after the client of the first
+ * operation has its answer and its memory is freed.
  */
 struct request *request_new(struct planner *planner, const struct operation *operation)
 {
+    assert(planner->ids.next < planner->ids.end);
     struct request *request = arena_alloc(planner->arena, sizeof *request);
     if (!request)
         return NULL;
@@ -27,7 +28,7 @@ struct request *request_new(struct planner *planner, const struct operation *ope
     return copied ? request : NULL;
 }
 
-/* What the key stands for, for whoever used it again: the semaphores that are locked here are named. */
+/* Describes the request of a key that is used again for a different one. Names only semaphores that are locked here. */
 static const char *reused_sentence(struct planner *planner, const struct request *request)
 {
     enum { NAMED_MAX = 3 };
@@ -52,7 +53,10 @@ static const char *reused_sentence(struct planner *planner, const struct request
     return text;
 }
 
-/* The key has a row: the same request again, another one under its key, one that has ended, or one that is due. */
+/*
+ * Decides an acquire whose key has a row: a repeated request, a different request, one that has ended, or one that is
+ * due.
+ */
 static enum permit_status plan_replay(struct planner *planner, struct outcome *outcome, struct key *key,
                                       const struct operation *operation)
 {
@@ -61,7 +65,7 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
         outcome_refuse(outcome, PERMIT_KEY_REUSED, reused_sentence(planner, request));
         return PERMIT_OK;
     }
-    if (!planner_holds_all(planner, request))
+    if (!planner_has_locked_all(planner, request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     if (request_is_due(planner, request)) {
         end_request(planner, key, due_reason(request));
@@ -72,12 +76,10 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
     else
         outcome->replayed = true;
-    if (PLANTED(9))
-        return outcome_assert(planner, outcome, request);
     return outcome_assert_again(planner, outcome, key);
 }
 
-/* A reason why this can never be granted as it is asked, whatever is free. */
+/* Returns the reason for which a want can never be granted as it is, regardless of free units; PERMIT_OK: none. */
 static enum permit_status want_refusal(struct planner *planner, const struct want *want, size_t index,
                                        const char **ret_detail)
 {
@@ -92,13 +94,13 @@ static enum permit_status want_refusal(struct planner *planner, const struct wan
                                        SLOTS_MAX_COUNT);
         return PERMIT_INVALID;
     }
-    /* Capacity 0 is closed, which may end: no_capacity. */
+    /* Capacity 0 means closed, which is temporary: no_capacity. */
     if (semaphore->capacity > 0 && want->count > semaphore->capacity) {
         *ret_detail = planner_sentence(planner, "%.*s: %lld asked, its capacity is %lld", (int)want->semaphore.length,
                                        want->semaphore.data, (long long)want->count, (long long)semaphore->capacity);
         return PERMIT_NEVER_SATISFIABLE;
     }
-    return want_is_certain(want) ? planner_resolve_want(planner, want, index, ret_detail) : PERMIT_OK;
+    return want_is_specific(want) ? planner_resolve_want(planner, want, index, ret_detail) : PERMIT_OK;
 }
 
 static bool owner_is_alive(const struct planner *planner, struct bytes owner)
@@ -109,7 +111,7 @@ static bool owner_is_alive(const struct planner *planner, struct bytes owner)
     return false;
 }
 
-/* Whether the request may be granted at all; collects what its semaphores say about time. */
+/* Checks if the request can be granted at all; collects the limits of its semaphores. */
 static enum permit_status check_wants(struct planner *planner, const struct operation *operation,
                                       struct hold_limits *limits, const char **ret_detail)
 {
@@ -134,17 +136,17 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
     return PERMIT_PAUSED;
 }
 
-/* ---- room ---- */
+/* ---- capacity ---- */
 
-/* Others wait before it for this semaphore, so whatever is free is not for this operation. */
+/* Returns true if earlier waiters come first for this semaphore, so its free units are not for this operation. */
 static bool is_behind(const struct planner *planner, const struct operation *operation,
                       const struct semaphore_image *image)
 {
-    return operation->place == PLACE_BEHIND || planner_is_kept(planner, image);
+    return operation->queue_rank == RANK_BEHIND || planner_is_reserved(planner, image);
 }
 
-/* How many units of it are missing; 0 or less: it fits. INT64_MAX: no end of a holder would help. */
-static int64_t want_missing(struct planner *planner, const struct operation *operation, const struct want *want)
+/* Returns the number of missing units; 0 or less: it fits. INT64_MAX: ending holders does not help. */
+static int64_t units_missing(struct planner *planner, const struct operation *operation, const struct want *want)
 {
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     if (is_behind(planner, operation, image))
@@ -152,32 +154,32 @@ static int64_t want_missing(struct planner *planner, const struct operation *ope
     return want->count - (image->semaphore->capacity - image->semaphore->in_use);
 }
 
-/* What one want lacks while due holders are looked for who have it. It fits if neither is above 0. */
-struct lack {
-    int64_t units;       /* or INT64_MAX: no end of a holder would help */
-    int64_t slots;       /* so many of those sought have to come free, */
-    struct slots sought; /* of a certain want */
+/* The deficit of one want while due holders are selected. The want fits if neither number is above 0. */
+struct deficit {
+    int64_t units;           /* missing units; INT64_MAX: ending holders does not help */
+    int64_t slots;           /* number of slots in `to_reclaim` that must still become free */
+    struct slots to_reclaim; /* slots to reclaim for a want for specific slots */
 };
 
-static enum permit_status find_lack(struct planner *planner, const struct operation *operation, size_t index,
-                                    struct lack *ret_lack)
+static enum permit_status find_deficit(struct planner *planner, const struct operation *operation, size_t index,
+                                       struct deficit *ret_deficit)
 {
     const struct want *want = &operation->wants[index];
-    struct lack lack = {.units = want_missing(planner, operation, want)};
-    if (planner_slots_lacking(planner, want, index) > 0 && lack.units != INT64_MAX) {
-        enum permit_status status = planner_slots_sought(planner, want, index, &lack.sought);
+    struct deficit deficit = {.units = units_missing(planner, operation, want)};
+    if (planner_slots_missing(planner, want, index) > 0 && deficit.units != INT64_MAX) {
+        enum permit_status status = planner_slots_to_reclaim(planner, want, index, &deficit.to_reclaim);
         if (status != PERMIT_OK)
             return status;
-        const struct shelf *shelf = planner_shelf(planner, planner_image(planner, want->semaphore_id));
-        lack.slots = want->count - slot_pool_count_of(&shelf->free, &lack.sought);
-        if (lack.sought.count == 0)
-            lack.units = INT64_MAX;
+        const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
+        deficit.slots = want->count - slot_pool_count_of(&slot_view->free, &deficit.to_reclaim);
+        if (deficit.to_reclaim.count == 0)
+            deficit.units = INT64_MAX;
     }
-    *ret_lack = lack;
+    *ret_deficit = deficit;
     return PERMIT_OK;
 }
 
-/* How many of the numbers are in both; both ascend. */
+/* Returns the number of slots in both lists; both are ascending. */
 static int64_t slots_shared(const struct slots *a, const struct slots *b)
 {
     int64_t shared = 0;
@@ -191,93 +193,92 @@ static int64_t slots_shared(const struct slots *a, const struct slots *b)
 }
 
 /*
- * A holder helps who has a slot that is sought, or any unit if more units are missing than these slots bring: as a rule
- * no more are, but slots that a smaller capacity put out of service count in in_use.
+ * Returns true if ending the holder of this permit reduces the deficit: it has a slot that is to be reclaimed, or more
+ * units are missing than these slots bring. The latter is rare: slots that a smaller capacity put out of service count
+ * in in_use.
  */
-static bool permit_helps(const struct permit *permit, const struct lack *lack)
+static bool permit_reduces_deficit(const struct permit *permit, const struct deficit *deficit)
 {
-    return lack->units > max_i64(lack->slots, 0) ||
-           (lack->slots > 0 && slots_shared(&permit->slots, &lack->sought) > 0);
+    return deficit->units > max_i64(deficit->slots, 0) ||
+           (deficit->slots > 0 && slots_shared(&permit->slots, &deficit->to_reclaim) > 0);
 }
 
-/* Takes what the end of this request would give back off what is lacking; false if that would not help. */
-static bool holder_helps(const struct request *request, const struct operation *operation, struct lack *lacks)
+/* Subtracts the units and slots of this request from the deficits; false if its end would not help. */
+static bool holder_reduces_deficits(const struct request *request, const struct operation *operation,
+                                    struct deficit *deficits)
 {
     bool helps = false;
     for (size_t i = 0; i < request->permit_count; i++)
         for (size_t j = 0; j < operation->want_count; j++)
             if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id)
-                helps = helps || permit_helps(&request->permits[i], &lacks[j]);
+                helps = helps || permit_reduces_deficit(&request->permits[i], &deficits[j]);
     for (size_t i = 0; helps && i < request->permit_count; i++)
         for (size_t j = 0; j < operation->want_count; j++)
             if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id) {
-                lacks[j].units -= request->permits[i].count;
-                lacks[j].slots -= slots_shared(&request->permits[i].slots, &lacks[j].sought);
+                deficits[j].units -= request->permits[i].count;
+                deficits[j].slots -= slots_shared(&request->permits[i].slots, &deficits[j].to_reclaim);
             }
     return helps;
 }
 
-static bool any_lacking(const struct lack *lacks, size_t count)
+static bool any_deficit(const struct deficit *deficits, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (lacks[i].units > 0 || lacks[i].slots > 0)
+        if (deficits[i].units > 0 || deficits[i].slots > 0)
             return true;
     return false;
 }
 
 /*
- * The due holders, the longest due first, whose end would make room for the whole operation; none if it would not fit
- * all the same: then ending them is left to the sweeper.
+ * Selects due holders, the longest due first, whose end makes the whole operation fit. Selects none if it would still
+ * not fit: the expiry task ends them.
  */
-static enum permit_status choose_due(struct planner *planner, const struct operation *operation,
-                                     struct key **ret_chosen, size_t *ret_count)
+static enum permit_status select_due_holders(struct planner *planner, const struct operation *operation,
+                                             struct key **ret_chosen, size_t *ret_count)
 {
-    struct lack lacks[REQUEST_MAX_SEMAPHORES];
+    struct deficit deficits[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
     for (size_t i = 0; i < operation->want_count; i++) {
-        enum permit_status status = find_lack(planner, operation, i, &lacks[i]);
+        enum permit_status status = find_deficit(planner, operation, i, &deficits[i]);
         if (status != PERMIT_OK)
             return status;
     }
-    for (size_t i = 0; i < planner->due_count && any_lacking(lacks, operation->want_count); i++) {
+    for (size_t i = 0; i < planner->due_count && any_deficit(deficits, operation->want_count); i++) {
         struct key *key = planner->due[i];
-        if (request_is_due(planner, key->request) && holder_helps(key->request, operation, lacks))
+        if (request_is_due(planner, key->request) && holder_reduces_deficits(key->request, operation, deficits))
             ret_chosen[count++] = key;
     }
-    *ret_count = any_lacking(lacks, operation->want_count) ? 0 : count;
+    *ret_count = any_deficit(deficits, operation->want_count) ? 0 : count;
     return PERMIT_OK;
 }
 
 /*
- * Makes room at the expense of due holders. If one of them holds other semaphores too, which are not locked, the
- * operation is put back with the wider set.
+ * Ends due holders so that the operation fits. If one of them also holds semaphores that are not locked, the operation
+ * is put back with the larger set.
  */
-static enum permit_status reclaim(struct planner *planner, struct outcome *outcome, struct key *key,
-                                  const struct operation *operation)
+static enum permit_status end_due_holders(struct planner *planner, struct outcome *outcome, struct key *key,
+                                          const struct operation *operation)
 {
     struct key **chosen = arena_array(planner->arena, planner->due_count, sizeof *chosen);
     if (!chosen)
         return PERMIT_NO_MEMORY;
     size_t count = 0;
-    enum permit_status status = choose_due(planner, operation, chosen, &count);
+    enum permit_status status = select_due_holders(planner, operation, chosen, &count);
     if (status != PERMIT_OK)
         return status;
     for (size_t i = 0; i < count; i++)
-        if (!planner_holds_all(planner, chosen[i]->request) && !PLANTED(19))
+        if (!planner_has_locked_all(planner, chosen[i]->request))
             return outcome_put_back(planner, outcome, key, operation, chosen, count);
     for (size_t i = 0; i < count; i++)
-        if (PLANTED(11))
-            planner_image(planner, chosen[i]->request->permits[0].semaphore_id)->semaphore->in_use--;
-        else
-            end_request(planner, chosen[i], due_reason(chosen[i]->request));
+        end_request(planner, chosen[i], due_reason(chosen[i]->request));
     return PERMIT_OK;
 }
 
-/* There are not enough units, or not the slots that it asks for. */
+/* Returns true if units are missing, or the requested specific slots. */
 static bool is_short(struct planner *planner, const struct operation *operation, size_t index)
 {
     const struct want *want = &operation->wants[index];
-    return want_missing(planner, operation, want) > 0 || planner_slots_lacking(planner, want, index) > 0;
+    return units_missing(planner, operation, want) > 0 || planner_slots_missing(planner, want, index) > 0;
 }
 
 static enum permit_status describe_shortage(struct planner *planner, const struct operation *operation, size_t index,
@@ -295,9 +296,12 @@ static enum permit_status describe_shortage(struct planner *planner, const struc
     return want->choice == CHOOSE_NAMED ? planner_taken_slots(planner, want, index, ret_shortage) : PERMIT_OK;
 }
 
-/* PERMIT_NO_CAPACITY with each semaphore that lacks room, or PERMIT_OK if everything fits. */
-static enum permit_status check_room(struct planner *planner, const struct operation *operation,
-                                     struct outcome *outcome)
+/*
+ * Checks the capacity. Returns PERMIT_OK if everything fits, else PERMIT_NO_CAPACITY with each semaphore that falls
+ * short.
+ */
+static enum permit_status check_capacity(struct planner *planner, const struct operation *operation,
+                                         struct outcome *outcome)
 {
     size_t short_count = 0;
     for (size_t i = 0; i < operation->want_count; i++)
@@ -314,10 +318,11 @@ static enum permit_status check_room(struct planner *planner, const struct opera
             if (status != PERMIT_OK)
                 return status;
         }
+    assert(outcome->shortage_count == short_count);
     return PERMIT_NO_CAPACITY;
 }
 
-/* Capacity 0: however many units come back, they are for nobody. */
+/* Returns true if a semaphore is closed (capacity 0): it grants no units, however many are released. */
 static bool any_closed(struct planner *planner, const struct operation *operation)
 {
     for (size_t i = 0; i < operation->want_count; i++)
@@ -327,29 +332,32 @@ static bool any_closed(struct planner *planner, const struct operation *operatio
 }
 
 /*
- * Who waits and found no room: "on a semaphore with queue fifo nobody gets a unit once somebody who waits was refused
- * one for want of room; with backfill only once a PLACE_AGED was". One that waits for a closed semaphore "holds nobody
- * up", and one that waits for certain slots "keeps nobody else from what is free".
+ * Reserves free units after a waiter was refused for lack of capacity: later acquires get none of them on a semaphore
+ * with queue `fifo`; with `backfill` only if the waiter is RANK_AGED. A waiter for a closed semaphore and a waiter for
+ * specific slots block no other acquire.
  */
-static void keep_from_those_behind(struct planner *planner, const struct operation *operation)
+static void reserve_for_waiter(struct planner *planner, const struct operation *operation)
 {
     if (!operation->waits || any_closed(planner, operation) ||
-        wants_are_certain(operation->wants, operation->want_count))
+        wants_are_specific(operation->wants, operation->want_count))
         return;
     for (size_t i = 0; i < operation->want_count; i++) {
         uint64_t semaphore_id = operation->wants[i].semaphore_id;
-        if (operation->place == PLACE_AGED || planner_image(planner, semaphore_id)->semaphore->queue == QUEUE_FIFO)
-            planner_keep(planner, semaphore_id);
+        if (operation->queue_rank == RANK_AGED || planner_image(planner, semaphore_id)->semaphore->queue == QUEUE_FIFO)
+            planner_reserve(planner, semaphore_id);
     }
 }
 
-/* in_use and the slot rows change together, so this is false only if somebody else wrote to them. */
+/*
+ * Checks that the free slots suffice. in_use and the slot rows change together, so this is false only after another
+ * program wrote to them.
+ */
 static bool slots_suffice(struct planner *planner, const struct operation *operation)
 {
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
         if (image->semaphore->kind == KIND_SLOTTED &&
-            planner_shelf(planner, image)->free.count < (size_t)operation->wants[i].count)
+            planner_slot_view(planner, image)->free.count < (size_t)operation->wants[i].count)
             return false;
     }
     return true;
@@ -360,8 +368,6 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
 static uint64_t next_token(const struct planner *planner, struct semaphore *semaphore)
 {
     uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->epoch);
-    if (PLANTED(6))
-        token = (uint64_t)planner->view->now;
     semaphore->next_permit_id = token + 1;
     return token;
 }
@@ -377,6 +383,7 @@ static bool grant_permit(struct planner *planner, const struct want *want, size_
         .count = want->count,
     };
     semaphore->in_use += want->count;
+    assert(semaphore->in_use <= semaphore->capacity); /* P1 */
     semaphore->next_due_at = min_i64(semaphore->next_due_at, due_at);
     image_touch(image);
     return semaphore->kind == KIND_COUNTED || planner_take_slots(planner, want, index, key, permit);
@@ -412,9 +419,9 @@ static enum permit_status grant(struct planner *planner, struct outcome *outcome
     return outcome_assert(planner, outcome, request);
 }
 
-/* A reason other than want of room why a new request is not granted. */
-static enum permit_status check_newcomer(struct planner *planner, const struct operation *operation,
-                                         struct hold_limits *limits, const char **ret_detail)
+/* Returns a reason other than capacity to refuse a new request. */
+static enum permit_status check_new_request(struct planner *planner, const struct operation *operation,
+                                            struct hold_limits *limits, const char **ret_detail)
 {
     enum permit_status status = check_wants(planner, operation, limits, ret_detail);
     if (status != PERMIT_OK)
@@ -431,31 +438,20 @@ static enum permit_status check_newcomer(struct planner *planner, const struct o
     return PERMIT_OK;
 }
 
-/* A reason that passes: for these one may wait. Of a new request PERMIT_BUSY means that the epoch has just risen. */
-static bool reason_passes(enum permit_status status)
-{
-    return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || status == PERMIT_BUSY;
-}
-
 enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation)
 {
-    if (PLANTED(21) && !operation->waits && (operation->place == PLACE_WAITER || operation->place == PLACE_AGED)) {
-        outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
-        outcome->may_wait = true;
-        return PERMIT_OK;
-    }
     if (key->request)
         return plan_replay(planner, outcome, key, operation);
     struct hold_limits limits = NO_HOLD_LIMITS;
     const char *detail;
-    enum permit_status status = check_newcomer(planner, operation, &limits, &detail);
+    enum permit_status status = check_new_request(planner, operation, &limits, &detail);
     if (status == PERMIT_OK && planner->due_count)
-        status = reclaim(planner, outcome, key, operation);
+        status = end_due_holders(planner, outcome, key, operation);
     if (outcome->put_back)
         return PERMIT_OK;
     if (status == PERMIT_OK)
-        status = check_room(planner, operation, outcome);
+        status = check_capacity(planner, operation, outcome);
     if (status == PERMIT_NO_MEMORY)
         return status;
     if (status == PERMIT_OK && !slots_suffice(planner, operation)) {
@@ -465,8 +461,9 @@ enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome
     if (status == PERMIT_OK)
         return grant(planner, outcome, key, operation, &limits);
     if (status == PERMIT_NO_CAPACITY)
-        keep_from_those_behind(planner, operation);
+        reserve_for_waiter(planner, operation);
     outcome_refuse(outcome, status, detail);
-    outcome->may_wait = reason_passes(status);
+    /* PERMIT_BUSY of a new request means that the epoch was just raised. */
+    outcome->may_wait = status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || status == PERMIT_BUSY;
     return PERMIT_OK;
 }

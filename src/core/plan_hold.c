@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides what happens to a request that is held (renew, confirm) and how it ends (release, expire, force-release). */
+/* Decides the operations on a held request: renew, confirm, release, expire, force-release. */
 #include "core/planner.h"
 
-#include "base/plant.h"
+#include <assert.h>
 
-/* ---- how long ---- */
+/* ---- limits and deadlines ---- */
 
 void limits_add(struct hold_limits *limits, const struct semaphore *semaphore)
 {
@@ -15,7 +15,7 @@ void limits_add(struct hold_limits *limits, const struct semaphore *semaphore)
         limits->max_ttl_ms = semaphore->max_ttl_ms;
 }
 
-/* "A ttl longer than max_ttl is refused", never cut. A heartbeat has a limit of its own. */
+/* A ttl longer than max_ttl is refused, never shortened. A heartbeat's ttl has its own limit. */
 const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits)
 {
     if (limits->max_ttl_ms < 0)
@@ -27,7 +27,7 @@ const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits)
     return NULL;
 }
 
-/* Without a ttl a request is stale after max_hold; with its owner's it ends with the owner. */
+/* A request without a ttl becomes stale after max_hold. A request with ttl "owner" ends with its owner. */
 utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms)
 {
     if (ttl_ms == TTL_BY_OWNER)
@@ -39,12 +39,11 @@ static struct hold_limits limits_of_request(struct planner *planner, const struc
 {
     struct hold_limits limits = NO_HOLD_LIMITS;
     for (size_t i = 0; i < request->permit_count; i++)
-        if (!PLANTED(20) || planner_image(planner, request->permits[i].semaphore_id))
-            limits_add(&limits, planner_image(planner, request->permits[i].semaphore_id)->semaphore);
+        limits_add(&limits, planner_image(planner, request->permits[i].semaphore_id)->semaphore);
     return limits;
 }
 
-/* "State alone decides": a due request is held until somebody has written RELEASED. */
+/* Only the stored state counts: a due request is held until a batch has written RELEASED. */
 bool request_is_due(const struct planner *planner, const struct request *request)
 {
     return request->state == REQUEST_ACQUIRED && request->due_at <= planner->now;
@@ -55,11 +54,11 @@ bool request_is_due(const struct planner *planner, const struct request *request
 void end_request(struct planner *planner, struct key *key, enum end_reason reason)
 {
     struct request *request = key->request;
+    assert(request->state == REQUEST_ACQUIRED);
     for (size_t i = 0; i < request->permit_count; i++) {
         struct permit *permit = &request->permits[i];
         struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
-        if (PLANTED(19) && !image)
-            continue;
+        assert(image);
         image->semaphore->in_use -= permit->count;
         image_touch(image);
         if (image->semaphore->kind == KIND_SLOTTED)
@@ -79,8 +78,8 @@ enum end_reason due_reason(const struct request *request)
 }
 
 /*
- * P6: a release may overtake its acquire. The row it leaves, a tombstone, makes sure that the acquire still on its way
- * leaves no permit behind.
+ * P6: a release may overtake its acquire. Inserts a tombstone for the key, so that the acquire still on its way gets no
+ * permit.
  */
 static enum permit_status plan_tombstone(struct planner *planner, struct outcome *outcome, struct key *key,
                                          const struct operation *operation)
@@ -102,19 +101,15 @@ static enum permit_status plan_tombstone(struct planner *planner, struct outcome
 enum permit_status plan_release(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation)
 {
-    if (!key->request && PLANTED(14))
-        return outcome_assert(planner, outcome, request_new(planner, operation));
     if (!key->request)
         return plan_tombstone(planner, outcome, key, operation);
-    if (!planner_holds_all(planner, key->request))
+    if (!planner_has_locked_all(planner, key->request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     if (key->request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
-        if (PLANTED(23))
-            return outcome_assert(planner, outcome, key->request);
         return outcome_assert_again(planner, outcome, key);
     }
-    if (key->request->confirmed_at != NEVER && !operation->of_confirmed) {
+    if (key->request->confirmed_at != NEVER && !operation->allow_confirmed) {
         outcome_refuse(
             outcome, PERMIT_CONFIRMED,
             "the request is confirmed; to release it anyway, use ?confirmed=true or permitctl release --confirmed");
@@ -132,7 +127,7 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return PERMIT_OK;
     }
-    if (!planner_holds_all(planner, request))
+    if (!planner_has_locked_all(planner, request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
@@ -147,7 +142,10 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
     return outcome_assert(planner, outcome, request);
 }
 
-/* Asserts nothing if there is nothing to end: it was renewed, or has ended, since somebody looked. */
+/*
+ * Ends a request that is due or whose owner is dead. The answer has no row if there is nothing to end: the request was
+ * renewed or has ended since the operation was created.
+ */
 enum permit_status plan_expire(struct planner *planner, struct outcome *outcome, struct key *key,
                                const struct operation *operation)
 {
@@ -157,7 +155,7 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
     bool owner_dead = operation->expire_as == END_OWNER_DEAD && request->confirmed_at == NEVER;
     if (!owner_dead && !request_is_due(planner, request))
         return PERMIT_OK;
-    if (!planner_holds_all(planner, request) && !PLANTED(19))
+    if (!planner_has_locked_all(planner, request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     end_request(planner, key, owner_dead ? END_OWNER_DEAD : due_reason(request));
     return outcome_assert(planner, outcome, request);
@@ -166,21 +164,22 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
 /* ---- renew and confirm ---- */
 
 /*
- * What renew and confirm share: 404, put back, and "afterwards 410 with the end reason". True: it is held, and locked.
+ * The common checks of renew and confirm. True: the request is held and its semaphores are locked. False: the outcome
+ * is 404, put back, or 410 with the end reason.
  */
-static bool is_held(struct planner *planner, struct outcome *outcome, struct key *key,
-                    const struct operation *operation, enum permit_status *ret_status)
+static bool check_held(struct planner *planner, struct outcome *outcome, struct key *key,
+                       const struct operation *operation, enum permit_status *ret_status)
 {
     *ret_status = PERMIT_OK;
     if (!key->request) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
-    if (!planner_holds_all(planner, key->request) && !PLANTED(20)) {
+    if (!planner_has_locked_all(planner, key->request)) {
         *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return false;
     }
-    if (key->request->state == REQUEST_RELEASED && !PLANTED(4)) {
+    if (key->request->state == REQUEST_RELEASED) {
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
         *ret_status = outcome_assert_again(planner, outcome, key);
         return false;
@@ -198,41 +197,38 @@ static const char *renew_refusal(const struct request *request, struct ttl ttl, 
     return ttl_refusal(ttl, limits);
 }
 
-/* Extends, never shortens; a confirmed request stays permanent. */
-static void extend(struct planner *planner, struct request *request, struct ttl ttl, const struct hold_limits *limits)
-{
-    request->renewals++;
-    if (request->confirmed_at != NEVER)
-        return;
-    if (ttl.kind == TTL_DURATION || ttl.kind == TTL_UNLIMITED)
-        request->ttl_ms = ttl.kind == TTL_UNLIMITED ? TTL_NONE : ttl.ms;
-    utc_us due_at = due_from(planner->now, request->ttl_ms, request->grace_ms, limits->max_hold_ms);
-    request->due_at = max_i64(request->due_at, due_at);
-}
-
+/* Extends the deadline, never shortens it; a confirmed request has none. */
 enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, struct key *key,
                               const struct operation *operation)
 {
     enum permit_status status;
-    if (!is_held(planner, outcome, key, operation, &status))
+    if (!check_held(planner, outcome, key, operation, &status))
         return status;
-    struct hold_limits limits = limits_of_request(planner, key->request);
-    const char *refusal = renew_refusal(key->request, operation->ttl, &limits);
+    struct request *request = key->request;
+    struct ttl ttl = operation->ttl;
+    struct hold_limits limits = limits_of_request(planner, request);
+    const char *refusal = renew_refusal(request, ttl, &limits);
     if (refusal) {
         outcome_refuse(outcome, PERMIT_INVALID, refusal);
         return PERMIT_OK;
     }
-    extend(planner, key->request, operation->ttl, &limits);
+    request->renewals++;
     key->changed = true;
-    return outcome_assert(planner, outcome, key->request);
+    if (request->confirmed_at == NEVER) {
+        if (ttl.kind == TTL_DURATION || ttl.kind == TTL_UNLIMITED)
+            request->ttl_ms = ttl.kind == TTL_UNLIMITED ? TTL_NONE : ttl.ms;
+        utc_us due_at = due_from(planner->now, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
+        request->due_at = max_i64(request->due_at, due_at);
+    }
+    return outcome_assert(planner, outcome, request);
 }
 
-/* "Makes a hold permanent (a sale)", also if it was due already: a payment that was taken is kept. */
+/* Confirms the request, even if it is due: the client may have taken a payment for it. */
 enum permit_status plan_confirm(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation)
 {
     enum permit_status status;
-    if (!is_held(planner, outcome, key, operation, &status))
+    if (!check_held(planner, outcome, key, operation, &status))
         return status;
     if (key->request->confirmed_at != NEVER)
         return outcome_assert_again(planner, outcome, key);

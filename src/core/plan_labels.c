@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides which slots get other labels: those of a page, and of slots out of service those that stand in their way. */
+/* Decides label changes: for the slots of a page, and for slots out of service that have one of the page's labels. */
 #include "core/planner.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A label that is to stand on a slot of the page, or that stands on a slot outside it. */
+/* A label for a slot of the page, or the current label of a slot outside it. */
 struct label_use {
     struct bytes label;
-    const struct slot_row *outside; /* NULL: in the page */
+    const struct slot_row *outside; /* NULL: for a slot of the page */
 };
 
 static bool in_page(const struct semaphore_change *change, uint32_t number)
@@ -16,7 +16,7 @@ static bool in_page(const struct semaphore_change *change, uint32_t number)
     return number >= change->labels_from && number - change->labels_from < change->label_count;
 }
 
-/* In byte order, of equal ones that of the page first. */
+/* Orders by bytes; of equal labels, the page's comes first. */
 static int compare_uses(const void *a, const void *b)
 {
     const struct label_use *left = a;
@@ -25,7 +25,10 @@ static int compare_uses(const void *a, const void *b)
     return order ? order : (left->outside != NULL) - (right->outside != NULL);
 }
 
-/* All labels that are there when it is done; those of slots that are to lose theirs as well. NULL: no memory. */
+/*
+ * Returns all labels after the change, including labels of slots out of service that are to lose them. NULL: out of
+ * memory.
+ */
 static struct label_use *collect_uses(struct planner *planner, const struct semaphore_change *change,
                                       const struct named_slots *slots, size_t *ret_count)
 {
@@ -43,23 +46,17 @@ static struct label_use *collect_uses(struct planner *planner, const struct sema
     return uses;
 }
 
-/* A slot in words: by its label, if it has one. */
-static const char *slot_words(struct planner *planner, const struct slot_row *row)
-{
-    if (!row->label.length)
-        return planner_sentence(planner, "slot %u", row->number);
-    return planner_sentence(planner, "slot %u, %.*s,", row->number, (int)row->label.length, row->label.data);
-}
-
 static enum permit_status refuse_held(struct planner *planner, const struct slot_row *row, const char **ret_detail)
 {
-    const char *slot = slot_words(planner, row);
-    if (slot)
-        *ret_detail = planner_sentence(planner, "%s is held: its label cannot change", slot);
+    if (row->label.length)
+        *ret_detail = planner_sentence(planner, "slot %u, %.*s, is held: its label cannot change", row->number,
+                                       (int)row->label.length, row->label.data);
+    else
+        *ret_detail = planner_sentence(planner, "slot %u is held: its label cannot change", row->number);
     return PERMIT_IN_USE;
 }
 
-/* "Unique in the semaphore, else invalid"; but what is out of service gives its label away. */
+/* Checks that the labels are unique in the semaphore. A slot out of service loses its label instead. */
 static enum permit_status check_unique(struct planner *planner, const struct label_use *uses, size_t count,
                                        int64_t capacity, const char **ret_detail)
 {
@@ -88,9 +85,9 @@ static void add_change(struct planner *planner, uint64_t semaphore_id, uint32_t 
     planner->labels[planner->label_count++] = (struct label_change){semaphore_id, number, label};
 }
 
-/* The label that is taken from a slot out of service, because a slot of the page gets it. */
-static enum permit_status take_from_retired(struct planner *planner, uint64_t semaphore_id,
-                                            const struct label_use *uses, size_t count, const char **ret_detail)
+/* Removes labels from slots out of service if a slot of the page gets them. */
+static enum permit_status remove_from_retired(struct planner *planner, uint64_t semaphore_id,
+                                              const struct label_use *uses, size_t count, const char **ret_detail)
 {
     for (size_t i = 1; i < count; i++) {
         if (!uses[i].outside || !bytes_equal(uses[i - 1].label, uses[i].label))
@@ -102,10 +99,10 @@ static enum permit_status take_from_retired(struct planner *planner, uint64_t se
     return PERMIT_OK;
 }
 
-/* "The label of a held slot cannot change; the same value is fine." */
-static enum permit_status change_page(struct planner *planner, uint64_t semaphore_id,
-                                      const struct semaphore_change *change, const struct named_slots *slots,
-                                      const char **ret_detail)
+/* Collects the changed labels of the page. The label of a held slot cannot change; the same value is allowed. */
+static enum permit_status change_labels_of_page(struct planner *planner, uint64_t semaphore_id,
+                                                const struct semaphore_change *change, const struct named_slots *slots,
+                                                const char **ret_detail)
 {
     const struct slot_row *row = slots->rows;
     const struct slot_row *end = row + slots->count;
@@ -128,7 +125,7 @@ enum permit_status planner_change_labels(struct planner *planner, const struct s
 {
     static const struct named_slots none;
     const struct semaphore *semaphore = image->semaphore;
-    const struct named_slots *slots = image->insert ? &none : planner_shelf(planner, image)->named;
+    const struct named_slots *slots = image->insert ? &none : planner_slot_view(planner, image)->named;
     if (semaphore->kind == KIND_COUNTED) {
         *ret_detail = "the semaphore is counted; it has no slots to label";
         return PERMIT_INVALID;
@@ -145,9 +142,9 @@ enum permit_status planner_change_labels(struct planner *planner, const struct s
         return PERMIT_NO_MEMORY;
     enum permit_status status = check_unique(planner, uses, count, semaphore->capacity, ret_detail);
     if (status == PERMIT_OK)
-        status = change_page(planner, semaphore->id, change, slots, ret_detail);
+        status = change_labels_of_page(planner, semaphore->id, change, slots, ret_detail);
     if (status == PERMIT_OK)
-        status = take_from_retired(planner, semaphore->id, uses, count, ret_detail);
+        status = remove_from_retired(planner, semaphore->id, uses, count, ret_detail);
     if (status != PERMIT_OK)
         planner->label_count = 0;
     if (planner->label_count > 1)

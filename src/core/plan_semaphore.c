@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides what operators do to a semaphore: create, change, label, pause, revive, retire. */
+/* Decides administrative operations: create, change, label, pause, resume, retire, revive; and PUT on a template. */
 #include "core/planner.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "core/template.h"
@@ -14,9 +15,10 @@ static struct semaphore_image *find_by_name(struct planner *planner, struct byte
     return NULL;
 }
 
-/* A name that was never used, as PUT finds it before it applies the body. */
+/* Adds an image for a name that was never used, before the body of the PUT is applied. */
 static struct semaphore_image *new_image(struct planner *planner, const struct operation *operation)
 {
+    assert(planner->ids.next < planner->ids.end && planner->image_count == planner->view->semaphore_count);
     struct semaphore *semaphore = arena_alloc(planner->arena, sizeof *semaphore);
     if (!semaphore)
         return NULL;
@@ -33,49 +35,26 @@ static struct semaphore_image *new_image(struct planner *planner, const struct o
     return image;
 }
 
+/* Sets what a new or revived semaphore, or a new template, begins with. */
 static void reset_settings(struct semaphore *semaphore, int64_t default_ttl_ms)
 {
-    semaphore->queue = QUEUE_BACKFILL;
-    semaphore->default_ttl_ms = default_ttl_ms;
-    semaphore->max_ttl_ms = -1;
-    semaphore->grace_ms = 0;
-    semaphore->max_hold_ms = DEFAULT_MAX_HOLD_MS;
-    semaphore->paused_reason = semaphore->note = (struct bytes){0};
+    semaphore_reset(semaphore, default_ttl_ms);
+    semaphore->paused_reason = (struct bytes){0};
     semaphore->retired_at = NEVER;
 }
 
 static void apply_settings(struct semaphore *semaphore, const struct semaphore_change *change, bool fresh)
 {
-    if (change->has_capacity)
-        semaphore->capacity = change->capacity;
-    if (change->has_queue)
-        semaphore->queue = change->queue;
-    if (change->has_max_ttl)
-        semaphore->max_ttl_ms = change->max_ttl_ms;
-    if (change->has_default_ttl)
-        semaphore->default_ttl_ms = change->default_ttl_ms;
-    else if (fresh && semaphore->max_ttl_ms >= 0)
+    semaphore_apply(semaphore, change);
+    if (fresh && !change->has_default_ttl && semaphore->max_ttl_ms >= 0)
         semaphore->default_ttl_ms = min_i64(semaphore->default_ttl_ms, semaphore->max_ttl_ms);
-    if (change->has_grace)
-        semaphore->grace_ms = change->grace_ms;
-    if (change->has_max_hold)
-        semaphore->max_hold_ms = change->max_hold_ms;
-    if (change->has_note)
-        semaphore->note = change->note;
 }
 
-static bool same_text(struct bytes a, struct bytes b)
-{
-    return (a.data == NULL) == (b.data == NULL) && bytes_equal(a, b);
-}
-
-/* All that an operator may change. */
+/* Compares everything that an operator may change, except labels. */
 static bool same_settings(const struct semaphore *a, const struct semaphore *b)
 {
-    return a->capacity == b->capacity && a->queue == b->queue && a->default_ttl_ms == b->default_ttl_ms &&
-           a->max_ttl_ms == b->max_ttl_ms && a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms &&
-           a->retired_at == b->retired_at && same_text(a->note, b->note) &&
-           same_text(a->paused_reason, b->paused_reason);
+    return semaphore_same_settings(a, b) && a->retired_at == b->retired_at &&
+           bytes_same(a->paused_reason, b->paused_reason);
 }
 
 static const char *settings_refusal(const struct semaphore *semaphore, const struct semaphore_change *change)
@@ -89,8 +68,10 @@ static const char *settings_refusal(const struct semaphore *semaphore, const str
     return NULL;
 }
 
-/* Slot rows follow the capacity: missing ones are made, those above it go out of service (their holders keep them). */
-static void follow_capacity(struct semaphore_image *image, int64_t before)
+/*
+ * Adapts the slot rows to the capacity: missing rows are created, rows above it go out of service (holders keep them).
+ */
+static void adapt_slot_rows(struct semaphore_image *image, int64_t before)
 {
     struct semaphore *semaphore = image->semaphore;
     if (semaphore->kind != KIND_SLOTTED || semaphore->capacity == before)
@@ -106,7 +87,7 @@ static void follow_capacity(struct semaphore_image *image, int64_t before)
     }
 }
 
-/* ---- the record ---- */
+/* ---- events ---- */
 
 static struct bytes number_text(struct planner *planner, int64_t number)
 {
@@ -115,64 +96,32 @@ static struct bytes number_text(struct planner *planner, int64_t number)
     return arena_copy(planner->arena, (struct bytes){text, (size_t)length});
 }
 
-static struct bytes ms_text(struct planner *planner, int64_t ms)
+static struct bytes setting_event_text(struct planner *planner, const struct semaphore_setting *setting,
+                                       const struct semaphore *semaphore)
 {
-    return ms < 0 ? BYTES("none") : number_text(planner, ms);
+    if (!setting_is_number(setting))
+        return setting_text(setting, semaphore);
+    int64_t number = setting_number(setting, semaphore);
+    return number == SETTING_NONE ? BYTES("none") : number_text(planner, number);
 }
 
-static struct bytes capacity_text(struct planner *planner, const struct semaphore *semaphore)
-{
-    return number_text(planner, semaphore->capacity);
-}
-
-static struct bytes default_ttl_text(struct planner *planner, const struct semaphore *semaphore)
-{
-    return ms_text(planner, semaphore->default_ttl_ms);
-}
-
-static struct bytes max_ttl_text(struct planner *planner, const struct semaphore *semaphore)
-{
-    return ms_text(planner, semaphore->max_ttl_ms);
-}
-
-static struct bytes grace_text(struct planner *planner, const struct semaphore *semaphore)
-{
-    return ms_text(planner, semaphore->grace_ms);
-}
-
-static struct bytes max_hold_text(struct planner *planner, const struct semaphore *semaphore)
-{
-    return ms_text(planner, semaphore->max_hold_ms);
-}
-
-static struct bytes queue_text(struct planner *planner, const struct semaphore *semaphore)
-{
-    (void)planner;
-    return bytes_of(semaphore_queue_word(semaphore->queue));
-}
-
-/* What a PUT may change: an event each, with the value before and after. (A note is for people: not recorded.) */
-static const struct {
-    const char *what;
-    struct bytes (*text)(struct planner *planner, const struct semaphore *semaphore);
-} settings[] = {
-    {"capacity", capacity_text}, {"default_ttl_ms", default_ttl_text}, {"max_ttl_ms", max_ttl_text},
-    {"grace_ms", grace_text},    {"max_hold_ms", max_hold_text},       {"queue", queue_text},
-};
-
+/* Records each changed setting, with its value before and after. (A note is free text and not recorded.) */
 static void record_settings(struct planner *planner, const struct semaphore_image *image,
                             const struct semaphore *before, const struct operation *operation)
 {
-    for (size_t i = 0; i < ARRAY_LENGTH(settings); i++) {
-        struct bytes from = settings[i].text(planner, before);
-        struct bytes to = settings[i].text(planner, image->semaphore);
+    for (size_t i = 0; i < SETTING_COUNT; i++) {
+        const struct semaphore_setting *setting = &semaphore_settings[i];
+        if (!(setting->flags & SETTING_EVENT))
+            continue;
+        struct bytes from = setting_event_text(planner, setting, before);
+        struct bytes to = setting_event_text(planner, setting, image->semaphore);
         if (!bytes_equal(from, to))
             record_event(planner, image,
-                         (struct event){.who = operation->principal, .what = settings[i].what, .from = from, .to = to});
+                         (struct event){.who = operation->principal, .what = setting->column, .from = from, .to = to});
     }
 }
 
-/* One line for a semaphore that comes into service, or one for each setting that changes. */
+/* Records one event for a semaphore that comes into service, else one for each changed setting. */
 static void record_put(struct planner *planner, const struct semaphore_image *image, const struct semaphore *before,
                        const struct operation *operation)
 {
@@ -183,16 +132,16 @@ static void record_put(struct planner *planner, const struct semaphore_image *im
     record_event(planner, image,
                  (struct event){.who = operation->principal,
                                 .what = image->insert ? "created" : "revived",
-                                .to = capacity_text(planner, image->semaphore),
+                                .to = number_text(planner, image->semaphore->capacity),
                                 .why = operation->why});
 }
 
 /*
- * The answer says how it is now, and config_version whether that has changed. It is durable, because the version is
- * raised in any case.
+ * Answers with the current semaphore; config_version rises if a setting has changed. The answer is durable because the
+ * version rises in any case.
  */
-static void answer_changed(const struct planner *planner, struct outcome *outcome, struct semaphore_image *image,
-                           const struct semaphore *before)
+static void answer_semaphore(const struct planner *planner, struct outcome *outcome, struct semaphore_image *image,
+                             const struct semaphore *before)
 {
     image_touch(image);
     image->settings = image->insert || planner->label_count > 0 || !same_settings(before, image->semaphore);
@@ -208,7 +157,10 @@ static bool is_one_of(const struct semaphore_change *change, uint64_t config_ver
     return false;
 }
 
-/* If-Match and If-None-Match, before anything is touched. `exists`: the semaphore in service, or the template. */
+/*
+ * Checks If-Match and If-None-Match, before any change. `exists`: the semaphore in service, or the template; NULL:
+ * missing.
+ */
 static const char *precondition_refusal(const struct semaphore_change *change, const struct semaphore *exists)
 {
     if (change->if_none_match && exists)
@@ -218,13 +170,6 @@ static const char *precondition_refusal(const struct semaphore_change *change, c
     if (change->match_count && !(exists && is_one_of(change, exists->config_version)))
         return "config_version does not match";
     return NULL;
-}
-
-/* The labels that a PUT carries, of the semaphore as it is to be. */
-static enum permit_status put_labels(struct planner *planner, const struct semaphore_image *image,
-                                     const struct semaphore_change *change, const char **ret_detail)
-{
-    return change->has_labels ? planner_change_labels(planner, image, change, ret_detail) : PERMIT_OK;
 }
 
 enum permit_status plan_put(struct planner *planner, struct outcome *outcome, const struct operation *operation)
@@ -251,17 +196,19 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
         reset_settings(semaphore, planner->settings->default_ttl_ms);
     apply_settings(semaphore, change, !in_service);
     refusal = settings_refusal(semaphore, change);
-    enum permit_status status = refusal ? PERMIT_INVALID : put_labels(planner, image, change, &refusal);
+    enum permit_status status = refusal ? PERMIT_INVALID : PERMIT_OK;
+    if (!refusal && change->has_labels)
+        status = planner_change_labels(planner, image, change, &refusal);
     if (status != PERMIT_OK) {
         *semaphore = before;
         outcome_refuse(outcome, status, refusal);
         return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
     }
-    follow_capacity(image, before.capacity);
+    adapt_slot_rows(image, before.capacity);
     record_put(planner, image, &before, operation);
     planner_record_labels(planner, image, operation);
     outcome->created = !in_service;
-    answer_changed(planner, outcome, image, &before);
+    answer_semaphore(planner, outcome, image, &before);
     return PERMIT_OK;
 }
 
@@ -296,31 +243,14 @@ enum permit_status template_apply(struct template *template, bool exists, const 
 
 struct semaphore_change template_change(const struct template *template)
 {
-    const struct semaphore *from = &template->settings;
-    return (struct semaphore_change){
-        .has_capacity = true,
-        .has_kind = true,
-        .has_default_ttl = true,
-        .has_max_ttl = true,
-        .has_grace = true,
-        .has_max_hold = true,
-        .has_queue = true,
-        .has_note = from->note.data != NULL,
-        .capacity = from->capacity,
-        .kind = from->kind,
-        .queue = from->queue,
-        .default_ttl_ms = from->default_ttl_ms,
-        .max_ttl_ms = from->max_ttl_ms,
-        .grace_ms = from->grace_ms,
-        .max_hold_ms = from->max_hold_ms,
-        .note = from->note,
-        .if_none_match = true,
-    };
+    struct semaphore_change change = {.if_none_match = true};
+    semaphore_change_all(&template->settings, &change);
+    return change;
 }
 
 /* ---- labels, pause, resume, retire ---- */
 
-/* The semaphore in service with the operation's name; NULL: refused as unknown. */
+/* Returns the semaphore in service with the operation's name. NULL: the outcome is PERMIT_UNKNOWN_SEMAPHORE. */
 static struct semaphore_image *find_in_service(struct planner *planner, struct outcome *outcome,
                                                const struct operation *operation)
 {
@@ -344,36 +274,33 @@ enum permit_status plan_labels(struct planner *planner, struct outcome *outcome,
         return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
     }
     planner_record_labels(planner, image, operation);
-    answer_changed(planner, outcome, image, image->semaphore);
+    answer_semaphore(planner, outcome, image, image->semaphore);
+    return PERMIT_OK;
+}
+
+/* Sets the reason of a pause; data NULL resumes grants. `what` names the event, recorded if the reason changes. */
+static enum permit_status set_paused_reason(struct planner *planner, struct outcome *outcome,
+                                            const struct operation *operation, struct bytes reason, const char *what)
+{
+    struct semaphore_image *image = find_in_service(planner, outcome, operation);
+    if (!image)
+        return PERMIT_OK;
+    const struct semaphore before = *image->semaphore;
+    image->semaphore->paused_reason = reason;
+    if (!same_settings(&before, image->semaphore))
+        record_event(planner, image, (struct event){.who = operation->principal, .what = what, .why = operation->why});
+    answer_semaphore(planner, outcome, image, &before);
     return PERMIT_OK;
 }
 
 enum permit_status plan_pause(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
-    struct semaphore_image *image = find_in_service(planner, outcome, operation);
-    if (!image)
-        return PERMIT_OK;
-    const struct semaphore before = *image->semaphore;
-    image->semaphore->paused_reason = operation->why;
-    if (!same_settings(&before, image->semaphore))
-        record_event(planner, image,
-                     (struct event){.who = operation->principal, .what = "paused", .why = operation->why});
-    answer_changed(planner, outcome, image, &before);
-    return PERMIT_OK;
+    return set_paused_reason(planner, outcome, operation, operation->why, "paused");
 }
 
 enum permit_status plan_resume(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
-    struct semaphore_image *image = find_in_service(planner, outcome, operation);
-    if (!image)
-        return PERMIT_OK;
-    const struct semaphore before = *image->semaphore;
-    image->semaphore->paused_reason = (struct bytes){0};
-    if (!same_settings(&before, image->semaphore))
-        record_event(planner, image,
-                     (struct event){.who = operation->principal, .what = "resumed", .why = operation->why});
-    answer_changed(planner, outcome, image, &before);
-    return PERMIT_OK;
+    return set_paused_reason(planner, outcome, operation, (struct bytes){0}, "resumed");
 }
 
 enum permit_status plan_retire(struct planner *planner, struct outcome *outcome, const struct operation *operation)
@@ -389,6 +316,6 @@ enum permit_status plan_retire(struct planner *planner, struct outcome *outcome,
     record_event(planner, image, (struct event){.who = operation->principal, .what = "retired", .why = operation->why});
     image->semaphore->retired_at = planner->now;
     image->drop_labels = image->semaphore->kind == KIND_SLOTTED;
-    answer_changed(planner, outcome, image, &before);
+    answer_semaphore(planner, outcome, image, &before);
     return PERMIT_OK;
 }

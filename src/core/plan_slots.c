@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The slots of locked semaphores: which are free, which an acquire means, what it lacks, and how they move. */
+/* The slots of locked semaphores: which are free, which an acquire names, which it lacks, and how they change hands. */
 #include "core/planner.h"
 
 #include <stdlib.h>
 
-struct shelf *planner_shelf(struct planner *planner, const struct semaphore_image *image)
+struct slot_view *planner_slot_view(struct planner *planner, const struct semaphore_image *image)
 {
-    return &planner->shelves[image - planner->images];
+    return &planner->slot_views[image - planner->images];
 }
 
-/* ---- as they were read ---- */
+/* ---- filling the views ---- */
 
-/* How many slots of a semaphore the rows that were read hold: so many may come back. */
+/* Returns the number of slots of a semaphore held by the rows that were read: at most that many may be freed. */
 static size_t held_slots(const struct view *view, uint64_t semaphore_id)
 {
     size_t held = 0;
@@ -29,18 +29,21 @@ static uint32_t unread_from(const struct semaphore *semaphore, const struct free
     return read->count ? read->numbers[read->count - 1] + 1 : semaphore->first_free;
 }
 
-/* A request that is granted here may take its slots and, by a later operation of the batch, give them back. */
-static size_t moves_of_acquires(struct planner *planner)
+/*
+ * Returns the maximum number of slot changes caused by acquires: a request granted here takes its slots, and a later
+ * operation of the batch may free them.
+ */
+static size_t slot_changes_of_acquires(struct planner *planner)
 {
-    size_t moves = 0;
+    size_t slot_changes = 0;
     for (size_t i = 0; i < planner->operation_count; i++)
         for (size_t j = 0; j < planner->operations[i]->want_count; j++) {
             const struct want *want = &planner->operations[i]->wants[j];
             const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
             if (image && image->semaphore->kind == KIND_SLOTTED)
-                moves += 2 * (size_t)min_i64(want->count, SLOTS_MAX_COUNT);
+                slot_changes += 2 * (size_t)min_i64(want->count, SLOTS_MAX_COUNT);
         }
-    return moves;
+    return slot_changes;
 }
 
 static int compare_row_labels(const void *a, const void *b)
@@ -48,120 +51,126 @@ static int compare_row_labels(const void *a, const void *b)
     return bytes_compare((*(const struct slot_row *const *)a)->label, (*(const struct slot_row *const *)b)->label);
 }
 
-/* What was read because it is named: a free one is known to be free wherever it lies. */
-static bool add_named(struct planner *planner, struct shelf *shelf)
+/* Adds the named slots. A free one is added wherever its number lies. */
+static bool add_named_slots(struct planner *planner, struct slot_view *slot_view)
 {
-    size_t count = shelf->named->count;
+    size_t count = slot_view->named->count;
     if (count == 0)
         return true;
-    shelf->takers = arena_array(planner->arena, count, sizeof *shelf->takers);
-    shelf->labelled = arena_array(planner->arena, count, sizeof *shelf->labelled);
-    if (!shelf->takers || !shelf->labelled)
+    slot_view->granted_to = arena_array(planner->arena, count, sizeof *slot_view->granted_to);
+    slot_view->labelled = arena_array(planner->arena, count, sizeof *slot_view->labelled);
+    if (!slot_view->granted_to || !slot_view->labelled)
         return false;
     for (size_t i = 0; i < count; i++) {
-        const struct slot_row *row = &shelf->named->rows[i];
+        const struct slot_row *row = &slot_view->named->rows[i];
         if (!row->permit_id)
-            slot_pool_put(&shelf->free, row->number);
+            slot_pool_put(&slot_view->free, row->number);
         if (row->label.length)
-            shelf->labelled[shelf->labelled_count++] = row;
-        if (!slot_pool_set_label(&shelf->free, row->number, row->label, planner->arena))
+            slot_view->labelled[slot_view->labelled_count++] = row;
+        if (!slot_pool_set_label(&slot_view->free, row->number, row->label, planner->arena))
             return false;
     }
-    if (shelf->labelled_count > 1)
-        qsort(shelf->labelled, shelf->labelled_count, sizeof *shelf->labelled, compare_row_labels);
+    if (slot_view->labelled_count > 1)
+        qsort(slot_view->labelled, slot_view->labelled_count, sizeof *slot_view->labelled, compare_row_labels);
     return true;
 }
 
-static bool fill_shelf(struct planner *planner, size_t index)
+static bool fill_slot_view(struct planner *planner, size_t index)
 {
     const struct semaphore *semaphore = &planner->view->semaphores[index];
     const struct free_slots *read = &planner->view->free_slots[index];
-    struct shelf *shelf = &planner->shelves[index];
-    if (!slot_pool_init(&shelf->free, semaphore->capacity, planner->arena))
+    struct slot_view *slot_view = &planner->slot_views[index];
+    if (!slot_pool_init(&slot_view->free, semaphore->capacity, planner->arena))
         return false;
     for (size_t i = 0; i < read->count; i++)
-        slot_pool_put(&shelf->free, read->numbers[i]);
+        slot_pool_put(&slot_view->free, read->numbers[i]);
     for (size_t i = 0; read->labels && i < read->count; i++)
-        if (!slot_pool_set_label(&shelf->free, read->numbers[i], read->labels[i], planner->arena))
+        if (!slot_pool_set_label(&slot_view->free, read->numbers[i], read->labels[i], planner->arena))
             return false;
-    shelf->unread = unread_from(semaphore, read);
-    shelf->whole = read->complete && semaphore->first_free <= 1;
-    shelf->named = &planner->view->named_slots[index];
-    return add_named(planner, shelf);
+    slot_view->unread = unread_from(semaphore, read);
+    slot_view->whole = read->complete && semaphore->first_free <= 1;
+    slot_view->named = &planner->view->named_slots[index];
+    return add_named_slots(planner, slot_view);
 }
 
-/* "The label of a held slot cannot change", so that of a permit is the slot's when it comes back. */
+/*
+ * Adds the labels of held slots. The label of a held slot cannot change, so the permit's label is still right when the
+ * slot is freed.
+ */
 static bool add_labels_of_held(struct planner *planner, const struct permit *permit)
 {
     const struct semaphore_image *image = permit->labels ? planner_image(planner, permit->semaphore_id) : NULL;
     if (!image)
         return true;
-    struct shelf *shelf = planner_shelf(planner, image);
+    struct slot_view *slot_view = planner_slot_view(planner, image);
     for (uint32_t i = 0; i < permit->slots.count; i++)
-        if (!slot_pool_set_label(&shelf->free, permit->slots.numbers[i], permit->labels[i], planner->arena))
+        if (!slot_pool_set_label(&slot_view->free, permit->slots.numbers[i], permit->labels[i], planner->arena))
             return false;
     return true;
 }
 
-enum permit_status planner_fill_shelves(struct planner *planner)
+enum permit_status planner_fill_slot_views(struct planner *planner)
 {
     const struct view *view = planner->view;
-    size_t moves = moves_of_acquires(planner);
+    size_t slot_changes = slot_changes_of_acquires(planner);
     for (size_t i = 0; i < view->semaphore_count; i++) {
         if (view->semaphores[i].kind != KIND_SLOTTED)
             continue;
-        if (!fill_shelf(planner, i))
+        if (!fill_slot_view(planner, i))
             return PERMIT_NO_MEMORY;
-        moves += held_slots(view, view->semaphores[i].id);
+        slot_changes += held_slots(view, view->semaphores[i].id);
     }
     for (size_t i = 0; i < view->request_count; i++)
         for (size_t j = 0; view->requests[i].state == REQUEST_ACQUIRED && j < view->requests[i].permit_count; j++)
             if (!add_labels_of_held(planner, &view->requests[i].permits[j]))
                 return PERMIT_NO_MEMORY;
-    planner->slots = arena_array(planner->arena, moves, sizeof *planner->slots);
+    planner->slots = arena_array(planner->arena, slot_changes, sizeof *planner->slots);
     return planner->slots ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-/* ---- which are meant ---- */
+/* ---- resolving names ---- */
 
-static const struct slot_row *row_of_label(const struct shelf *shelf, struct bytes label)
+static const struct slot_row *find_row_by_label(const struct slot_view *slot_view, struct bytes label)
 {
     size_t low = 0;
-    size_t high = shelf->labelled_count;
+    size_t high = slot_view->labelled_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (bytes_compare(shelf->labelled[middle]->label, label) < 0)
+        if (bytes_compare(slot_view->labelled[middle]->label, label) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    bool found = low < shelf->labelled_count && bytes_equal(shelf->labelled[low]->label, label);
-    return found ? shelf->labelled[low] : NULL;
+    bool found = low < slot_view->labelled_count && bytes_equal(slot_view->labelled[low]->label, label);
+    return found ? slot_view->labelled[low] : NULL;
 }
 
-/* NULL: nobody named it. */
-static const struct slot_row *row_of_number(const struct shelf *shelf, uint32_t number)
+/* Returns the row of a named slot; NULL: not named. */
+static const struct slot_row *find_row_by_number(const struct slot_view *slot_view, uint32_t number)
 {
     size_t low = 0;
-    size_t high = shelf->named->count;
+    size_t high = slot_view->named->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (shelf->named->rows[middle].number < number)
+        if (slot_view->named->rows[middle].number < number)
             low = middle + 1;
         else
             high = middle;
     }
-    bool found = low < shelf->named->count && shelf->named->rows[low].number == number;
-    return found ? &shelf->named->rows[low] : NULL;
+    bool found = low < slot_view->named->count && slot_view->named->rows[low].number == number;
+    return found ? &slot_view->named->rows[low] : NULL;
 }
 
-/* "Unknown label, a number over the capacity, a retired slot: never_satisfiable, detail names it." */
+/*
+ * Resolves one name. An unknown label, a number above the capacity and a retired slot are PERMIT_NEVER_SATISFIABLE,
+ * with the name in *ret_detail.
+ */
 static enum permit_status resolve_name(struct planner *planner, const struct semaphore *semaphore,
-                                       const struct shelf *shelf, const struct slot_name *name, uint32_t *ret_number,
-                                       const char **ret_detail)
+                                       const struct slot_view *slot_view, const struct slot_name *name,
+                                       uint32_t *ret_number, const char **ret_detail)
 {
     int length = (int)semaphore->name.length;
-    const struct slot_row *row = name->number ? NULL : row_of_label(shelf, name->label);
+    const struct slot_row *row = name->number ? NULL : find_row_by_label(slot_view, name->label);
     uint32_t number = row ? row->number : name->number;
     if (number > 0 && number <= semaphore->capacity) {
         *ret_number = number;
@@ -183,7 +192,7 @@ static int compare_numbers(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The numbers of what is named, ascending. */
+/* Resolves all names of a want to numbers, ascending. */
 static enum permit_status resolve_names(struct planner *planner, const struct want *want,
                                         const struct semaphore_image *image, struct slots *ret_list,
                                         const char **ret_detail)
@@ -193,7 +202,7 @@ static enum permit_status resolve_names(struct planner *planner, const struct wa
         return PERMIT_NO_MEMORY;
     const struct semaphore *semaphore = image->semaphore;
     for (; list.count < want->named_count; list.count++) {
-        enum permit_status status = resolve_name(planner, semaphore, planner_shelf(planner, image),
+        enum permit_status status = resolve_name(planner, semaphore, planner_slot_view(planner, image),
                                                  &want->named[list.count], &list.numbers[list.count], ret_detail);
         if (status != PERMIT_OK)
             return status;
@@ -233,7 +242,7 @@ enum permit_status planner_resolve_want(struct planner *planner, const struct wa
         *ret_detail = planner_sentence(planner, "%.*s is counted: it has no slots", (int)name.length, name.data);
         return PERMIT_INVALID;
     }
-    /* Capacity 0 is closed, which may end: no_capacity. */
+    /* Capacity 0 means closed, which is temporary: no_capacity. */
     if (want->choice == CHOOSE_LOWEST || image->semaphore->capacity == 0)
         return PERMIT_OK;
     enum permit_status status = resolve_names(planner, want, image, list, ret_detail);
@@ -253,36 +262,36 @@ enum permit_status planner_resolve_want(struct planner *planner, const struct wa
     return PERMIT_NEVER_SATISFIABLE;
 }
 
-/* ---- what is lacking ---- */
+/* ---- missing slots ---- */
 
-/* The first of the lowest run that a want for neighbours would get; 0: there is none. */
-static uint32_t find_run(const struct shelf *shelf, const struct want *want, const struct slots *list)
+/* Returns the first number of the lowest free run for a want for adjacent slots; 0: none. */
+static uint32_t find_run(const struct slot_view *slot_view, const struct want *want, const struct slots *list)
 {
     if (want->choice == CHOOSE_ANY_OF)
-        return slot_pool_run_within(&shelf->free, (uint32_t)want->count, list);
-    return slot_pool_run(&shelf->free, (uint32_t)want->count);
+        return slot_pool_run_within(&slot_view->free, (uint32_t)want->count, list);
+    return slot_pool_run(&slot_view->free, (uint32_t)want->count);
 }
 
-int64_t planner_slots_lacking(struct planner *planner, const struct want *want, size_t index)
+int64_t planner_slots_missing(struct planner *planner, const struct want *want, size_t index)
 {
-    if (!want_is_certain(want))
+    if (!want_is_specific(want))
         return 0;
-    const struct shelf *shelf = planner_shelf(planner, planner_image(planner, want->semaphore_id));
+    const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     const struct slots *list = &planner->named[index];
     if (want->adjacent)
-        return find_run(shelf, want, list) ? 0 : want->count;
-    return max_i64(0, want->count - slot_pool_count_of(&shelf->free, list));
+        return find_run(slot_view, want, list) ? 0 : want->count;
+    return max_i64(0, want->count - slot_pool_count_of(&slot_view->free, list));
 }
 
-/* Puts what due holders have of a semaphore among what is free, and takes it out again. */
-static void lay_out_due(struct planner *planner, struct slot_pool *free, uint64_t semaphore_id, bool out)
+/* Adds the slots of due holders to the free slots (free_now), or removes them again. */
+static void set_due_slots_free(struct planner *planner, struct slot_pool *free, uint64_t semaphore_id, bool free_now)
 {
     for (size_t i = 0; i < planner->due_count; i++) {
         const struct request *request = planner->due[i]->request;
         for (size_t j = 0; request_is_due(planner, request) && j < request->permit_count; j++) {
             const struct permit *permit = &request->permits[j];
             for (uint32_t k = 0; permit->semaphore_id == semaphore_id && k < permit->slots.count; k++)
-                if (out)
+                if (free_now)
                     slot_pool_put(free, permit->slots.numbers[k]);
                 else if (slot_pool_has(free, permit->slots.numbers[k]))
                     slot_pool_take(free, permit->slots.numbers[k]);
@@ -290,34 +299,27 @@ static void lay_out_due(struct planner *planner, struct slot_pool *free, uint64_
     }
 }
 
-enum permit_status planner_slots_sought(struct planner *planner, const struct want *want, size_t index,
-                                        struct slots *ret_sought)
+enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
+                                            struct slots *ret_to_reclaim)
 {
-    struct slots sought = planner->named[index];
+    struct slots to_reclaim = planner->named[index];
     if (want->adjacent) {
-        struct shelf *shelf = planner_shelf(planner, planner_image(planner, want->semaphore_id));
-        lay_out_due(planner, &shelf->free, want->semaphore_id, true);
-        uint32_t first = find_run(shelf, want, &sought);
-        lay_out_due(planner, &shelf->free, want->semaphore_id, false);
-        sought.count = first ? (uint32_t)want->count : 0;
-        sought.numbers = arena_array(planner->arena, sought.count, sizeof *sought.numbers);
-        if (!sought.numbers)
+        struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
+        set_due_slots_free(planner, &slot_view->free, want->semaphore_id, true);
+        uint32_t first = find_run(slot_view, want, &to_reclaim);
+        set_due_slots_free(planner, &slot_view->free, want->semaphore_id, false);
+        to_reclaim.count = first ? (uint32_t)want->count : 0;
+        to_reclaim.numbers = arena_array(planner->arena, to_reclaim.count, sizeof *to_reclaim.numbers);
+        if (!to_reclaim.numbers)
             return PERMIT_NO_MEMORY;
-        for (uint32_t i = 0; i < sought.count; i++)
-            sought.numbers[i] = first + i;
+        for (uint32_t i = 0; i < to_reclaim.count; i++)
+            to_reclaim.numbers[i] = first + i;
     }
-    *ret_sought = sought;
+    *ret_to_reclaim = to_reclaim;
     return PERMIT_OK;
 }
 
-/* ---- who has them ---- */
-
-/* The request that holds a slot, if it is known here: it may have been renewed in this batch. NULL: it is not. */
-static const struct request *holder_of(struct planner *planner, const struct shelf *shelf, const struct slot_row *row)
-{
-    const struct key *key = shelf->takers[row - shelf->named->rows];
-    return key ? key->request : planner_request(planner, row->holder);
-}
+/* ---- holders ---- */
 
 static uint64_t token_of(const struct request *request, uint64_t semaphore_id)
 {
@@ -327,10 +329,12 @@ static uint64_t token_of(const struct request *request, uint64_t semaphore_id)
     return 0;
 }
 
-static struct taken_slot taken_slot(struct planner *planner, const struct shelf *shelf, uint64_t semaphore_id,
+static struct taken_slot taken_slot(struct planner *planner, const struct slot_view *slot_view, uint64_t semaphore_id,
                                     const struct slot_row *row)
 {
-    const struct request *holder = holder_of(planner, shelf, row);
+    /* The holder as changed by this batch: it may have been renewed. NULL: not among the rows of the batch. */
+    const struct key *key = slot_view->granted_to[row - slot_view->named->rows];
+    const struct request *holder = key ? key->request : planner_request(planner, row->holder);
     if (holder)
         return (struct taken_slot){.number = row->number,
                                    .label = row->label,
@@ -348,21 +352,21 @@ static struct taken_slot taken_slot(struct planner *planner, const struct shelf 
 enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
                                        struct shortage *shortage)
 {
-    const struct shelf *shelf = planner_shelf(planner, planner_image(planner, want->semaphore_id));
+    const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     const struct slots *list = &planner->named[index];
     struct taken_slot *taken = arena_array(planner->arena, list->count, sizeof *taken);
     if (!taken)
         return PERMIT_NO_MEMORY;
     shortage->taken = taken;
     for (uint32_t i = 0; i < list->count; i++) {
-        const struct slot_row *row = row_of_number(shelf, list->numbers[i]);
-        if (row && !slot_pool_has(&shelf->free, row->number))
-            taken[shortage->taken_count++] = taken_slot(planner, shelf, want->semaphore_id, row);
+        const struct slot_row *row = find_row_by_number(slot_view, list->numbers[i]);
+        if (row && !slot_pool_has(&slot_view->free, row->number))
+            taken[shortage->taken_count++] = taken_slot(planner, slot_view, want->semaphore_id, row);
     }
     return PERMIT_OK;
 }
 
-/* ---- how they move ---- */
+/* ---- taking and freeing ---- */
 
 static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t permit_id)
 {
@@ -370,47 +374,50 @@ static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t
 }
 
 /*
- * first_free stays a lower bound of the lowest free slot. A full semaphore has none, which saves the next batch a walk
- * along rows that are all held; but not while slots that a smaller capacity put out of service may be held
- * (FIRST_FREE_SHRUNK): they count in in_use, and a slot in service may be free all the same. That is over when every
- * unit that is free is a slot.
+ * Updates first_free, a lower bound of the lowest free slot. A full semaphore has no free slot: first_free is then
+ * above the capacity, so that the next batch does not scan held rows. FIRST_FREE_SHRUNK stays while slots that a
+ * smaller capacity put out of service may be held: they count in in_use, so a slot in service may be free although no
+ * unit is. It ends when all free slots were read and their number equals the number of free units.
  */
-static void settle_first_free(struct semaphore *semaphore, struct shelf *shelf)
+static void update_first_free(struct semaphore *semaphore, struct slot_view *slot_view)
 {
     int64_t room = semaphore->capacity - semaphore->in_use;
-    if (semaphore->first_free == FIRST_FREE_SHRUNK && !(shelf->whole && (int64_t)shelf->free.count == room))
+    if (semaphore->first_free == FIRST_FREE_SHRUNK && !(slot_view->whole && (int64_t)slot_view->free.count == room))
         return;
-    int64_t lowest = shelf->free.count ? slot_pool_lowest(&shelf->free) : shelf->unread;
-    semaphore->first_free = (uint32_t)(room > 0 ? min_i64(lowest, shelf->unread) : semaphore->capacity + 1);
+    int64_t lowest = slot_view->free.count ? slot_pool_lowest(&slot_view->free) : slot_view->unread;
+    semaphore->first_free = (uint32_t)(room > 0 ? min_i64(lowest, slot_view->unread) : semaphore->capacity + 1);
 }
 
 void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit)
 {
-    struct shelf *shelf = planner_shelf(planner, image);
+    struct slot_view *slot_view = planner_slot_view(planner, image);
     for (uint32_t i = 0; i < permit->slots.count; i++) {
         record_slot(planner, permit->semaphore_id, permit->slots.numbers[i], 0);
-        slot_pool_put(&shelf->free, permit->slots.numbers[i]);
+        slot_pool_put(&slot_view->free, permit->slots.numbers[i]);
     }
-    settle_first_free(image->semaphore, shelf);
+    update_first_free(image->semaphore, slot_view);
 }
 
-/* Takes one that a want gets next: certain ones from its list, neighbours behind `last`, else the lowest of all. */
-static uint32_t next_slot(struct shelf *shelf, const struct want *want, const struct slots *list, uint32_t *list_at,
-                          uint32_t last)
+/*
+ * Returns the next slot for a want: a free one of its list, the one after `last` if adjacent, else the lowest free
+ * slot.
+ */
+static uint32_t next_slot(struct slot_view *slot_view, const struct want *want, const struct slots *list,
+                          uint32_t *list_at, uint32_t last)
 {
     if (want->adjacent)
-        return last ? last + 1 : find_run(shelf, want, list);
+        return last ? last + 1 : find_run(slot_view, want, list);
     if (want->choice == CHOOSE_LOWEST)
-        return slot_pool_lowest(&shelf->free);
-    while (!slot_pool_has(&shelf->free, list->numbers[*list_at]))
+        return slot_pool_lowest(&slot_view->free);
+    while (!slot_pool_has(&slot_view->free, list->numbers[*list_at]))
         ++*list_at;
     return list->numbers[*list_at];
 }
 
-static bool give_labels(struct planner *planner, const struct shelf *shelf, struct permit *permit)
+static bool copy_labels(struct planner *planner, const struct slot_view *slot_view, struct permit *permit)
 {
     for (uint32_t i = 0; i < permit->slots.count; i++) {
-        struct bytes label = slot_pool_label(&shelf->free, permit->slots.numbers[i]);
+        struct bytes label = slot_pool_label(&slot_view->free, permit->slots.numbers[i]);
         if (label.length && !permit->labels)
             permit->labels = arena_array(planner->arena, permit->slots.count, sizeof *permit->labels);
         if (label.length && !permit->labels)
@@ -425,7 +432,7 @@ bool planner_take_slots(struct planner *planner, const struct want *want, size_t
                         struct permit *permit)
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-    struct shelf *shelf = planner_shelf(planner, image);
+    struct slot_view *slot_view = planner_slot_view(planner, image);
     permit->slots.numbers = arena_array(planner->arena, (size_t)permit->count, sizeof(uint32_t));
     if (!permit->slots.numbers)
         return false;
@@ -433,14 +440,14 @@ bool planner_take_slots(struct planner *planner, const struct want *want, size_t
     uint32_t list_at = 0;
     uint32_t last = 0;
     for (uint32_t i = 0; i < permit->slots.count; i++) {
-        last = next_slot(shelf, want, &planner->named[index], &list_at, last);
-        slot_pool_take(&shelf->free, last);
+        last = next_slot(slot_view, want, &planner->named[index], &list_at, last);
+        slot_pool_take(&slot_view->free, last);
         permit->slots.numbers[i] = last;
         record_slot(planner, permit->semaphore_id, last, permit->token);
-        const struct slot_row *row = shelf->takers ? row_of_number(shelf, last) : NULL;
+        const struct slot_row *row = slot_view->granted_to ? find_row_by_number(slot_view, last) : NULL;
         if (row)
-            shelf->takers[row - shelf->named->rows] = key;
+            slot_view->granted_to[row - slot_view->named->rows] = key;
     }
-    settle_first_free(image->semaphore, shelf);
-    return !shelf->free.labels || give_labels(planner, shelf, permit);
+    update_first_free(image->semaphore, slot_view);
+    return !slot_view->free.labels || copy_labels(planner, slot_view, permit);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Images of locked rows, and the ways an outcome ends. */
+/* Images of locked rows, and the ways to finish an outcome. */
 #include "core/planner.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* ---- locked semaphores ---- */
 
-/* The image of a locked semaphore, or NULL: not locked, or no such row. */
 struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id)
 {
     size_t low = 0;
@@ -24,26 +24,27 @@ struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphor
     return found ? &planner->images[low] : NULL;
 }
 
-void planner_keep(struct planner *planner, uint64_t semaphore_id)
+void planner_reserve(struct planner *planner, uint64_t semaphore_id)
 {
     const struct semaphore_image *image = planner_image(planner, semaphore_id);
     if (image)
-        planner->kept[image - planner->images] = true;
+        planner->reserved[image - planner->images] = true;
 }
 
-bool planner_is_kept(const struct planner *planner, const struct semaphore_image *image)
+bool planner_is_reserved(const struct planner *planner, const struct semaphore_image *image)
 {
-    return planner->kept[image - planner->images];
+    return planner->reserved[image - planner->images];
 }
 
 void image_touch(struct semaphore_image *image)
 {
+    assert(image->changed || image->semaphore->version == image->expected_version);
     if (!image->changed)
         image->semaphore->version++;
     image->changed = true;
 }
 
-bool planner_holds_all(struct planner *planner, const struct request *request)
+bool planner_has_locked_all(struct planner *planner, const struct request *request)
 {
     for (size_t i = 0; i < request->permit_count; i++)
         if (!planner_image(planner, request->permits[i].semaphore_id))
@@ -88,7 +89,7 @@ void outcome_refuse(struct outcome *outcome, enum permit_status status, const ch
     outcome->detail = detail;
 }
 
-/* The row as it is now: a later operation of the batch may change it again. */
+/* Copies the row, because a later operation of the batch may change it again. */
 enum permit_status outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request)
 {
     struct request *copy = arena_alloc(planner->arena, sizeof *copy);
@@ -100,9 +101,9 @@ enum permit_status outcome_assert(struct planner *planner, struct outcome *outco
 }
 
 /*
- * An answer that asserts a row which it does not change otherwise still writes: InnoDB shows a commit to others before
- * it is durable, and an answer from a bare read could be undone by a crash. Not so a row that has ended and may be
- * deleted: that was long ago, and the cleaner may be at it.
+ * An answer about a row that it does not otherwise change still writes the row: InnoDB shows a commit to other sessions
+ * before it is durable, so a crash could undo the basis of an answer from a bare read. Exception: a row that has ended
+ * and may be deleted. It ended long ago, and retention may be deleting it.
  */
 enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key)
 {
@@ -130,19 +131,19 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
         return PERMIT_NO_MEMORY;
     size_t count = add_semaphores(needs, 0, key->request);
     for (size_t i = 0; i < operation->want_count; i++)
-        if (operation->wants[i].semaphore_id) /* 0: there is no such semaphore */
+        if (operation->wants[i].semaphore_id) /* 0: no such semaphore */
             needs[count++] = operation->wants[i].semaphore_id;
     for (size_t i = 0; i < other_count; i++)
         count = add_semaphores(needs, count, others[i]->request);
     for (size_t i = 0; operation->waits && i < operation->want_count; i++)
-        planner_keep(planner, operation->wants[i].semaphore_id);
+        planner_reserve(planner, operation->wants[i].semaphore_id);
     outcome->put_back = true;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = u64_sort_unique(needs, count);
     return PERMIT_OK;
 }
 
-/* ---- the record ---- */
+/* ---- events ---- */
 
 void record_event(struct planner *planner, const struct semaphore_image *image, struct event event)
 {

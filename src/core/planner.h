@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of plan_batch share; nobody else includes it. plan.c runs the batch and collects the result, planner.c
- * has the images and the ways an outcome ends, plan_slots.c knows which slots are free and which an acquire means,
- * plan_acquire.c decides acquires, plan_hold.c what happens to a request that is held (renew, confirm) or ends
- * (release, expire, force-release), plan_semaphore.c the administrative operations, plan_labels.c the labels among
- * them.
+ * Shared by the files of plan_batch only. plan.c runs the batch and collects the result. planner.c has the row images
+ * and the ways to finish an outcome. plan_slots.c tracks free slots and resolves the slots of an acquire.
+ * plan_acquire.c decides acquires. plan_hold.c decides the operations on a held request (renew, confirm, release,
+ * expire, force-release). plan_semaphore.c decides administrative operations, plan_labels.c their labels.
  */
 #ifndef CORE_PLANNER_H
 #define CORE_PLANNER_H
@@ -12,29 +11,28 @@
 #include "core/plan.h"
 #include "core/slot_pool.h"
 
-/* The slots of one locked semaphore while the plan runs. */
-struct shelf {
+/* The slot view: the slots of one locked semaphore while the plan runs. */
+struct slot_view {
     struct slot_pool free;
-    uint32_t unread;                  /* no free slot that was not read lies below this */
-    bool whole;                       /* every free slot in service was read */
-    const struct named_slots *named;  /* as they were read */
-    const struct key **takers;        /* one for each of these: who got it in this batch; NULL: nobody */
-    const struct slot_row **labelled; /* those of these that have a label, in byte order of it */
+    uint32_t unread;                  /* lower bound of the free slots that were not read */
+    bool whole;                       /* true if every free slot in service was read */
+    const struct named_slots *named;  /* the named slots as read */
+    const struct key **granted_to;    /* one per named slot: the key it was granted to in this batch; NULL: none */
+    const struct slot_row **labelled; /* named slots with a label, in byte order of the label */
     size_t labelled_count;
 };
 
 /*
- * One external_id, of an operation or of a due holder: its row, if there is one, and whether an operation on it had to
- * be put back.
+ * One external_id of an operation or a due holder: its row, if it exists, and whether an operation on it was put back.
  */
 struct key {
     struct bytes external_id;
-    struct request *request; /* image; NULL: no row */
+    struct request *request; /* current image; NULL: no row */
     const struct request *before;
     bool insert;
     bool changed;
     bool ends;
-    const uint64_t *needs; /* put back: so are all later operations on this key */
+    const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
 };
 
@@ -44,113 +42,117 @@ struct planner {
     size_t operation_count;
     const struct plan_settings *settings;
     struct arena *arena;
-    utc_us now; /* served time */
+    utc_us now; /* lease clock */
     struct id_range ids;
-    struct semaphore_image *images; /* room for one more than was locked: a new one */
+    struct semaphore_image *images; /* locked ones, plus space for one new semaphore */
     size_t image_count;
-    struct shelf *shelves; /* one per locked semaphore */
-    bool *kept;            /* one per locked semaphore: its free units are for somebody who waits, and who was decided
-                              before; nobody behind gets any */
-    struct slots named[REQUEST_MAX_SEMAPHORES]; /* of the acquire that is being decided, for each certain want: the
-                                                   slots that it names; none if it means any */
+    struct slot_view *slot_views; /* one per locked semaphore */
+    bool *reserved;               /* one per locked semaphore: its free units are reserved for an earlier waiter;
+                                     later operations get none */
+    struct slots named[REQUEST_MAX_SEMAPHORES]; /* for each want for specific slots of the current acquire: the
+                                                   numbers of its named slots; empty if it names none */
     struct key *keys;                           /* ascending by external_id */
     size_t key_count;
-    struct key **due; /* held and due, the longest due first: what an acquire without room may end */
+    struct key **due; /* held and due requests, the longest due first: an acquire that does not fit may end them */
     size_t due_count;
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
-    struct slot_change *slots; /* every move in order; room for all that can happen */
+    struct slot_change *slots; /* all changes in order; large enough for every possible change */
     size_t slot_count;
-    struct label_change *labels; /* of the one operation that changes any */
+    struct label_change *labels; /* changes of the one operation on labels */
     size_t label_count;
-    struct event *events; /* room for all that can happen */
+    struct event *events; /* large enough for every possible event */
     size_t event_count;
     unsigned ended[END_REASON_COUNT];
 };
 
-/* The image of a locked semaphore, or NULL: not locked, or no such row. */
+/* Returns the image of a locked semaphore; NULL: not locked, or no such row. */
 struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id);
-/* What is free of a locked semaphore is kept for somebody who waits; does nothing for what is not locked. */
-void planner_keep(struct planner *planner, uint64_t semaphore_id);
-bool planner_is_kept(const struct planner *planner, const struct semaphore_image *image);
-/* The image of the row with this key, if it is known here; NULL: it is not. */
+/* Reserves the free units of a locked semaphore for a waiter; does nothing if it is not locked. */
+void planner_reserve(struct planner *planner, uint64_t semaphore_id);
+bool planner_is_reserved(const struct planner *planner, const struct semaphore_image *image);
+/* Returns the image of the row with this key; NULL: not among the rows of the batch. */
 const struct request *planner_request(const struct planner *planner, struct bytes external_id);
-/* Marks it as changed: its version rises, once a batch. */
+/* Marks the semaphore as changed; its version rises once per batch. */
 void image_touch(struct semaphore_image *image);
-/* True if all semaphores of the request are locked: only then may anything of it be changed. */
-bool planner_holds_all(struct planner *planner, const struct request *request);
+/* Returns true if all semaphores of the request are locked; only then may the request be changed. */
+bool planner_has_locked_all(struct planner *planner, const struct request *request);
 
 /* ---- plan_slots.c ---- */
 
-/* The shelves as they were read, and room for all moves. */
-enum permit_status planner_fill_shelves(struct planner *planner) MUST_CHECK;
-/* Only for what was locked, not for a new one. */
-struct shelf *planner_shelf(struct planner *planner, const struct semaphore_image *image);
-/* A slotted permit ends: its slots go back. */
+/* Fills the slot views from the view, and allocates the list of slot changes. */
+enum permit_status planner_fill_slot_views(struct planner *planner) MUST_CHECK;
+/* Returns the slot view of a locked semaphore; a new one has none. */
+struct slot_view *planner_slot_view(struct planner *planner, const struct semaphore_image *image);
+/* Frees the slots of a permit that ends. */
 void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit);
 /*
- * Fills in planner->named[index] for the certain want with that index; PERMIT_INVALID or PERMIT_NEVER_SATISFIABLE with
- * a sentence: it can never be granted as it is asked. PERMIT_NO_MEMORY is a failure.
+ * Fills planner->named[index] for the want for specific slots with that index. PERMIT_INVALID,
+ * PERMIT_NEVER_SATISFIABLE: the want can never be granted as it is; *ret_detail says why. PERMIT_NO_MEMORY is a
+ * failure.
  */
 enum permit_status planner_resolve_want(struct planner *planner, const struct want *want, size_t index,
                                         const char **ret_detail) MUST_CHECK;
-/* How many slots a want that was resolved lacks, however many units are free; 0 unless it is certain. */
-int64_t planner_slots_lacking(struct planner *planner, const struct want *want, size_t index);
 /*
- * Of a want that lacks slots: those of which it needs `count` more than are free, so that the end of whoever holds one
- * helps; empty if the end of all due holders would not. For neighbours the lowest run of what is free or due.
+ * Returns the number of slots that a resolved want lacks, regardless of free units; 0 unless it is for specific slots.
  */
-enum permit_status planner_slots_sought(struct planner *planner, const struct want *want, size_t index,
-                                        struct slots *ret_sought) MUST_CHECK;
-/* Those of its named slots that are held now, in the arena. */
+int64_t planner_slots_missing(struct planner *planner, const struct want *want, size_t index);
+/*
+ * Returns the slots that a want lacking slots should reclaim: it needs `count` of them free, so ending a due holder of
+ * any of them helps. For adjacent slots: the lowest run that is free or due; empty if ending all due holders would not
+ * help.
+ */
+enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
+                                            struct slots *ret_to_reclaim) MUST_CHECK;
+/* Fills shortage->taken with the named slots of the want that are held now, in the arena. */
 enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
                                        struct shortage *shortage) MUST_CHECK;
-/* Gives a permit its slots, with their labels; the caller has seen that nothing is lacking. False: no memory. */
+/* Takes the slots of a permit, with their labels; the caller has checked that none is lacking. False: out of memory. */
 bool planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                         struct permit *permit) MUST_CHECK;
 
 /* ---- plan_labels.c ---- */
 
-/* Fills in planner->labels for `image` as it is to be; or PERMIT_INVALID, PERMIT_IN_USE with a sentence. */
+/* Fills planner->labels with the changes for `image`. PERMIT_INVALID, PERMIT_IN_USE: *ret_detail says why. */
 enum permit_status planner_change_labels(struct planner *planner, const struct semaphore_image *image,
                                          const struct semaphore_change *change, const char **ret_detail) MUST_CHECK;
-/* An event, if any label changes. */
+/* Records an event if any label changes. */
 void planner_record_labels(struct planner *planner, const struct semaphore_image *image,
                            const struct operation *operation);
 
 /* ---- planner.c ---- */
 
-/* A sentence for a refusal, in the arena; NULL, which means the status's title, if there is no memory. */
+/* Formats the detail of a refusal in the arena. NULL if out of memory, which stands for the status's title. */
 const char *planner_sentence(struct planner *planner, const char *format, ...) PRINTF_LIKE(2, 3);
-/* `detail` lives as long as the plan; NULL: the status's title. */
+/* Sets a refusal. `detail` must live as long as the plan; NULL: the status's title. */
 void outcome_refuse(struct outcome *outcome, enum permit_status status, const char *detail);
-/* The answer asserts this row, as it is now. */
+/* Puts a copy of the row, as it is now, into the answer. */
 enum permit_status outcome_assert(struct planner *planner, struct outcome *outcome,
                                   const struct request *request) MUST_CHECK;
-/* The same for a row that the operation does not change otherwise: it still writes. */
+/* Same as outcome_assert, for a row that the operation does not otherwise change: it is still written. */
 enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key) MUST_CHECK;
 /*
- * Not decided: back to the queue with every semaphore that it and its key's row need, and those of `others` (their keys
- * stand in the operation's way; NULL with 0); later operations on the key follow it. If it waits, nobody behind it gets
- * what it wants in the meantime.
+ * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key and of
+ * `others`, whose requests must end first (NULL with 0). Later operations on the key are put back too. If the operation
+ * waits, the units it wants are reserved for it in this batch.
  */
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
                                     const struct operation *operation, struct key *const *others,
                                     size_t other_count) MUST_CHECK;
 
-/* What an operator did to a locked semaphore, for the record. */
+/* Records an operator's change of a locked semaphore. */
 void record_event(struct planner *planner, const struct semaphore_image *image, struct event event);
 
-/* A row for a key that has none yet; the strings are copies. NULL: no memory. */
+/* Creates the row of a key that has none; copies the strings. NULL: out of memory. */
 struct request *request_new(struct planner *planner, const struct operation *operation) MUST_CHECK;
-/* True if permitd may end it now. */
+/* Returns true if the request is held and past its due_at, so permitd may end it. */
 bool request_is_due(const struct planner *planner, const struct request *request);
-/* "expired", or "stale" if it has no ttl. */
+/* Returns END_EXPIRED, or END_STALE for a request without a ttl. */
 enum end_reason due_reason(const struct request *request);
-/* Ends a held request of which all semaphores are locked. */
+/* Ends a held request. All its semaphores must be locked. */
 void end_request(struct planner *planner, struct key *key, enum end_reason reason);
 
-/* What the semaphores of one request say together: the smallest ttls and max_hold, the largest grace. */
+/* The combined limits of all semaphores of a request: the smallest ttls and max_hold, the largest grace. */
 struct hold_limits {
     int64_t default_ttl_ms;
     int64_t max_ttl_ms; /* -1: none */
@@ -160,12 +162,12 @@ struct hold_limits {
 #define NO_HOLD_LIMITS ((struct hold_limits){INT64_MAX, -1, INT64_MAX, 0})
 
 void limits_add(struct hold_limits *limits, const struct semaphore *semaphore);
-/* A sentence, or NULL: such a ttl is allowed. */
+/* Returns the reason to refuse a ttl; NULL: allowed. */
 const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits);
-/* When permitd may end what is granted or renewed now; NEVER: not by itself. */
+/* Returns the due_at of a request granted or renewed now; NEVER: no deadline of its own. */
 utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms);
 
-/* One operation each. Only PERMIT_NO_MEMORY is a failure; everything else is in the outcome. */
+/* Functions that decide one operation. Only PERMIT_NO_MEMORY is a failure; any other result is in the outcome. */
 typedef enum permit_status plan_keyed(struct planner *planner, struct outcome *outcome, struct key *key,
                                       const struct operation *operation);
 typedef enum permit_status plan_administrative(struct planner *planner, struct outcome *outcome,

@@ -5,16 +5,6 @@
 
 #include "core/name.h"
 
-const char *semaphore_kind_word(enum semaphore_kind kind)
-{
-    return kind == KIND_COUNTED ? "counted" : "slotted";
-}
-
-const char *semaphore_queue_word(enum semaphore_queue queue)
-{
-    return queue == QUEUE_FIFO ? "fifo" : "backfill";
-}
-
 const char *request_state_word(enum request_state state)
 {
     return state == REQUEST_ACQUIRED ? "ACQUIRED" : "RELEASED";
@@ -29,11 +19,14 @@ const char *end_reason_word(enum end_reason reason)
     return (size_t)reason < ARRAY_LENGTH(words) ? words[reason] : NULL;
 }
 
-/* The canonical form: every part has a fixed size or its length before it, so that no two requests read the same. */
+/*
+ * The canonical form for the digest. Every part has a fixed size or is preceded by its length, so that different
+ * requests have different forms.
+ */
 enum {
     WANT_MAX = 2 + NAME_MAX_BYTES + 8 + 3 + DIGEST_SIZE,
     CANONICAL_MAX = 2 + NAME_MAX_BYTES + 16 + REQUEST_MAX_SEMAPHORES * WANT_MAX,
-    CERTAIN_MARK = 0xFF, /* no name's length begins so */
+    SPECIFIC_MARK = 0xFF, /* never the first byte of a name's length */
 };
 
 static char *put_i64(char *at, int64_t number)
@@ -52,7 +45,7 @@ static char *put_name(char *at, struct bytes name)
     return at + name.length;
 }
 
-/* Of a list that may be long: each name is hashed together with the hash of those before it. */
+/* Computes the digest of a list that may be long: hashes each name together with the hash of the names before it. */
 static bool named_digest(const struct want *want, unsigned char ret_digest[DIGEST_SIZE])
 {
     char link[DIGEST_SIZE + 8 + 2 + LABEL_MAX_BYTES];
@@ -67,15 +60,15 @@ static bool named_digest(const struct want *want, unsigned char ret_digest[DIGES
     return true;
 }
 
-/* NULL: no memory. */
+/* Appends the choice of slots, if the want is for specific slots. NULL: out of memory. */
 static char *put_choice(char *at, const struct want *want)
 {
     unsigned char digest[DIGEST_SIZE];
-    if (!want_is_certain(want))
+    if (!want_is_specific(want))
         return at;
     if (!named_digest(want, digest))
         return NULL;
-    *at++ = (char)CERTAIN_MARK;
+    *at++ = (char)SPECIFIC_MARK;
     *at++ = (char)want->choice;
     *at++ = (char)want->adjacent;
     memcpy(at, digest, DIGEST_SIZE);
@@ -98,12 +91,12 @@ bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants
     return digest_sha256((struct bytes){canonical, (size_t)(at - canonical)}, ret_digest);
 }
 
-bool want_is_certain(const struct want *want)
+bool want_is_specific(const struct want *want)
 {
     return want->choice != CHOOSE_LOWEST || want->adjacent;
 }
 
-/* Numbers first: a label has the number 0. */
+/* Orders numbers before labels, whose number is 0. */
 static int compare_named(const void *a, const void *b)
 {
     const struct slot_name *left = a;
@@ -115,10 +108,10 @@ static int compare_named(const void *a, const void *b)
     return bytes_compare(left->label, right->label);
 }
 
-bool wants_are_certain(const struct want *wants, size_t want_count)
+bool wants_are_specific(const struct want *wants, size_t want_count)
 {
     for (size_t i = 0; i < want_count; i++)
-        if (want_is_certain(&wants[i]))
+        if (want_is_specific(&wants[i]))
             return true;
     return false;
 }

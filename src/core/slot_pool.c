@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/slot_pool.h"
 
-enum { WORD = 64 }; /* bits, and labels of a page */
+#include <assert.h>
+
+enum { WORD = 64 }; /* bits of a word, and labels of a page */
 
 bool slot_pool_init(struct slot_pool *pool, int64_t capacity, struct arena *arena)
 {
@@ -32,6 +34,7 @@ bool slot_pool_has(const struct slot_pool *pool, uint32_t number)
 
 void slot_pool_take(struct slot_pool *pool, uint32_t number)
 {
+    assert(slot_pool_has(pool, number));
     pool->words[number / WORD] &= ~(UINT64_C(1) << number % WORD);
     pool->count--;
 }
@@ -56,12 +59,13 @@ uint32_t slot_pool_next(const struct slot_pool *pool, uint32_t from)
 
 uint32_t slot_pool_lowest(struct slot_pool *pool)
 {
+    assert(pool->count > 0);
     while (!pool->words[pool->first])
         pool->first++;
     return lowest_bit(pool->first, pool->words[pool->first]);
 }
 
-/* The first number behind `from`, which is there, that is not. */
+/* Returns the first number after `from` that is not in the pool; `from` is in it. */
 static uint32_t end_of_run(const struct slot_pool *pool, uint32_t from)
 {
     size_t at = from / WORD;

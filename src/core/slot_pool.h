@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The free slots of one semaphore while a plan runs: a bit per number, so that the lowest, a certain one and a run of
- * neighbours are all at hand; and the labels of slots as far as they are known. Memory comes from the plan's arena.
+ * The free slots of one semaphore while a plan runs: one bit per number, for a fast search of the lowest free slot, of
+ * one number, or of a run of adjacent slots; and the known labels of slots. Memory comes from the plan's arena.
  */
 #ifndef CORE_SLOT_POOL_H
 #define CORE_SLOT_POOL_H
@@ -9,33 +9,38 @@
 #include "core/slots.h"
 
 struct slot_pool {
-    uint64_t *words; /* a set bit: that number is free, in service, and known here */
+    uint64_t *words; /* set bit: the slot is free, in service, and known here */
     size_t word_count;
-    size_t first; /* in words before this one no bit is set */
-    size_t count; /* of set bits */
+    size_t first; /* no bit is set in the words before this one */
+    size_t count; /* number of set bits */
     uint32_t capacity;
-    struct bytes **labels; /* in pages, one for each word; NULL: no slot that is known here has one */
+    struct bytes **labels; /* pages, one per word; NULL: no known slot has a label */
 };
 
 bool slot_pool_init(struct slot_pool *pool, int64_t capacity, struct arena *arena) MUST_CHECK;
-/* Adds a slot; one that is out of service (above the capacity) or there already is left out. */
+/* Adds a free slot; ignores a slot above the capacity or already in the pool. */
 void slot_pool_put(struct slot_pool *pool, uint32_t number);
 bool slot_pool_has(const struct slot_pool *pool, uint32_t number);
-/* Takes out one that is there. */
+/* Removes a slot that is in the pool. */
 void slot_pool_take(struct slot_pool *pool, uint32_t number);
 
-/* The lowest number from `from` up; 0: there is none. */
+/* Returns the lowest free number from `from` up; 0: none. */
 uint32_t slot_pool_next(const struct slot_pool *pool, uint32_t from);
-/* The lowest of all, of a pool that is not empty. */
+/* Returns the lowest free number; the pool must not be empty. */
 uint32_t slot_pool_lowest(struct slot_pool *pool);
-/* The first number of the lowest run of `count`, of all or of the numbers in `list`; 0: there is none. */
+/*
+ * Returns the first number of the lowest run of `count` free slots, among all or among the numbers in `list`; 0: none.
+ */
 uint32_t slot_pool_run(const struct slot_pool *pool, uint32_t count);
 uint32_t slot_pool_run_within(const struct slot_pool *pool, uint32_t count, const struct slots *list);
-/* How many of the numbers in `list` are there. */
+/* Returns the number of free slots in `list`. */
 uint32_t slot_pool_count_of(const struct slot_pool *pool, const struct slots *list);
 
-/* Says the label of a slot in service; it belongs to the caller. Without one nothing happens. False: no memory. */
+/*
+ * Sets the label of a slot in service; the caller keeps the bytes alive. An empty label changes nothing. False: out of
+ * memory.
+ */
 bool slot_pool_set_label(struct slot_pool *pool, uint32_t number, struct bytes label, struct arena *arena) MUST_CHECK;
-/* Length 0: it has none. */
+/* Returns the label of a slot; length 0: none. */
 struct bytes slot_pool_label(const struct slot_pool *pool, uint32_t number);
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/slots.h"
 
-/* Reads one number of 1 to SLOTS_MAX_CAPACITY; 0 if there is none. */
+/* Reads one number from 1 to SLOTS_MAX_CAPACITY; 0: invalid. */
 static uint32_t read_number(struct bytes text, size_t *at)
 {
     uint32_t number = 0;
@@ -62,7 +62,7 @@ void slots_format(const struct slots *slots, struct buf *out)
     }
 }
 
-/* Up to the next line, or the end. */
+/* Returns the text from `at` to the end of its line. */
 static struct bytes line_at(struct bytes text, size_t at)
 {
     const char *end = at < text.length ? memchr(text.data + at, '\n', text.length - at) : NULL;

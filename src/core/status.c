@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of statuses, looked up. */
+/* Access to the table of statuses. */
 #include "permit/status.h"
 
 #include <string.h>

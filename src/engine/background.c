@@ -26,7 +26,7 @@ void background_release(struct background *background)
 
 enum permit_status background_begin(struct background *background)
 {
-    unsigned servers = atomic_load(&background->engine->servers);
+    unsigned servers = atomic_load(&background->engine->server_generation);
     arena_clear(&background->arena);
     if (servers != background->servers)
         session_drop(background->session);
@@ -34,29 +34,29 @@ enum permit_status background_begin(struct background *background)
     return session_connect(background->session);
 }
 
-void background_note(struct background *background, enum permit_status status)
+void background_record_status(struct background *background, enum permit_status status)
 {
     if (status == PERMIT_LOCK_TIMEOUT || status == PERMIT_CONFLICT)
         return;
     bool failed = status != PERMIT_OK;
-    if (failed && !background->in_trouble)
+    if (failed && !background->failing)
         log_write(LOG_WARN, "background task delayed", "thread", background->who, "status", permit_status_word(status),
                   "error", session_message(background->session), NULL);
-    if (!failed && background->in_trouble)
+    if (!failed && background->failing)
         log_write(LOG_INFO, "background task recovered", "thread", background->who, NULL);
-    background->in_trouble = failed;
+    background->failing = failed;
 }
 
 void background_sleep(const struct background *background, int64_t us)
 {
     mono_us until = clock_mono() + us;
-    for (int64_t left = us; left > 0 && !background_stops(background); left = until - clock_mono()) {
+    for (int64_t left = us; left > 0 && !background_stopping(background); left = until - clock_mono()) {
         const struct timespec piece = {.tv_nsec = min_i64(left, SLEEP_PIECE_US) * 1000};
         nanosleep(&piece, NULL);
     }
 }
 
-bool background_stops(const struct background *background)
+bool background_stopping(const struct background *background)
 {
     return atomic_load(&background->engine->stopping);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the threads have in common that work in the background on a session of their own: a session that comes back,
- * trouble that is logged once, a sleep that the engine's end cuts short.
+ * Shared by background threads that own a session: reconnects the session, logs a series of failures once, and sleeps
+ * until the time has passed or the engine stops.
  */
 #ifndef ENGINE_BACKGROUND_H
 #define ENGINE_BACKGROUND_H
@@ -10,22 +10,22 @@
 
 struct background {
     struct engine *engine;
-    const char *who; /* for the log */
+    const char *who; /* name of the thread, for the log */
     struct session *session;
-    struct arena arena; /* of one piece of work */
-    bool in_trouble;    /* the last call failed: logged once */
-    unsigned servers;   /* engine->servers, as of the session */
+    struct arena arena; /* cleared by background_begin */
+    bool failing;       /* the last call failed; its failure is logged */
+    unsigned servers;   /* engine->server_generation when the session was last used */
 };
 
-/* In the thread that is to use it. False: the engine stops; background_release is due all the same. */
+/* Call it on the thread that uses the session. False: the engine stops; background_release is still required. */
 bool background_init(struct background *background, struct engine *engine, const char *who,
                      enum session_use use) MUST_CHECK;
 void background_release(struct background *background);
-/* Before a piece of work: a session that answers, and an empty arena. */
+/* Clears the arena and connects the session, which it drops first if the database server has changed. */
 enum permit_status background_begin(struct background *background) MUST_CHECK;
-/* After it: logs the first failure and the end of trouble. A row that somebody else holds is no trouble. */
-void background_note(struct background *background, enum permit_status status);
-/* Returns early, at the latest after 50 ms, when the engine stops. */
+/* Logs the first failure and the recovery. Ignores PERMIT_LOCK_TIMEOUT and PERMIT_CONFLICT. */
+void background_record_status(struct background *background, enum permit_status status);
+/* Sleeps; returns early, within 50 ms, when the engine stops. */
 void background_sleep(const struct background *background, int64_t us);
-bool background_stops(const struct background *background);
+bool background_stopping(const struct background *background);
 #endif

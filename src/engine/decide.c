@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The last step of every operation: the decision is put together, counted, and handed over. */
+/* The last step of every operation: completes the decision, counts it, and calls `decided`. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/uuid.h"
 #include "engine/state.h"
 
-/* When to come back, by the kind of refusal. */
+/* The Retry-After of a status; 0: none. */
 static int64_t retry_after_ms(enum permit_status status)
 {
     if (permit_status_retry(status) == PERMIT_RETRY_NEVER)
@@ -25,27 +26,32 @@ int64_t jittered_ms(int64_t ms)
     return ms / 2 + (int64_t)(state % (uint64_t)(ms + 1));
 }
 
-static enum wait_end wait_end_of(enum permit_status status)
+struct bytes copy_string(char **at, struct bytes string)
 {
-    bool given_up = status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED;
-    return status == PERMIT_OK ? WAIT_GRANTED : given_up ? WAIT_GIVEN_UP : WAIT_FAILED;
+    struct bytes copy = {*at, string.length};
+    if (string.length)
+        memcpy(*at, string.data, string.length);
+    *at += string.length;
+    return copy;
 }
 
 static void count(struct metrics *metrics, const struct op *op, enum permit_status status)
 {
     int64_t took = clock_mono() - op->arrived_at;
     metrics_operation(metrics, op->operation->kind, status, op->waited ? -1 : took);
+    bool given_up = status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED;
     if (op->waited)
-        metrics_wait(metrics, wait_end_of(status), took);
+        metrics_wait(metrics, status == PERMIT_OK ? WAIT_GRANTED : given_up ? WAIT_GIVEN_UP : WAIT_FAILED, took);
 }
 
 void decide(struct engine *engine, struct op *op, struct decision *decision)
 {
+    assert(!op->queued && !op->keyed && !op->waiter);
     if (decision->retry_after_ms == 0)
         decision->retry_after_ms = retry_after_ms(decision->status);
-    op_drop_gates(op);
+    op_drop_entries(op);
     atomic_fetch_sub(&engine->named_size, op->named_size);
-    if (!op->stands) /* a waiter's askers are counted, each for itself */
+    if (!op->is_waiter_op) /* the clients of a waiter are counted instead of its own op */
         count(&engine->metrics, op, decision->status);
     op->decided(op, decision);
 }
@@ -56,14 +62,6 @@ void decide_status(struct engine *engine, struct op *op, enum permit_status stat
     queue_forget_key(&engine->queue, op);
     pthread_mutex_unlock(&engine->mutex);
     decide(engine, op, &(struct decision){.status = status, .detail = detail});
-}
-
-static void unref_all(struct engine *engine, struct holders **holders, size_t count)
-{
-    pthread_mutex_lock(&engine->mutex);
-    for (size_t i = 0; i < count; i++)
-        holders_unref(holders[i]);
-    pthread_mutex_unlock(&engine->mutex);
 }
 
 void decide_refusal(struct engine *engine, struct refusal *refusal, struct holders **holders)
@@ -97,7 +95,10 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
         .retry_after_ms = refusal->retry_after_ms,
     };
     decide(engine, refusal->op, &decision);
-    unref_all(engine, holders, refusal->count);
+    pthread_mutex_lock(&engine->mutex);
+    for (size_t i = 0; i < refusal->count; i++)
+        holders_unref(holders[i]);
+    pthread_mutex_unlock(&engine->mutex);
     free(refusal->aheads);
     free(refusal);
 }

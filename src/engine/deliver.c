@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* After COMMIT: the queue and the caches learn what happened, the gates open, the operations are decided. */
+/* After COMMIT: updates the queue and the caches, releases the pre-locks, and decides the operations. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/plant.h"
-#include "engine/waits.h"
+#include "engine/waitlist_policy.h"
 #include "engine/worker.h"
 
-enum { MAX_PUT_BACKS = 3 }; /* of an acquire that does not wait */
+enum { MAX_PUT_BACKS = 3 }; /* of an acquire */
 
-/* The tokens that are out, and the deadlines. Engine's mutex held. */
-static void remember_grants(struct engine *engine, const struct plan *plan)
+/* Records the tokens issued, and the deadlines. Caller holds the engine's mutex. */
+static void record_tokens_and_deadlines(struct engine *engine, const struct plan *plan)
 {
     for (size_t i = 0; i < plan->changes.semaphore_count; i++) {
         const struct semaphore *semaphore = plan->changes.semaphores[i].semaphore;
-        struct gate *gate = gates_find(&engine->queue.gates, semaphore->id);
-        if (gate && semaphore->next_permit_id > gate->tokens_seen)
-            gate->tokens_seen = semaphore->next_permit_id;
+        struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
+        if (entry && semaphore->next_permit_id > entry->tokens_seen)
+            entry->tokens_seen = semaphore->next_permit_id;
     }
     utc_us earliest = NEVER;
     for (size_t i = 0; i < plan->changes.request_count && plan->changes.requests[i].insert; i++)
         if (plan->changes.requests[i].request->state == REQUEST_ACQUIRED)
             earliest = min_i64(earliest, plan->changes.requests[i].request->due_at);
-    sweeper_notice(engine, earliest);
+    expiry_schedule(engine, earliest);
 }
 
 static int compare_shares(const void *a, const void *b)
@@ -30,73 +30,80 @@ static int compare_shares(const void *a, const void *b)
     return compare_u64(&((const struct share *)a)->semaphore_id, &((const struct share *)b)->semaphore_id);
 }
 
-static void remember_grant(struct engine *engine, const struct request *request)
+/* Adds a grant to the key cache. */
+static void cache_grant(struct engine *engine, const struct request *request)
 {
     struct share shares[REQUEST_MAX_SEMAPHORES];
+    assert(request->permit_count <= REQUEST_MAX_SEMAPHORES);
     for (size_t i = 0; i < request->permit_count; i++)
         shares[i] = (struct share){request->permits[i].semaphore_id, request->permits[i].count};
     if (request->permit_count > 1)
         qsort(shares, request->permit_count, sizeof *shares, compare_shares);
-    directory_put(&engine->queue.directory, request->external_id, shares, request->permit_count);
+    key_cache_put(&engine->queue.key_cache, request->external_id, shares, request->permit_count);
 }
 
-/* What one outcome changes of what this process remembers. Engine's mutex held. */
-static void remember(struct engine *engine, const struct op *op, const struct outcome *outcome)
+/* Updates the caches after one outcome. Caller holds the engine's mutex. */
+static void update_caches(struct engine *engine, const struct op *op, const struct outcome *outcome)
 {
     struct queue *queue = &engine->queue;
     bool held = outcome->status == PERMIT_OK && outcome->request && outcome->request->state == REQUEST_ACQUIRED;
     if (op->operation->kind == OP_ACQUIRE && held)
-        remember_grant(engine, outcome->request);
+        cache_grant(engine, outcome->request);
     else if (outcome->request && !held)
-        directory_forget(&queue->directory, op->operation->external_id);
+        key_cache_remove(&queue->key_cache, op->operation->external_id);
     bool retired = op->operation->kind == OP_SEMAPHORE_RETIRE && outcome->status == PERMIT_OK;
     bool gone = retired || outcome->status == PERMIT_UNKNOWN_SEMAPHORE;
-    for (size_t i = 0; i < op->gate_count; i++) {
-        op->gates[i]->floor_stale = true;
+    for (size_t i = 0; i < op->entry_count; i++) {
+        op->entries[i]->floor_stale = true;
         if (gone)
-            gates_forget_name(&queue->gates, op->gates[i]);
+            semaphore_cache_remove_name(&queue->semaphores, op->entries[i]);
     }
 }
 
-static bool may_come_back(const struct op *op)
+/* Returns true if the op may be put back once more. */
+static bool may_put_back(const struct op *op)
 {
     return op->operation->kind != OP_ACQUIRE || op->put_backs <= MAX_PUT_BACKS;
 }
 
-/* True if the op is in the queue again. Engine's mutex held. */
+/*
+ * Puts the op back with the semaphores that it needs. False: it may not be put back, or out of memory. Caller holds the
+ * mutex.
+ */
 static bool put_back(struct engine *engine, struct op *op, const struct outcome *outcome)
 {
     op->put_backs++;
     metrics_count(&engine->metrics.put_backs);
-    if (!may_come_back(op) || outcome->need_count > BATCH_MAX_SEMAPHORES ||
-        !queue_set_gates(&engine->queue, op, outcome->needs, outcome->need_count))
+    if (!may_put_back(op) || outcome->need_count > BATCH_MAX_SEMAPHORES ||
+        !queue_set_entries(&engine->queue, op, outcome->needs, outcome->need_count))
         return false;
     queue_put_back(&engine->queue, op);
     return true;
 }
 
-/* What a refusal is told of the holders, if that is known already and fresh. Engine's mutex held. */
+/* Takes references to the cached holders for a refusal. False: not all are cached and fresh. Caller holds the mutex. */
 static bool take_fresh_holders(struct engine *engine, const struct outcome *outcome, mono_us now,
                                struct holders **ret_holders)
 {
     for (size_t i = 0; i < outcome->shortage_count; i++) {
-        struct gate *gate = gates_find(&engine->queue.gates, outcome->shortages[i].semaphore_id);
-        if (!gate || !gate->holders || now - gate->holders->read_at > HOLDERS_FRESH_US) {
+        struct semaphore_entry *entry =
+            semaphore_cache_find(&engine->queue.semaphores, outcome->shortages[i].semaphore_id);
+        if (!entry || !entry->holders || now - entry->holders->read_at > HOLDERS_FRESH_US) {
             while (i-- > 0)
                 holders_unref(ret_holders[i]);
             return false;
         }
-        ret_holders[i] = gate->holders;
+        ret_holders[i] = entry->holders;
         ret_holders[i]->references++;
     }
     return true;
 }
 
-/* "for no_capacity at most the time to next_due_at": a unit may come back by itself. */
+/* Retry-After of a no_capacity: at most the time to next_due_at, because a unit may expire then. */
 static int64_t retry_after_shortage(const struct view *view, const struct outcome *outcome)
 {
     int64_t ms = jittered_ms(1000);
-    utc_us now = served_time(&view->clock, view->now);
+    utc_us now = lease_time(&view->clock, view->now);
     for (size_t i = 0; i < outcome->shortage_count; i++)
         for (size_t j = 0; j < view->semaphore_count; j++) {
             const struct semaphore *semaphore = &view->semaphores[j];
@@ -106,7 +113,7 @@ static int64_t retry_after_shortage(const struct view *view, const struct outcom
     return max_i64(ms, 50);
 }
 
-/* The name in the op's own memory, which lives as long as the refusal. */
+/* The name in the memory of the op, which is valid as long as the refusal. */
 static struct bytes own_name(const struct operation *operation, struct bytes name)
 {
     for (size_t i = 0; i < operation->want_count; i++)
@@ -115,6 +122,7 @@ static struct bytes own_name(const struct operation *operation, struct bytes nam
     return (struct bytes){0};
 }
 
+/* Memory for the held slots of the shortages and their strings. */
 static size_t taken_size(const struct outcome *outcome)
 {
     size_t size = 0;
@@ -127,28 +135,20 @@ static size_t taken_size(const struct outcome *outcome)
     return size;
 }
 
-static struct bytes keep_text(char **at, struct bytes text)
-{
-    struct bytes copy = {*at, text.length};
-    if (text.length)
-        memcpy(*at, text.data, text.length);
-    *at += text.length;
-    return copy;
-}
-
-/* The slots that are taken, copied to where `*slots` and `*texts` point. */
-static void keep_taken(struct shortage *shortage, struct taken_slot **slots, char **texts)
+/* Copies the held slots to *slots and their strings to *texts, and advances both. */
+static void copy_taken(struct shortage *shortage, struct taken_slot **slots, char **texts)
 {
     struct taken_slot *copies = *slots;
     for (size_t i = 0; i < shortage->taken_count; i++) {
         copies[i] = shortage->taken[i];
-        copies[i].label = keep_text(texts, copies[i].label);
-        copies[i].holder = keep_text(texts, copies[i].holder);
+        copies[i].label = copy_string(texts, copies[i].label);
+        copies[i].holder = copy_string(texts, copies[i].holder);
     }
     shortage->taken = copies;
     *slots += shortage->taken_count;
 }
 
+/* NULL: out of memory. */
 static struct refusal *refusal_new(struct op *op, const struct view *view, const struct outcome *outcome)
 {
     size_t fixed = sizeof(struct refusal) + outcome->shortage_count * sizeof(struct shortage);
@@ -169,15 +169,17 @@ static struct refusal *refusal_new(struct op *op, const struct view *view, const
     for (size_t i = 0; i < outcome->shortage_count; i++) {
         refusal->shortages[i] = outcome->shortages[i];
         refusal->shortages[i].semaphore = own_name(op->operation, outcome->shortages[i].semaphore);
-        keep_taken(&refusal->shortages[i], &slots, &texts);
+        assert(refusal->shortages[i].semaphore.data);
+        copy_taken(&refusal->shortages[i], &slots, &texts);
     }
     return refusal;
 }
 
-/* Says who holds what is missing: at once if we know, else by way of the reader. */
+/* Decides a no_capacity with its holders: immediately if they are cached, else after the reader has read them. */
 static void refuse_no_capacity(struct engine *engine, struct op *op, const struct view *view,
                                const struct outcome *outcome)
 {
+    assert(outcome->shortage_count > 0 && outcome->shortage_count <= REQUEST_MAX_SEMAPHORES);
     struct refusal *refusal = refusal_new(op, view, outcome);
     if (!refusal) {
         decide_status(engine, op, PERMIT_NO_CAPACITY, NULL);
@@ -185,26 +187,18 @@ static void refuse_no_capacity(struct engine *engine, struct op *op, const struc
     }
     struct holders *holders[REQUEST_MAX_SEMAPHORES];
     pthread_mutex_lock(&engine->mutex);
-    waits_note_ahead(engine, refusal);
+    waitlist_note_ahead(engine, refusal);
     bool known = take_fresh_holders(engine, outcome, clock_mono(), holders);
     if (!known) {
         list_append(&engine->refusals, &refusal->node);
-        pthread_cond_signal(&engine->lanes[LOOK_ROW].wake);
+        pthread_cond_signal(&engine->lanes[QUERY_ROW].wake);
     }
     pthread_mutex_unlock(&engine->mutex);
     if (known)
         decide_refusal(engine, refusal, holders);
 }
 
-static struct bytes name_in_view(const struct view *view, uint64_t semaphore_id)
-{
-    for (size_t i = 0; i < view->semaphore_count; i++)
-        if (view->semaphores[i].id == semaphore_id)
-            return view->semaphores[i].name;
-    return (struct bytes){0};
-}
-
-/* Only this worker's gates are looked at, which nobody else changes but for the floor: read under the mutex before. */
+/* Runs without the mutex: floors_of_run was copied under it, and the rest belongs to the worker. */
 static void decide_outcome(struct worker *worker, struct run *run, struct op *op, const struct outcome *outcome,
                            const uint64_t *floors_of_run)
 {
@@ -212,15 +206,18 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
         refuse_no_capacity(worker->engine, op, &run->view, outcome);
         return;
     }
+    assert(!outcome->created || op->waited || stage_is_sent(&op->stage)); /* P22 */
     struct bytes names[REQUEST_MAX_SEMAPHORES];
     uint64_t floors[REQUEST_MAX_SEMAPHORES];
     for (size_t i = 0; outcome->request && i < outcome->request->permit_count; i++) {
         uint64_t semaphore_id = outcome->request->permits[i].semaphore_id;
-        names[i] = name_in_view(&run->view, semaphore_id);
+        names[i] = (struct bytes){0};
         floors[i] = 1;
         for (size_t j = 0; j < run->view.semaphore_count; j++)
-            if (run->view.semaphores[j].id == semaphore_id)
+            if (run->view.semaphores[j].id == semaphore_id) {
+                names[i] = run->view.semaphores[j].name;
                 floors[i] = floors_of_run[j];
+            }
     }
     struct decision decision = {
         .outcome = outcome,
@@ -234,40 +231,36 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
     decide(worker->engine, op, &decision);
 }
 
+/* Caller holds the engine's mutex. NULL: out of memory. */
 static uint64_t *copy_floors(struct worker *worker, const struct view *view)
 {
     uint64_t *floors = arena_array(&worker->arena, view->semaphore_count, sizeof *floors);
     for (size_t i = 0; floors && i < view->semaphore_count; i++) {
-        const struct gate *gate = gates_find(&worker->engine->queue.gates, view->semaphores[i].id);
-        floors[i] = gate ? gate->floor : 1;
+        const struct semaphore_entry *entry =
+            semaphore_cache_find(&worker->engine->queue.semaphores, view->semaphores[i].id);
+        floors[i] = entry ? entry->floor : 1;
     }
     return floors;
 }
 
-static void count_ended(struct engine *engine, const struct plan *plan)
-{
-    for (int reason = 0; reason < END_REASON_COUNT; reason++)
-        metrics_add(&engine->metrics.ended[reason], plan->ended[reason]);
-}
-
-/* What becomes of an op of the run, once the queue has been told. */
-enum fate {
-    FATE_DECIDED,  /* by its outcome */
-    FATE_REFUSED,  /* by `status` */
-    FATE_BACK,     /* it is in the queue again, or waits: nothing to say yet */
-    FATE_ANSWERED, /* a waiter's own: those in `answered` are decided, by the outcome or by `status` */
+/* The disposition of an op after its run has been entered in the queue. */
+enum disposition {
+    DECIDED,  /* decided by its outcome */
+    REFUSED,  /* decided by `status` */
+    REQUEUED, /* queued again or parked; not decided */
+    ANSWERED, /* the op of a waiter: the clients in `answered` are decided by the outcome or `status` */
 };
 
-struct end {
-    enum fate fate;
-    enum permit_status status; /* PERMIT_OK: the outcome's */
+struct op_result {
+    enum disposition disposition;
+    enum permit_status status; /* PERMIT_OK: the outcome has the status */
     const char *detail;
-    struct list answered;
+    struct list answered; /* struct op: clients to be answered */
 };
 
 static const char busy_sentence[] = "the semaphores it needs are busy";
 
-/* Somewhere others stand before it, whatever is free. */
+/* Returns true if queue order blocked the acquire at one of its semaphores. */
 static bool was_behind(const struct outcome *outcome)
 {
     for (size_t i = 0; i < outcome->shortage_count; i++)
@@ -277,201 +270,198 @@ static bool was_behind(const struct outcome *outcome)
 }
 
 /*
- * "Those who wait for a semaphore while it is retired are told so; the next acquire makes it again": which may be one
- * that joined a place in the queue. Engine's mutex held.
+ * Moves clients that a creation from template may help from `answered` back to resolve. When a semaphore is retired,
+ * its waiters are answered so, and the next acquire creates it again; that acquire may be a client that joined a waiter
+ * since its last batch. Caller holds the engine's mutex.
  */
-static void look_again(struct engine *engine, const struct outcome *outcome, struct list *answered)
+static void retry_joined_clients(struct engine *engine, const struct outcome *outcome, struct list *answered)
 {
     list_for_each (node, next, answered) {
         struct op *op = LIST_ENTRY(node, struct op, node);
-        if (op->untried && maker_may_help(op, outcome)) {
+        if (op->joined_since_batch && template_may_help(op, outcome)) {
             list_remove(node);
-            maker_look_again(engine, op);
+            op_resolve_again(engine, op);
         }
     }
 }
 
-/* A waiter's own op: it is put back, goes on waiting, or its askers are answered. Engine's mutex held. */
-static void end_waiter(struct engine *engine, struct op *op, const struct outcome *outcome, struct end *ret_end)
+/* The op of a waiter: puts it back, parks it again, or collects the clients to be answered. Caller holds the mutex. */
+static void deliver_waiter(struct engine *engine, struct op *op, const struct outcome *outcome,
+                           struct op_result *ret_result)
 {
     struct waiter *waiter = waiter_of(op);
-    ret_end->fate = FATE_BACK;
-    if (outcome->put_back && (put_back(engine, op, outcome) || waits_try_later(engine, waiter)))
+    ret_result->disposition = REQUEUED;
+    if (outcome->put_back && (put_back(engine, op, outcome) || waitlist_retry_later(engine, waiter)))
         return;
     bool refused = outcome->put_back || outcome->may_wait;
     if (!outcome->put_back)
-        remember(engine, op, outcome);
-    ret_end->fate = FATE_ANSWERED;
-    ret_end->status = outcome->put_back ? PERMIT_BUSY : PERMIT_OK;
-    ret_end->detail = outcome->put_back ? busy_sentence : NULL;
+        update_caches(engine, op, outcome);
+    ret_result->disposition = ANSWERED;
+    ret_result->status = outcome->put_back ? PERMIT_BUSY : PERMIT_OK;
+    ret_result->detail = outcome->put_back ? busy_sentence : NULL;
     if (refused && engine->queue.waiters.closed)
-        ret_end->status = PERMIT_SHUTTING_DOWN;
+        ret_result->status = PERMIT_SHUTTING_DOWN;
     if (refused && outcome->status == PERMIT_BUSY)
-        waits_look_later(engine, waiter);
+        waitlist_wake_later(engine, waiter);
     waiter->behind = was_behind(outcome);
-    waits_settle(engine, waiter, refused, &ret_end->answered);
-    look_again(engine, outcome, &ret_end->answered);
+    waitlist_settle(engine, waiter, refused, &ret_result->answered);
+    retry_joined_clients(engine, outcome, &ret_result->answered);
 }
 
-/* P6: whoever waits under a key that was released is to find the tombstone. */
-static void call_released(struct queue *queue, const struct op *op)
+/* P6: wakes the waiter with a key that was released, so that it finds the tombstone. */
+static void wake_released(struct queue *queue, const struct op *op)
 {
     struct waiter *waiter =
         op->operation->kind == OP_RELEASE ? waiters_find(&queue->waiters, op->operation->external_id) : NULL;
-    if (waiter && waiter_is_asked(waiter))
-        queue_call(queue, waiter);
+    if (waiter && waiter_has_clients(waiter))
+        queue_wake(queue, waiter);
 }
 
-/* Engine's mutex held. */
-static void end_op(struct worker *worker, struct op *op, const struct outcome *outcome, struct end *ret_end)
+/* Enters the outcome of one op in the queue and the caches. Caller holds the engine's mutex. */
+static void deliver_op(struct worker *worker, struct op *op, const struct outcome *outcome,
+                       struct op_result *ret_result)
 {
     struct engine *engine = worker->engine;
-    list_init(&ret_end->answered);
-    if (op->stands) {
-        end_waiter(engine, op, outcome, ret_end);
+    assert(!op->queued);
+    list_init(&ret_result->answered);
+    if (op->is_waiter_op) {
+        deliver_waiter(engine, op, outcome, ret_result);
         return;
     }
     bool back = outcome->put_back && put_back(engine, op, outcome);
     if (!outcome->put_back)
-        remember(engine, op, outcome);
-    if (maker_may_help(op, outcome)) {
-        maker_look_again(engine, op);
-        ret_end->fate = FATE_BACK;
+        update_caches(engine, op, outcome);
+    if (template_may_help(op, outcome)) {
+        op_resolve_again(engine, op);
+        ret_result->disposition = REQUEUED;
         return;
     }
     if (!back)
         queue_forget_key(&engine->queue, op);
     bool may_wait = !back && (outcome->put_back ? op->operation->kind == OP_ACQUIRE : outcome->may_wait);
-    if (back || (may_wait && waits_park(engine, op, worker->batch.taken_at, &ret_end->status))) {
-        ret_end->fate = FATE_BACK;
-        if (op->asks && (outcome->put_back || outcome->status == PERMIT_BUSY))
-            waits_look_later(engine, op->asks);
-        if (op->asks)
-            op->asks->behind |= was_behind(outcome);
+    if (back || (may_wait && waitlist_park(engine, op, worker->batch.taken_at, &ret_result->status))) {
+        ret_result->disposition = REQUEUED;
+        if (op->waiter && (outcome->put_back || outcome->status == PERMIT_BUSY))
+            waitlist_wake_later(engine, op->waiter);
+        if (op->waiter)
+            op->waiter->behind |= was_behind(outcome);
         return;
     }
-    ret_end->fate = outcome->put_back || ret_end->status != PERMIT_OK ? FATE_REFUSED : FATE_DECIDED;
-    if (outcome->put_back && ret_end->status == PERMIT_OK) {
-        ret_end->status = may_come_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
-        ret_end->detail = busy_sentence;
+    ret_result->disposition = outcome->put_back || ret_result->status != PERMIT_OK ? REFUSED : DECIDED;
+    if (outcome->put_back && ret_result->status == PERMIT_OK) {
+        ret_result->status = may_put_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
+        ret_result->detail = busy_sentence;
     }
-    if (ret_end->status == PERMIT_TOO_MANY)
-        ret_end->detail = waits_why_full(engine, op, &worker->arena);
-    call_released(&engine->queue, op);
+    if (ret_result->status == PERMIT_TOO_MANY)
+        ret_result->detail = waitlist_full_reason(engine, op, &worker->arena);
+    wake_released(&engine->queue, op);
 }
 
 /*
- * Who of those that want certain slots is to be called after the batch. What others did, through another permitd, is
- * only seen as a version; what an operator changed, they may have been refused before it.
+ * Sets which waiters for specific slots to wake, for each semaphore of the run. A change by another server shows only
+ * as a new version. After a change of settings, all of them: they may have been refused before it. Call it before the
+ * cached versions are updated.
  */
-static enum certain certain_news(const struct gate *gate, const struct semaphore_image *image)
-{
-    if (image->settings && !PLANTED(27))
-        return CERTAIN_ALL;
-    return gate->version == image->expected_version ? CERTAIN_FREED : CERTAIN_UNSEEN;
-}
-
-/* Of each semaphore of the run; before learn_rows. */
-static void note_news(struct engine *engine, const struct run *run, enum certain *ret_news)
-{
-    const struct changes *changes = &run->plan.changes;
-    for (size_t i = 0; i < changes->semaphore_count; i++) {
-        const struct gate *gate = gates_find(&engine->queue.gates, changes->semaphores[i].semaphore->id);
-        ret_news[i] = gate ? certain_news(gate, &changes->semaphores[i]) : CERTAIN_FREED;
-    }
-}
-
-/* What the rows look like now, and then whoever may fit into them. Engine's mutex held. */
-static void learn_rows(struct engine *engine, const struct run *run)
-{
-    utc_us now = served_time(&run->view.clock, run->view.now);
-    for (size_t i = 0; i < run->plan.changes.semaphore_count; i++)
-        waits_learn(engine, run->plan.changes.semaphores[i].semaphore, now);
-}
-
-/* Also those of this very batch: what ended in it may have ended after their turn. */
-static void call_certain(struct engine *engine, struct gate *gate, const struct semaphore_image *image,
-                         enum certain news, const struct changes *changes)
-{
-    if (news != CERTAIN_FREED || image->changed)
-        waits_call_certain(engine, gate, news, changes);
-    else if (gate->doubtful) /* somebody has given up who may have stood before them */
-        waits_call_certain(engine, gate, CERTAIN_FREED, NULL);
-}
-
-static void call_waiters(struct engine *engine, const struct run *run, const enum certain *news)
+static void collect_specific_to_wake(struct engine *engine, const struct run *run, enum wake_specific *ret_wake)
 {
     const struct changes *changes = &run->plan.changes;
     for (size_t i = 0; i < changes->semaphore_count; i++) {
         const struct semaphore_image *image = &changes->semaphores[i];
-        struct gate *gate = gates_find(&engine->queue.gates, image->semaphore->id);
-        if (!gate)
-            continue;
-        waits_call(engine, gate);
-        call_certain(engine, gate, image, news[i], changes);
+        const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, image->semaphore->id);
+        if (entry && image->settings)
+            ret_wake[i] = WAKE_ALL;
+        else
+            ret_wake[i] = !entry || entry->version == image->expected_version ? WAKE_FREED : WAKE_STALE;
     }
 }
 
-/* What the queue is told of each op, and where it stands afterwards. Engine's mutex held. */
-static void end_ops(struct worker *worker, struct run *run, struct end *ends)
+/*
+ * Wakes waiters of each semaphore of the run. Waiters for specific slots include those of this batch: a slot may have
+ * been freed after they were planned. Caller holds the engine's mutex.
+ */
+static void wake_waiters(struct engine *engine, const struct run *run, const enum wake_specific *wake)
+{
+    const struct changes *changes = &run->plan.changes;
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        const struct semaphore_image *image = &changes->semaphores[i];
+        struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, image->semaphore->id);
+        if (!entry)
+            continue;
+        waitlist_wake_next(engine, entry);
+        if (wake[i] != WAKE_FREED || image->changed)
+            waitlist_wake_specific(engine, entry, wake[i], changes);
+        else if (entry->free_units_uncertain) /* a waiter that may have been ahead of them has left */
+            waitlist_wake_specific(engine, entry, WAKE_FREED, NULL);
+    }
+}
+
+/* Enters the run in the queue and the caches; sets the result of each op. Caller holds the engine's mutex. */
+static void deliver_ops(struct worker *worker, struct run *run, struct op_result *results)
 {
     struct engine *engine = worker->engine;
-    enum certain news[BATCH_MAX_SEMAPHORES + 1];
-    remember_grants(engine, &run->plan);
-    note_news(engine, run, news);
-    learn_rows(engine, run);
+    enum wake_specific wake[BATCH_MAX_SEMAPHORES + 1];
+    assert(run->plan.changes.semaphore_count <= ARRAY_LENGTH(wake));
+    utc_us now = lease_time(&run->view.clock, run->view.now);
+    record_tokens_and_deadlines(engine, &run->plan);
+    collect_specific_to_wake(engine, run, wake);
+    for (size_t i = 0; i < run->plan.changes.semaphore_count; i++)
+        waitlist_observe(engine, run->plan.changes.semaphores[i].semaphore, now);
     for (size_t i = 0; i < run->count; i++)
-        end_op(worker, run->ops[i], &run->plan.outcomes[i], &ends[i]);
-    call_waiters(engine, run, news);
-    waits_changed(engine);
+        deliver_op(worker, run->ops[i], &run->plan.outcomes[i], &results[i]);
+    wake_waiters(engine, run, wake);
+    waitlist_reschedule(engine);
 }
 
-static void decide_end(struct worker *worker, struct run *run, struct op *op, const struct outcome *outcome,
-                       const struct end *end, const uint64_t *floors)
+static void decide_result(struct worker *worker, struct run *run, struct op *op, const struct outcome *outcome,
+                          const struct op_result *result, const uint64_t *floors)
 {
-    if (end->status == PERMIT_OK)
+    if (result->status == PERMIT_OK)
         decide_outcome(worker, run, op, outcome, floors);
     else
-        decide_status(worker->engine, op, end->status, end->detail);
+        decide_status(worker->engine, op, result->status, result->detail);
 }
 
-/* A grant is new to the first who asked; the others are told that the key has it, as if they had asked after it. */
-static void decide_answered(struct worker *worker, struct run *run, const struct outcome *outcome, struct end *end,
-                            const uint64_t *floors)
+/*
+ * Decides the clients of a waiter. A grant is new for the first client and replayed for the others, as if they had
+ * asked after it.
+ */
+static void decide_answered(struct worker *worker, struct run *run, const struct outcome *outcome,
+                            struct op_result *result, const uint64_t *floors)
 {
     struct outcome told = *outcome;
-    list_for_each (node, next, &end->answered) {
+    list_for_each (node, next, &result->answered) {
         list_remove(node);
-        decide_end(worker, run, LIST_ENTRY(node, struct op, node), &told, end, floors);
+        decide_result(worker, run, LIST_ENTRY(node, struct op, node), &told, result, floors);
         told.replayed = told.replayed || told.created;
         told.created = false;
     }
 }
 
-/* Under the mutex only what others look at: the next batch starts while this one's answers are still being written. */
-void deliver(struct worker *worker, struct run *run, bool open_gates)
+/* Holds the mutex only for shared state, so that the next batch starts while the answers of this one are written. */
+void deliver(struct worker *worker, struct run *run, bool release_prelocks)
 {
     struct engine *engine = worker->engine;
-    count_ended(engine, &run->plan);
-    struct end *ends = arena_array(&worker->arena, run->count, sizeof *ends);
+    for (int reason = 0; reason < END_REASON_COUNT; reason++)
+        metrics_add(&engine->metrics.ended[reason], run->plan.ended[reason]);
+    struct op_result *results = arena_array(&worker->arena, run->count, sizeof *results);
     pthread_mutex_lock(&engine->mutex);
     uint64_t *floors = copy_floors(worker, &run->view);
-    bool whole = ends && floors;
-    if (whole)
-        end_ops(worker, run, ends);
+    bool complete = results && floors;
+    if (complete)
+        deliver_ops(worker, run, results);
     else
         for (size_t i = 0; i < run->count; i++)
             queue_forget_key(&engine->queue, run->ops[i]);
-    if (open_gates)
+    if (release_prelocks)
         queue_finish(&engine->queue, &worker->batch);
     pthread_mutex_unlock(&engine->mutex);
     for (size_t i = 0; i < run->count; i++) {
         const struct outcome *outcome = &run->plan.outcomes[i];
-        if (!whole)
-            give_up(engine, run->ops[i], PERMIT_NO_MEMORY, NULL);
-        else if (ends[i].fate == FATE_ANSWERED)
-            decide_answered(worker, run, outcome, &ends[i], floors);
-        else if (ends[i].fate != FATE_BACK)
-            decide_end(worker, run, run->ops[i], outcome, &ends[i], floors);
+        if (!complete)
+            op_fail(engine, run->ops[i], PERMIT_NO_MEMORY, NULL);
+        else if (results[i].disposition == ANSWERED)
+            decide_answered(worker, run, outcome, &results[i], floors);
+        else if (results[i].disposition != REQUEUED)
+            decide_result(worker, run, run->ops[i], outcome, &results[i], floors);
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Start, stop, and the way in. */
+/* Start, stop, submission of operations and queries, settings. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,23 +8,23 @@
 #include "engine/liveness.h"
 #include "engine/owners.h"
 #include "engine/state.h"
-#include "engine/waits.h"
+#include "engine/waitlist_policy.h"
 
-enum { MAX_LOOKS = 10000 };
+enum { MAX_QUERIES = 10000 };
 
 static const struct {
     enum session_use use;
     const char *who;
-} readers[LOOK_LANE_COUNT] = {
-    [LOOK_PROBE] = {SESSION_PROBE, "probe"},
-    [LOOK_ROW] = {SESSION_READER, "reader"},
-    [LOOK_LIST] = {SESSION_LIST, "lists"},
-    [LOOK_OPERATOR] = {SESSION_READER, "operator"},
+} readers[QUERY_LANE_COUNT] = {
+    [QUERY_PROBE] = {SESSION_PROBE, "probe"},
+    [QUERY_ROW] = {SESSION_READER, "reader"},
+    [QUERY_LIST] = {SESSION_LIST, "lists"},
+    [QUERY_OPERATOR] = {SESSION_READER, "operator"},
 };
 
-/* One each, beside the readers and the workers. */
-static void *(*const servants[])(void *) = {
-    keeper_thread, sweeper_thread, watcher_thread, cleaner_thread, auditor_thread, owners_thread, liveness_thread,
+/* The tasks: one thread each. */
+static void *(*const tasks[])(void *) = {
+    clock_tick_thread, expiry_thread, wait_poll_thread, retention_thread, audit_thread, owners_thread, liveness_thread,
 };
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
@@ -44,45 +45,40 @@ static bool start_thread(struct engine *engine, void *(*body)(void *), void *con
     return true;
 }
 
-/* Readers are the first threads of the list, so that they are the last to be joined. */
+/* Starts the readers first, because engine_stop joins the threads in reverse order. */
 static bool start_threads(struct engine *engine)
 {
     bool started = true;
-    for (size_t i = 0; started && i < LOOK_LANE_COUNT; i++)
+    for (size_t i = 0; started && i < QUERY_LANE_COUNT; i++)
         started = start_thread(engine, reader_thread, &engine->lanes[i]);
-    for (size_t i = 0; started && i < ARRAY_LENGTH(servants); i++)
-        started = start_thread(engine, servants[i], engine);
+    for (size_t i = 0; started && i < ARRAY_LENGTH(tasks); i++)
+        started = start_thread(engine, tasks[i], engine);
     for (unsigned i = 0; started && i < engine->settings.workers; i++)
         started = start_thread(engine, worker_thread, engine);
     return started;
 }
 
-static void init_lanes(struct engine *engine)
-{
-    for (size_t i = 0; i < LOOK_LANE_COUNT; i++) {
-        engine->lanes[i] = (struct lane){.engine = engine, .use = readers[i].use, .who = readers[i].who};
-        list_init(&engine->lanes[i].looks);
-    }
-}
-
-static void init_locks(struct engine *engine)
+static void init_lanes_and_locks(struct engine *engine)
 {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->work, &monotonic);
-    for (size_t i = 0; i < LOOK_LANE_COUNT; i++)
+    for (size_t i = 0; i < QUERY_LANE_COUNT; i++) {
+        engine->lanes[i] = (struct lane){.engine = engine, .use = readers[i].use, .who = readers[i].who};
+        list_init(&engine->lanes[i].queries);
         pthread_cond_init(&engine->lanes[i].wake, &monotonic);
-    pthread_cond_init(&engine->sweep, &monotonic);
-    pthread_cond_init(&engine->watch, &monotonic);
+    }
+    pthread_cond_init(&engine->expiry_wake, &monotonic);
+    pthread_cond_init(&engine->poll_wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
 
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message)
 {
     struct engine *engine = calloc(1, sizeof *engine);
-    size_t threads = LOOK_LANE_COUNT + ARRAY_LENGTH(servants) + settings->workers;
+    size_t threads = QUERY_LANE_COUNT + ARRAY_LENGTH(tasks) + settings->workers;
     if (engine)
         engine->threads = calloc(threads, sizeof *engine->threads);
     if (!engine || !engine->threads) {
@@ -91,12 +87,11 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
         return false;
     }
     engine->settings = *settings;
-    engine->count_semaphores = true;
+    engine->recount_semaphores = true;
     metrics_init(&engine->metrics);
-    queue_init(&engine->queue, settings->directory_entries);
+    queue_init(&engine->queue, settings->key_cache_entries);
     list_init(&engine->refusals);
-    init_lanes(engine);
-    init_locks(engine);
+    init_lanes_and_locks(engine);
     engine->owners = owners_new(engine);
     engine->liveness = liveness_new(engine);
     if (!engine->owners || !engine->liveness || !start_threads(engine)) {
@@ -113,41 +108,36 @@ static void wake_all(struct engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
     pthread_cond_broadcast(&engine->work);
-    for (size_t i = 0; i < LOOK_LANE_COUNT; i++)
+    for (size_t i = 0; i < QUERY_LANE_COUNT; i++)
         pthread_cond_broadcast(&engine->lanes[i].wake);
-    pthread_cond_broadcast(&engine->sweep);
-    pthread_cond_broadcast(&engine->watch);
+    pthread_cond_broadcast(&engine->expiry_wake);
+    pthread_cond_broadcast(&engine->poll_wake);
     pthread_mutex_unlock(&engine->mutex);
     owners_wake(engine->owners);
 }
 
-/* What nobody took. */
-static void refuse_pending(struct engine *engine)
+/* Joins the workers before the readers, because a refusal of a worker still goes through a reader. */
+void engine_stop(struct engine *engine)
 {
-    struct list left;
+    struct list left; /* ops that no worker has taken */
+    if (!engine)
+        return;
     list_init(&left);
+    engine_end_waits(engine);
+    atomic_store(&engine->stopping, true);
+    wake_all(engine);
+    while (engine->thread_count > QUERY_LANE_COUNT)
+        pthread_join(engine->threads[--engine->thread_count], NULL);
     pthread_mutex_lock(&engine->mutex);
     queue_take_expired(&engine->queue, NEVER, &left);
     pthread_mutex_unlock(&engine->mutex);
     list_for_each (node, next, &left)
         decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
-}
-
-/* Workers first: what they refuse still goes through a reader. */
-void engine_stop(struct engine *engine)
-{
-    if (!engine)
-        return;
-    engine_end_waits(engine);
-    atomic_store(&engine->stopping, true);
-    wake_all(engine);
-    while (engine->thread_count > LOOK_LANE_COUNT)
-        pthread_join(engine->threads[--engine->thread_count], NULL);
-    refuse_pending(engine);
     atomic_store(&engine->readers_may_end, true);
     wake_all(engine);
     while (engine->thread_count > 0)
         pthread_join(engine->threads[--engine->thread_count], NULL);
+    assert(queue_empty(&engine->queue) && list_empty(&engine->refusals));
 }
 
 void engine_free(struct engine *engine)
@@ -155,11 +145,11 @@ void engine_free(struct engine *engine)
     if (!engine)
         return;
     queue_release(&engine->queue);
-    pthread_cond_destroy(&engine->watch);
-    pthread_cond_destroy(&engine->sweep);
+    pthread_cond_destroy(&engine->poll_wake);
+    pthread_cond_destroy(&engine->expiry_wake);
     liveness_free(engine->liveness);
     owners_free(engine->owners);
-    for (size_t i = 0; i < LOOK_LANE_COUNT; i++)
+    for (size_t i = 0; i < QUERY_LANE_COUNT; i++)
         pthread_cond_destroy(&engine->lanes[i].wake);
     pthread_cond_destroy(&engine->work);
     pthread_mutex_destroy(&engine->mutex);
@@ -167,10 +157,13 @@ void engine_free(struct engine *engine)
     free(engine);
 }
 
-/* ---- the way in ---- */
+/* ---- submission ---- */
 
-/* Overload must not expire live holders: what is about those has a bound of its own. */
-static bool has_room(const struct engine *engine, struct op *op)
+/*
+ * Checks the limit that applies to the op, and notes it in op->bound. Ends have their own limit, so that overload does
+ * not expire live holders.
+ */
+static bool is_within_limit(const struct engine *engine, struct op *op)
 {
     size_t named = atomic_load(&engine->named_size);
     op->bound = op->counts_as_end ? BOUND_ENDS : BOUND_PENDING;
@@ -180,7 +173,7 @@ static bool has_room(const struct engine *engine, struct op *op)
     case BOUND_ENDS: return engine->queue.end_count < engine->settings.max_pending_ends;
     case BOUND_PENDING: return engine->queue.acquire_count < engine->settings.max_pending;
     case BOUND_NAMED:
-    case BOUND_LOOKS: break;
+    case BOUND_QUERIES: break;
     }
     return false;
 }
@@ -189,6 +182,7 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
 {
     enum permit_status status = PERMIT_OK;
     bool wake = false;
+    assert(op->operation->want_count <= REQUEST_MAX_SEMAPHORES);
     op->arrived_at = clock_mono();
     op->named_size = wants_named_size(op->operation->wants, op->operation->want_count);
     pthread_mutex_lock(&engine->mutex);
@@ -198,34 +192,34 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
         status = PERMIT_SHUTTING_DOWN;
     else if (engine->refusal[0])
         status = PERMIT_DATABASE_UNAVAILABLE;
-    else if (!has_room(engine, op))
+    else if (!is_within_limit(engine, op))
         status = PERMIT_TOO_MANY;
     else if (waiter && !waiter_in_batch(waiter))
-        status = waits_join(engine, waiter, op);
+        status = waitlist_join(engine, waiter, op);
     else
         wake = queue_add(&engine->queue, op) && engine->idle_workers;
     if (status == PERMIT_OK)
         atomic_fetch_add(&engine->named_size, op->named_size);
     pthread_mutex_unlock(&engine->mutex);
-    if (wake) /* not under the mutex, or the worker would wake up to wait for it */
+    if (wake) /* not under the mutex, or the worker would wake only to wait for the mutex */
         pthread_cond_signal(&engine->work);
     return status;
 }
 
-enum permit_status engine_look(struct engine *engine, struct look *look)
+enum permit_status engine_query(struct engine *engine, struct query *query)
 {
-    struct lane *lane = &engine->lanes[look->lane];
+    struct lane *lane = &engine->lanes[query->lane];
     enum permit_status status = PERMIT_OK;
     pthread_mutex_lock(&engine->mutex);
     if (atomic_load(&engine->stopping)) {
         status = PERMIT_SHUTTING_DOWN;
-    } else if (engine->refusal[0] && !look->always) {
+    } else if (engine->refusal[0] && !query->always) {
         status = PERMIT_DATABASE_UNAVAILABLE;
-    } else if (lane->look_count >= MAX_LOOKS) {
+    } else if (lane->query_count >= MAX_QUERIES) {
         status = PERMIT_TOO_MANY;
     } else {
-        lane->look_count++;
-        list_append(&lane->looks, &look->node);
+        lane->query_count++;
+        list_append(&lane->queries, &query->node);
         pthread_cond_signal(&lane->wake);
     }
     pthread_mutex_unlock(&engine->mutex);
@@ -250,13 +244,13 @@ void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char 
     static const char *const texts[] = {
         [BOUND_ENDS] = "too many pending releases, renewals and confirms (four times max_pending)",
         [BOUND_PENDING] = "too many pending calls (max_pending)",
-        [BOUND_LOOKS] = "too many pending queries",
+        [BOUND_QUERIES] = "too many pending queries",
         [BOUND_NAMED] = "too many bytes of slots named by pending and waiting acquires",
     };
     pthread_mutex_lock(&engine->mutex);
     size_t bounds[] = {[BOUND_ENDS] = engine->settings.max_pending_ends,
                        [BOUND_PENDING] = engine->settings.max_pending,
-                       [BOUND_LOOKS] = MAX_LOOKS,
+                       [BOUND_QUERIES] = MAX_QUERIES,
                        [BOUND_NAMED] = ENGINE_MAX_NAMED};
     pthread_mutex_unlock(&engine->mutex);
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s; the limit is %zu", texts[bound], bounds[bound]);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The engine carries operations to the database in batches. Callers give it an op and get it back decided; between the
- * two the op belongs to the engine. Threads: `workers` run batches, one reader runs look-ups. Any thread may submit.
+ * The engine carries operations to the database in batches. A caller submits an op and gets it back decided; in between
+ * the op belongs to the engine. `workers` threads run batches, one reader thread per lane runs queries. Any thread may
+ * submit.
  *
  *     op_init(&op->op, &operation, my_decided); engine_submit(engine, &op->op);
  *
- * `decided` runs on a thread of the engine, exactly once per op, after COMMIT if the outcome asserts a state;
- * everything the outcome points to is valid until it returns. It must not block, and may free the op.
+ * `decided` runs on a thread of the engine, exactly once per op, after COMMIT if the outcome asserts a state.
+ * Everything that the outcome points to is valid until `decided` returns. `decided` must not block, and may free the
+ * op.
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
@@ -17,109 +19,113 @@
 #include "core/plan.h"
 #include "engine/stage.h"
 #include "store/audit.h"
-#include "store/session.h"
+#include "store/mysql_session.h"
 #include "store/store.h"
 
 struct engine;
-struct gate;
-struct maker;
+struct semaphore_entry;
+struct template_create;
 struct waiter;
 
-/* A name, and units and holders behind a refusal: from a cache at most 1 s old. */
+/* A holder named in a refusal; from a cache at most 1 s old. */
 struct blocking_holder {
     struct bytes external_id;
     struct bytes owner;
     utc_us since;      /* database's clock */
-    utc_us expires_at; /* database's clock; NEVER */
+    utc_us expires_at; /* database's clock; NEVER: no ttl */
 };
 
+/* A semaphore that lacks the units or slots that an acquire requests. */
 struct blocking {
     struct bytes semaphore;
     int64_t capacity;
     int64_t in_use;
     int64_t requested;
-    const struct blocking_holder *holders; /* the longest, at most 10 */
+    const struct blocking_holder *holders; /* the longest holders, at most 10 */
     size_t holder_count;
-    const struct taken_slot *taken; /* certain slots were asked for: those of them that are held; served time */
+    const struct taken_slot *taken; /* held slots among the specific slots requested; times of the lease clock */
     size_t taken_count;
-    size_t ahead;                   /* how many wait for it before this one, in this process */
-    const struct bytes *ahead_keys; /* external_ids of the first of them, at most 10 */
+    size_t ahead;                   /* waiters of this process that are ahead */
+    const struct bytes *ahead_keys; /* external_ids of the first of them, at most 3 */
     size_t ahead_key_count;
 };
 
-/* What `decided` is told. */
+/* The argument of `decided`. */
 struct decision {
-    const struct outcome *outcome; /* NULL: it never came to a plan; then only status and detail */
+    const struct outcome *outcome; /* NULL: the op never reached a plan; only status and detail are set */
     enum permit_status status;
     const char *detail;                  /* a sentence, or NULL */
-    const struct served_clock *clock;    /* with outcome: turns stored times into the database's */
+    const struct lease_clock *clock;     /* with outcome: converts the lease clock to the database's clock */
     utc_us now;                          /* with outcome: the database's clock */
     const struct bytes *semaphore_names; /* with outcome->request: one per permit */
     const uint64_t *floors;              /* with outcome->request: one per permit */
-    const struct blocking *blocking;     /* no_capacity: each semaphore without room */
+    const struct blocking *blocking;     /* no_capacity: one per semaphore with a deficit */
     size_t blocking_count;
-    int64_t retry_after_ms; /* statuses that carry Retry-After; jittered; else 0 */
+    int64_t retry_after_ms; /* jittered; 0: the status has no Retry-After */
 };
 
-/* What may be pending, each kind by itself. */
+/* The limits on pending work; each kind has its own limit. */
 enum engine_bound {
     BOUND_ENDS,    /* operations with counts_as_end */
-    BOUND_PENDING, /* other operations; calls about owners, likewise */
-    BOUND_LOOKS,
-    BOUND_NAMED, /* the memory of the slots that acquires name, those that wait included */
-};
-
-/* About 1,200 acquires that name 1,000 slots each by short labels, or 120 by long ones. A waiter has its own copy. */
-#define ENGINE_MAX_NAMED (32UL * 1024 * 1024)
-
-struct op {
-    struct operation *operation; /* the caller's; the engine writes ids of wants, and where it stands */
-    void (*decided)(struct op *op, const struct decision *decision);
-    mono_us deadline;        /* when the engine stops trying; the caller may answer on its own from then on */
-    mono_us wait_until;      /* acquire: if there is no room it waits until then; 0: it does not wait. The deadline is
-                                later: when a wait is over, one last batch decides */
-    struct stage stage;      /* whether it may still be written; a caller that answers without a decision moves it */
-    enum engine_bound bound; /* where engine_submit has said PERMIT_TOO_MANY: the one that is reached */
-
-    /* The engine's own. */
-    struct list node;
-    uint64_t arrival; /* its place in the queue */
-    mono_us arrived_at;
-    struct gate **gates; /* of the semaphores it needs, ascending by id; few_gates, or malloc'ed */
-    size_t gate_count;
-    struct gate *few_gates[2];
-    struct map_node by_key; /* of the first undecided op on its external_id; that heads the list of all */
-    struct list same_key;   /* in order of arrival */
-    bool keyed;             /* it is on such a list */
-    bool heads_key;
-    bool resolved;
-    bool counts_as_end;  /* of something that is held: bounded on its own */
-    size_t named_size;   /* of the slots that it names; counted while it is the engine's */
-    bool queued;         /* it is in the queue, in nobody's hands */
-    bool stands;         /* it is a waiter's own */
-    bool waited;         /* it was, or is, somebody's asker */
-    bool untried;        /* it joined those who ask, and no batch has decided for them since */
-    struct waiter *asks; /* whose answer it waits for; NULL: it goes its own way */
-    struct maker *maker; /* it is in the queue until that has made a semaphore for it; NULL: it is not */
-    bool asked_maker;    /* for want of that semaphore, and not because it comes later on the key of one that did */
-    bool looked_up;      /* step 0 has found its semaphores */
-    int64_t held_slots;  /* what its key holds, as far as known: the end of it moves so many slots */
-    unsigned put_backs;
-};
-
-/* What a call about an owner is told. */
-struct owner_decision {
-    enum permit_status status;
-    const char *detail;                  /* a sentence, or NULL */
-    const struct owner_outcome *outcome; /* NULL: it never came to a decision */
-    const struct served_clock *clock;    /* with outcome */
-    utc_us now;                          /* with outcome: the database's clock */
-    int64_t retry_after_ms;              /* statuses that carry Retry-After; else 0 */
+    BOUND_PENDING, /* other operations; the same limit applies separately to calls about owners */
+    BOUND_QUERIES, /* queries in one lane */
+    BOUND_NAMED,   /* bytes of the slots that pending and waiting acquires name */
 };
 
 /*
- * A call about an owner on its way. All that have gathered are written in one transaction; `decided` runs on a thread
- * of the engine, exactly once, after COMMIT. It must not block, and may free the op.
+ * Limit of BOUND_NAMED in bytes: about 1,200 acquires that name 1,000 slots each by short labels, or 120 by long
+ * labels. A waiter keeps a further copy.
+ */
+#define ENGINE_MAX_NAMED (32UL * 1024 * 1024)
+
+struct op {
+    struct operation *operation; /* owned by the caller; the engine sets the ids of its wants and its queue rank */
+    void (*decided)(struct op *op, const struct decision *decision);
+    mono_us deadline;        /* the engine stops trying; from then on the caller may answer without a decision */
+    mono_us wait_until;      /* acquire: end of its wait for units; 0: it does not wait. Earlier than the deadline,
+                                because a last batch decides after the wait has ended */
+    struct stage stage;      /* whether it may still be written; a caller moves it to answer without a decision */
+    enum engine_bound bound; /* after PERMIT_TOO_MANY from engine_submit: the limit that is reached */
+
+    /* Private to the engine. */
+    struct list node; /* in a list of the queue, or among the clients of a waiter */
+    uint64_t arrival; /* sequence number: its position in the queue */
+    mono_us arrived_at;
+    struct semaphore_entry **entries; /* cache entries of its semaphores, ascending by id; few_entries, or malloc'ed */
+    size_t entry_count;
+    struct semaphore_entry *few_entries[2];
+    struct map_node by_key;           /* in queue->keys: the first undecided op of its external_id */
+    struct list same_key;             /* undecided ops of one external_id, in order of arrival */
+    bool keyed;                       /* it is linked in same_key */
+    bool heads_key;                   /* it is linked in by_key */
+    bool resolved;                    /* `entries` is complete */
+    bool counts_as_end;               /* release, renewal, confirm or expiry: BOUND_ENDS applies */
+    size_t named_size;                /* bytes of the slots that it names; counted until it is decided */
+    bool queued;                      /* it is in a list of the queue, not with a worker */
+    bool is_waiter_op;                /* it is the op of a waiter */
+    bool waited;                      /* it is or was a client of a waiter */
+    bool joined_since_batch;          /* it joined an existing waiter; no batch has decided that waiter since */
+    struct waiter *waiter;            /* the waiter of which it is a client; NULL: none */
+    struct template_create *creation; /* the creation from template that it waits for; NULL: none */
+    bool needs_creation;              /* it needs that semaphore itself; false: it follows another op of its key */
+    bool resolved_by_query;           /* the semaphores of an acquire come from a resolve query, not from the cache */
+    int64_t held_slots;               /* slots held under its key, as far as known: ending the request moves them */
+    unsigned put_backs;               /* how often it was put back */
+};
+
+/* The argument of `decided` of a call about an owner. */
+struct owner_decision {
+    enum permit_status status;
+    const char *detail;                  /* a sentence, or NULL */
+    const struct owner_outcome *outcome; /* NULL: the call was not decided; only status is set */
+    const struct lease_clock *clock;     /* with outcome */
+    utc_us now;                          /* with outcome: the database's clock */
+    int64_t retry_after_ms;              /* jittered; 0: the status has no Retry-After */
+};
+
+/*
+ * A call about an owner. One transaction writes all calls that have gathered. `decided` runs on a thread of the engine,
+ * exactly once, after COMMIT if the call was decided. It must not block, and may free the op.
  */
 struct owner_op {
     struct owner_call call;
@@ -127,12 +133,12 @@ struct owner_op {
     mono_us deadline;
     struct stage stage; /* as in struct op */
 
-    /* The engine's own. */
+    /* Private to the engine. */
     struct list node;
-    size_t place; /* in order of arrival, within a transaction */
+    size_t place; /* order of arrival within a transaction */
 };
 
-/* What a probe says of an owner. */
+/* The answer of the liveness probe for one owner. */
 enum probe_answer { PROBE_UNKNOWN, PROBE_ALIVE, PROBE_DEAD, PROBE_ANSWER_COUNT };
 
 struct probe_question {
@@ -141,149 +147,156 @@ struct probe_question {
 };
 
 /*
- * Asks whoever knows whether owners live. Blocks until all are answered, or *stopping is true: then some are unknown.
+ * Queries the liveness probe about these owners. Blocks until all are answered, or until *stopping is true; then some
+ * answers are PROBE_UNKNOWN.
  */
 typedef void probe_ask(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping);
 
 struct engine_settings {
     unsigned workers;
-    size_t max_pending;      /* acquires, calls of operators, and calls about owners; more are answered too_many */
-    size_t max_pending_ends; /* releases, renewals, confirms: "overload must not expire live holders" */
-    size_t directory_entries;
+    size_t max_pending;       /* limit of BOUND_PENDING; more are answered too_many */
+    size_t max_pending_ends;  /* limit of BOUND_ENDS; separate, because overload must not expire live holders */
+    size_t key_cache_entries; /* size of the key cache */
     int64_t request_timeout_ms;
-    int64_t failover_hold_ms; /* nothing is granted for so long after the epoch rose */
+    int64_t failover_hold_ms; /* no grants for this time after the epoch has risen */
     struct plan_settings plan;
-    uint64_t retention_rows; /* the newest requests that are kept until they are due */
-    /* Opens a session of a store for a worker; NULL: no memory. */
+    uint64_t retention_rows; /* requests kept; older ended ones are deleted before their retention has passed */
+    /* Opens a store with one session. NULL: out of memory. */
     struct store *(*open_store)(void *context);
     void *open_context;
-    const struct database_address *address; /* for sessions beside the store's */
-    probe_ask *ask_probe;                   /* NULL: there is no probe */
+    const struct database_address *address; /* for the sessions outside a store */
+    probe_ask *ask_probe;                   /* NULL: no liveness probe */
     void *probe_context;
-    int64_t liveness_interval_ms; /* how often each owner is asked about */
-    size_t max_waiters;           /* in all, and those for one semaphore; more are answered too_many */
-    size_t max_semaphore_waiters;
-    uint64_t max_semaphores;   /* templates make no more once there are so many */
-    int64_t wait_poll_ms;      /* how often waited-for semaphores are looked at for what others freed */
-    int64_t backfill_bound_ms; /* nobody passes a waiter older than this */
+    int64_t liveness_interval_ms; /* time between two probes of one owner */
+    size_t max_waiters;           /* in this process; more are answered too_many */
+    size_t max_semaphore_waiters; /* of one semaphore in this process; more are answered too_many */
+    uint64_t max_semaphores;      /* templates create no more above this approximate number */
+    int64_t wait_poll_ms;         /* time between two wait polls for units that other servers have freed */
+    int64_t backfill_bound_ms;    /* age above which a waiter blocks all behind it under `backfill` */
 };
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision));
 
-/* Starts its threads; they connect by themselves. False: no memory or no thread (message). */
+/* Creates an engine and starts its threads, which connect by themselves. False: no memory or no thread (message). */
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message) MUST_CHECK;
 /*
- * Takes the op, or says at once why not (too_many, shutting_down, no_memory, database_unavailable: engine_refusal):
- * then `decided` is not called and the op stays the caller's.
+ * Takes the op. Any status but PERMIT_OK (too_many, shutting_down, key_reused, or database_unavailable as in
+ * engine_refusal) refuses it: `decided` is not woken, and the op stays with the caller.
  */
 enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
 
 /* ---- waiting ---- */
 
 /*
- * Nobody waits for this op's answer any more (the client has gone). True: it waited for room, or for its first batch;
- * it has left the queue, is the caller's again, and will not be decided. False: it is in a batch, or decided: it comes
- * back as usual, and a grant stands; if that batch finds no room, it does not wait for more.
+ * Withdraws an op after its client has disconnected. True: the op was parked or queued; it is removed, belongs to the
+ * caller again, and is not decided. False: the op is in a batch or decided; `decided` is woken as usual, and a grant
+ * places. If that batch refuses it for lack of capacity, it is not parked.
  */
 bool engine_abandon(struct engine *engine, struct op *op);
-/* Those who wait are answered shutting_down, and from now on nobody waits: who finds no room is told so at once. */
+/* Answers all waiters shutting_down. From then on an acquire that would have to wait is answered shutting_down. */
 void engine_end_waits(struct engine *engine);
 
-/* A waiter of this process. Copies, in the arena of whoever asked. Times are by this machine's clock. */
+/* A waiter of this process, copied into the caller's arena. Times are of this machine's clock. */
 struct waiter_row {
     struct bytes external_id;
-    struct bytes owner; /* length 0: none was named */
+    struct bytes owner; /* empty: none */
     struct want *wants;
     size_t want_count;
     utc_us since;
     utc_us deadline;
-    uint64_t number;     /* rises in the order of the queue: `after` of the next page */
-    size_t place;        /* 1: the first */
-    struct bytes behind; /* external_id of the one just before; data NULL: nobody */
+    uint64_t number;     /* ascending in queue order: `after` of the next page */
+    size_t place;        /* position in the waitlist; 1: first */
+    struct bytes behind; /* external_id of the waiter directly ahead; data NULL: none */
 };
 /*
- * Those who wait for this semaphore, in order, behind number `after`: at most `limit`, and fewer where they name many
- * slots. *ret_more: there are others behind them. False: no memory.
+ * Lists the waiters of this semaphore behind number `after`, in queue order: at most `limit`, or fewer if they name
+ * many slots. *ret_more: more waiters follow. False: out of memory.
  */
 bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
                     struct waiter_row **ret_rows, size_t *ret_count, bool *ret_more) MUST_CHECK;
 
-/* Where a waiter stands at one of its semaphores. */
-struct waiter_place {
-    size_t ahead;             /* how many wait for it before this one */
+/* The waiters ahead of a waiter at one of its semaphores. */
+struct waiters_ahead {
+    size_t ahead;             /* their number */
     struct bytes *ahead_keys; /* external_ids of the first of them, at most 10 */
     size_t ahead_key_count;
 };
 /*
- * Finds a waiter by its key; ret_places has one for each of its wants. PERMIT_UNKNOWN_REQUEST: it does not wait here.
+ * Finds a waiter by its key; ret_places has one element per want. PERMIT_UNKNOWN_REQUEST: no waiter of this process has
+ * that key.
  */
 enum permit_status engine_find_waiter(struct engine *engine, struct bytes external_id, struct arena *arena,
-                                      struct waiter_row *ret_row, struct waiter_place **ret_places) MUST_CHECK;
+                                      struct waiter_row *ret_row, struct waiters_ahead **ret_places) MUST_CHECK;
 
 struct waiting {
     size_t count;
-    int64_t oldest_ms; /* how long the first of them has waited; 0 if nobody does */
+    int64_t oldest_ms; /* how long the first waiter has waited; 0: no waiter */
 };
-/* Who waits for a semaphore in this process; for the empty name: all. */
+/* Counts the waiters of a semaphore in this process; empty name: of all semaphores. */
 struct waiting engine_waiting(struct engine *engine, struct bytes semaphore);
 
-/* ---- look-ups ---- */
+/* ---- queries ---- */
 
-/* Each lane has a reader and a session of its own: what runs in one never stands behind what runs in another. */
-enum look_lane {
-    LOOK_PROBE,    /* whether the database answers at all: within 2 s, whatever it does */
-    LOOK_ROW,      /* a few rows, by their keys */
-    LOOK_LIST,     /* pages: bounded in time by the session */
-    LOOK_OPERATOR, /* what operators do and watch: small transactions, the doctor, metrics */
-    LOOK_LANE_COUNT
+/* Each lane has its own reader thread and session, so that a query never waits behind one of another lane. */
+enum query_lane {
+    QUERY_PROBE,    /* checks whether the database answers; returns within 2 s in any case */
+    QUERY_ROW,      /* reads a few rows by key */
+    QUERY_LIST,     /* reads pages; the session limits the time */
+    QUERY_OPERATOR, /* operator calls: small transactions, doctor, metrics */
+    QUERY_LANE_COUNT
 };
 
-/* A look-up on the session of a reader; `work` gets a NULL session and the reason if there is none, or it is late. */
-struct look {
-    void (*work)(struct look *look, struct session *session, enum permit_status status);
-    enum look_lane lane;
-    bool always;        /* also while the database is refused: it asserts no state of a permit */
-    mono_us deadline;   /* nobody waits for it any more: PERMIT_BUSY */
-    struct stage stage; /* as in struct op; a `work` that changes something moves it */
+/* A query on the session of a reader. `work` gets a NULL session and the reason if no session works or it is late. */
+struct query {
+    void (*work)(struct query *query, struct session *session, enum permit_status status);
+    enum query_lane lane;
+    bool always;        /* runs also while the database is refused, because it asserts no state of a permit */
+    mono_us deadline;   /* after this, `work` gets PERMIT_BUSY */
+    struct stage stage; /* as in struct op; a `work` that writes moves it */
     struct list node;
 };
-/* PERMIT_TOO_MANY: as many as may be wait in its lane. */
-enum permit_status engine_look(struct engine *engine, struct look *look) MUST_CHECK;
+/* Queues a query in its lane. PERMIT_TOO_MANY: the lane is full. */
+enum permit_status engine_query(struct engine *engine, struct query *query) MUST_CHECK;
 
-/* True while workers have a working session, and the database is safe. */
+/* Returns true while the database answers and is safe. */
 bool engine_database_up(const struct engine *engine);
 /*
- * P14: true while the doctor refuses the database; ret_sentence says why and how to mend it ("" otherwise). Until it is
- * mended, which the engine notices within seconds, operations and looks are answered PERMIT_DATABASE_UNAVAILABLE.
+ * P14: returns true while the doctor refuses the database; ret_sentence has the reason and the remedy ("" otherwise).
+ * Operations and queries are answered PERMIT_DATABASE_UNAVAILABLE until the safety check, which runs every few seconds,
+ * finds the database safe.
  */
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
 
-/* Why engine_submit, engine_look or engine_submit_owner has said PERMIT_TOO_MANY. */
+/* Describes the limit behind a PERMIT_TOO_MANY of engine_submit, engine_query or engine_submit_owner. */
 void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE]);
 
-/* As engine_submit, for a call about an owner. */
+/* The same as engine_submit for a call about an owner. */
 enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *op) MUST_CHECK;
-/* The probe could not say of this owner that it lives. Of this process; a restart forgets it. */
+/* Returns true if the probe of this process could not report the owner alive. A restart clears this. */
 bool engine_owner_in_doubt(struct engine *engine, struct bytes owner);
 
 /*
- * May change at any time: request_timeout_ms, max_pending, max_pending_ends, plan, retention_rows,
- * liveness_interval_ms, max_waiters, max_semaphore_waiters, wait_poll_ms, backfill_bound_ms, max_semaphores.
+ * Applies the settings that may change at any time: request_timeout_ms, max_pending, max_pending_ends,
+ * failover_hold_ms, plan, retention_rows, liveness_interval_ms, max_waiters, max_semaphore_waiters, max_semaphores,
+ * wait_poll_ms, backfill_bound_ms. Ignores the others.
  */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
 
 enum { DRIFTS_MAX = 100 };
 /*
- * What does not match at the moment, as the auditor has seen it, copied to `ret_drifts` as far as there is room.
- * Returns how many there are.
+ * Copies up to `max` drifts that the audit has found and that are not resolved to `ret_drifts`. Returns the number of
+ * all such drifts.
  */
 size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size_t max);
 
-/* No new ops; what runs is finished, what waits is answered shutting_down; returns when all threads have ended. */
+/*
+ * Refuses new ops, lets running transactions finish, answers everything else shutting_down, and returns when all
+ * threads have ended.
+ */
 void engine_stop(struct engine *engine);
 void engine_free(struct engine *engine);
 
-/* Appends this engine's metrics in the Prometheus text format. */
+/* Appends the metrics of this engine in the Prometheus text format. */
 void engine_metrics(struct engine *engine, struct buf *out);
 #endif

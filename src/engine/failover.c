@@ -5,15 +5,16 @@
 
 size_t failover_tokens_seen(struct engine *engine, struct tokens_seen *ret_seen, size_t max)
 {
-    enum { LOOKS = 1000 }; /* others were asked for, and nothing of them was granted here */
-    struct list *recent = &engine->queue.gates.recent;
+    enum { CHECKS_MAX = 1000 }; /* entries checked; some were resolved here without a grant */
+    struct list *recent = &engine->queue.semaphores.recent;
     size_t count = 0;
-    int looks = 0;
+    int checked = 0;
     pthread_mutex_lock(&engine->mutex);
-    for (struct list *node = recent->prev; node != recent && count < max && looks < LOOKS; node = node->prev, looks++) {
-        const struct gate *gate = LIST_ENTRY(node, struct gate, recent);
-        if (gate->tokens_seen)
-            ret_seen[count++] = (struct tokens_seen){gate->id, gate->tokens_seen};
+    for (struct list *node = recent->prev; node != recent && count < max && checked < CHECKS_MAX;
+         node = node->prev, checked++) {
+        const struct semaphore_entry *entry = LIST_ENTRY(node, struct semaphore_entry, recent);
+        if (entry->tokens_seen)
+            ret_seen[count++] = (struct tokens_seen){entry->id, entry->tokens_seen};
     }
     pthread_mutex_unlock(&engine->mutex);
     return count;
@@ -24,8 +25,8 @@ bool failover_tokens_behind(struct engine *engine, const struct view *view)
     bool behind = false;
     pthread_mutex_lock(&engine->mutex);
     for (size_t i = 0; i < view->semaphore_count; i++) {
-        const struct gate *gate = gates_find(&engine->queue.gates, view->semaphores[i].id);
-        behind |= gate && semaphore_next_token(view->semaphores[i].next_permit_id, view->epoch) < gate->tokens_seen;
+        const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, view->semaphores[i].id);
+        behind |= entry && semaphore_next_token(view->semaphores[i].next_permit_id, view->epoch) < entry->tokens_seen;
     }
     pthread_mutex_unlock(&engine->mutex);
     return behind;
@@ -43,6 +44,6 @@ enum permit_status failover_run(struct engine *engine, struct store *store, enum
               cause == EPOCH_SERVER ? "failover detected, token epoch raised"
                                     : "older database copy detected, token epoch raised",
               NULL);
-    atomic_fetch_add(&engine->servers, 1);
+    atomic_fetch_add(&engine->server_generation, 1);
     return PERMIT_OK;
 }

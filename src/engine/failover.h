@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Failover: the database that answers is another server than before, or an older copy of it. Each batch looks for it,
- * under its locks, and so does the keeper with each tick: on an idle system the hold is over before the first client
- * comes.
+ * Failover: the database is another server than before, or an older copy of it. Each batch checks for a failover under
+ * its locks, and so does each clock tick. On an idle system the hold therefore ends before the first client connects.
  */
 #ifndef ENGINE_FAILOVER_H
 #define ENGINE_FAILOVER_H
 
 #include "engine/state.h"
 
-/* Semaphores that were used last, with what is known of their tokens; how many. A copy lacks the last grants first. */
+/*
+ * Collects the bounds of the tokens issued by up to `max` semaphores, most recently used first, because an older copy
+ * of the database lacks the most recent grants. Returns the number of semaphores.
+ */
 size_t failover_tokens_seen(struct engine *engine, struct tokens_seen *ret_seen, size_t max);
-/* True if a semaphore of the view would hand out tokens again that this process has seen. */
+/* Returns true if a semaphore of the view would issue tokens again that this process has seen. */
 bool failover_tokens_behind(struct engine *engine, const struct view *view);
 /*
- * Raises the epoch, as store_raise_epoch does, and makes each thread of the engine drop its session before it uses it
- * again. No transaction is open.
+ * Raises the epoch with store_raise_epoch, and makes each thread of the engine drop its session before the next use.
+ * The caller has no open transaction.
  */
 enum permit_status failover_run(struct engine *engine, struct store *store, enum epoch_cause cause,
                                 uint64_t seen) MUST_CHECK;

@@ -10,7 +10,7 @@
 #include "store/owners.h"
 
 enum {
-    WATCHES_MAX = 100000, /* owners in doubt; of those beyond nothing is concluded */
+    WATCHES_MAX = 100000, /* limit of owners in doubt; further ones stay unknown */
     DEADLINE_MS = 10000,  /* of a verdict */
     ARENA_CHUNK = 64 * 1024,
     ARENA_LIMIT = 16 * 1024 * 1024,
@@ -35,9 +35,9 @@ struct liveness {
     /* Only the thread. */
     struct session *session;
     struct arena arena; /* of one page */
-    unsigned servers;   /* as engine->servers when it was connected */
+    unsigned servers;   /* as engine->server_generation when it was connected */
     uint64_t pass;
-    bool in_trouble;
+    bool failing;
 };
 
 /* ---- watches ---- */
@@ -155,7 +155,7 @@ struct verdict {
 
 static void verdict_decided(struct owner_op *op, const struct owner_decision *decision)
 {
-    (void)decision; /* what failed is found again */
+    (void)decision; /* the next probe finds a failed verdict again */
     free(CONTAINER_OF(op, struct verdict, op));
 }
 
@@ -189,7 +189,7 @@ static void judge(struct liveness *liveness, const struct probe_question *questi
 
 static enum permit_status connect_session(struct liveness *liveness)
 {
-    unsigned servers = atomic_load(&liveness->engine->servers);
+    unsigned servers = atomic_load(&liveness->engine->server_generation);
     if (servers != liveness->servers)
         session_drop(liveness->session);
     liveness->servers = servers;
@@ -205,7 +205,7 @@ static enum permit_status ask_page(struct liveness *liveness, const struct owner
     if (!questions && count)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
-        if (holders[i].asked_about)
+        if (holders[i].is_probed)
             questions[asked++].owner = holders[i].name;
     if (asked)
         engine->settings.ask_probe(engine->settings.probe_context, questions, asked, &engine->stopping);
@@ -229,7 +229,7 @@ static enum permit_status run_pass(struct liveness *liveness)
         if (status == PERMIT_OK)
             status = owners_holding_page(liveness->session, after, &liveness->arena, &holders, &count, &time);
         if (status == PERMIT_OK)
-            status = ask_page(liveness, holders, count, served_time(&time.clock, time.now));
+            status = ask_page(liveness, holders, count, lease_time(&time.clock, time.now));
         if (status != PERMIT_OK)
             return status;
         if (count) {
@@ -245,12 +245,12 @@ static enum permit_status run_pass(struct liveness *liveness)
 /* A failure is logged once. */
 static void note_pass(struct liveness *liveness, enum permit_status status)
 {
-    if (status != PERMIT_OK && !liveness->in_trouble)
+    if (status != PERMIT_OK && !liveness->failing)
         log_write(LOG_WARN, "liveness probe cannot read owners", "status", permit_status_word(status), "error",
                   session_message(liveness->session), NULL);
     if (status == PERMIT_DATABASE_UNAVAILABLE)
         session_drop(liveness->session);
-    liveness->in_trouble = status != PERMIT_OK;
+    liveness->failing = status != PERMIT_OK;
 }
 
 /* In pieces, so that a stop is noticed. */

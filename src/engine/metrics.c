@@ -81,7 +81,7 @@ static void print_head(struct buf *out, const char *name, const char *type, cons
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* `label` is "" or `op="acquire"`. */
+/* `label` is "" or a label such as `op="acquire"`. */
 static void print_histogram(struct buf *out, const char *name, const char *label, struct histogram *histogram)
 {
     unsigned long long total = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counters of the engine, written by any thread without locks, printed in the Prometheus text format. */
+/* Counters of the engine: any thread writes them without locks. Printed in the Prometheus text format. */
 #ifndef ENGINE_METRICS_H
 #define ENGINE_METRICS_H
 
@@ -11,15 +11,16 @@
 
 enum { HISTOGRAM_MAX = 20 };
 
-/* Bounds are given once, ascending; a last bucket takes the rest. */
+/* `bounds` is ascending and constant; one more bucket counts the values above the last bound. */
 struct histogram {
     const double *bounds;
     size_t bound_count;
     atomic_uint_fast64_t buckets[HISTOGRAM_MAX + 1];
     atomic_uint_fast64_t count;
-    atomic_uint_fast64_t sum_us; /* thousandths of thousandths of the unit */
+    atomic_uint_fast64_t sum_us; /* sum of the values, in millionths of the unit */
 };
 
+/* Why a transaction was retried. */
 enum batch_retry {
     BATCH_RETRY_CONFLICT,
     BATCH_RETRY_LOCK_TIMEOUT,
@@ -28,10 +29,10 @@ enum batch_retry {
     BATCH_RETRY_COUNT
 };
 
-/* What the cleaner has deleted. */
+/* Kinds of rows that retention deletes. */
 enum cleaned { CLEANED_REQUESTS, CLEANED_EVENTS, CLEANED_COUNT };
 
-/* How waits have ended. */
+/* How a wait ended. */
 enum wait_end { WAIT_GRANTED, WAIT_GIVEN_UP, WAIT_ABANDONED, WAIT_FAILED, WAIT_END_COUNT };
 
 struct metrics {
@@ -40,25 +41,26 @@ struct metrics {
     atomic_uint_fast64_t retries[BATCH_RETRY_COUNT];
     atomic_uint_fast64_t put_backs;
     atomic_uint_fast64_t cleaned[CLEANED_COUNT];
-    atomic_uint_fast64_t cleaned_longest_us; /* the longest of its transactions; written by one thread */
+    atomic_uint_fast64_t cleaned_longest_us; /* longest retention transaction; written by one thread */
     atomic_uint_fast64_t audit_rounds;
-    atomic_uint_fast64_t usage_drift; /* what does not match now, as the auditor has seen it */
+    atomic_uint_fast64_t usage_drift; /* drifts that the audit has found and that are not resolved */
     struct histogram operation_seconds[OP_KIND_COUNT];
     struct histogram batch_operations;
-    struct histogram wait_seconds; /* of acquires that waited, until they were granted */
+    struct histogram wait_seconds; /* acquires that waited: arrival to grant */
     atomic_uint_fast64_t waits[WAIT_END_COUNT];
     atomic_uint_fast64_t owner_calls[OWNER_CALL_KIND_COUNT][PERMIT_STATUS_COUNT];
     atomic_uint_fast64_t probes[3];      /* by enum probe_answer */
-    atomic_uint_fast64_t owners_suspect; /* in whose life the probe leaves doubt */
-    atomic_bool database_up;             /* it answers; whether it is safe is the engine's to say */
+    atomic_uint_fast64_t owners_suspect; /* owners that the probe does not report alive */
+    atomic_bool database_up;             /* the database answers; engine_database_up adds whether it is safe */
 };
 
 void metrics_init(struct metrics *metrics);
+/* Adds 1. */
 void metrics_count(atomic_uint_fast64_t *counter);
 void metrics_add(atomic_uint_fast64_t *counter, uint64_t count);
-/* took_us below 0: it waited, which says nothing about how fast we are. */
+/* Counts an operation. took_us < 0: it waited, so its duration is not recorded. */
 void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us);
-/* An acquire that waited `waited_us`, and how that ended. */
+/* Counts a wait that has ended; records waited_us if it was granted. */
 void metrics_wait(struct metrics *metrics, enum wait_end end, int64_t waited_us);
 void metrics_batch(struct metrics *metrics, size_t operations);
 void metrics_cleaned(struct metrics *metrics, enum cleaned what, uint64_t count, int64_t took_us);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The store or session of a thread that begins. Without memory for it the thread tries again: an engine that went on
- * without its sweeper, or a worker, would look alive and not be.
+ * Opens the store or session of a new thread. Out of memory, the thread retries: an engine without its expiry task or a
+ * worker would look healthy but not work.
  */
 #include <time.h>
 
@@ -10,7 +10,7 @@
 
 enum { AGAIN_MS = 100 };
 
-/* False: the engine stops. */
+/* Sleeps before the next try and logs the first failure. False: the engine stops. */
 static bool try_again_later(const struct engine *engine, const char *who, bool *said)
 {
     if (!*said)

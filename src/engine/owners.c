@@ -12,20 +12,20 @@
 enum {
     ARENA_CHUNK = 64 * 1024,
     ARENA_LIMIT = 16 * 1024 * 1024,
-    TRIES_TOGETHER = 3, /* of a transaction, before its calls run one by one */
-    TRIES_ALONE = 10,
-    LOSSES_TOGETHER = 2, /* lost connections, before the calls run one by one */
-    LONG_TRY_MS = 3000,  /* a try that lost the connection after so long counts as all of them */
+    TRIES_TOGETHER = 3,  /* of a transaction, before its calls run one by one */
+    TRIES_ALONE = 10,    /* of one call, before it is answered busy */
+    LOSSES_TOGETHER = 2, /* lost connections before the calls run one by one */
+    LONG_TRY_MS = 3000,  /* a try that lost the connection after this time counts as LOSSES_TOGETHER */
 };
 
-/* After a start and after trouble with the database nobody is judged for so long. */
-#define PATIENCE_US (1LL * US_PER_SECOND)
+/* No heartbeat expires for this time after a start or a recovery of the database. */
+#define GRACE_US (1LL * US_PER_SECOND)
 
-/* The calls of one transaction, sorted by name; per name in order of arrival. */
+/* The calls of one transaction, sorted by name, then by arrival. */
 struct owner_run {
     struct owner_op **ops;
     size_t count;
-    bool part;                  /* of a transaction that failed: it waits for no row, because many rows may be locked */
+    bool part;                  /* one call of a failed transaction: does not wait for row locks */
     struct owner_image *images; /* one per distinct name, ascending */
     size_t image_count;
     struct owner_outcome *outcomes; /* one per op */
@@ -49,7 +49,7 @@ struct owners *owners_new(struct engine *engine)
     pthread_condattr_destroy(&monotonic);
     list_init(&owners->calls);
     arena_init(&owners->arena, ARENA_CHUNK, ARENA_LIMIT);
-    arena_init(&owners->look_arena, ARENA_CHUNK, ARENA_LIMIT);
+    arena_init(&owners->expiry_arena, ARENA_CHUNK, ARENA_LIMIT);
     return owners;
 }
 
@@ -57,7 +57,7 @@ void owners_free(struct owners *owners)
 {
     if (!owners)
         return;
-    arena_release(&owners->look_arena);
+    arena_release(&owners->expiry_arena);
     arena_release(&owners->arena);
     pthread_cond_destroy(&owners->woken);
     pthread_mutex_destroy(&owners->mutex);
@@ -95,7 +95,8 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
 
 /* ---- answers ---- */
 
-static void tell(struct owners *owners, struct owner_op *op, struct owner_decision *decision)
+/* Counts the decision and calls `decided`, if there is one. */
+static void answer(struct owners *owners, struct owner_op *op, struct owner_decision *decision)
 {
     metrics_count(&owners->engine->metrics.owner_calls[op->call.kind][decision->status]);
     if (permit_status_retry(decision->status) != PERMIT_RETRY_NEVER)
@@ -104,8 +105,8 @@ static void tell(struct owners *owners, struct owner_op *op, struct owner_decisi
         op->decided(op, decision);
 }
 
-/* Without a decision. Who was ever in a packet with COMMIT is told that we do not know. */
-static void give_up_call(struct owners *owners, struct owner_op *op, enum permit_status status)
+/* Answers a call without a decision; outcome_unknown if it was sent with a COMMIT. */
+static void fail_call(struct owners *owners, struct owner_op *op, enum permit_status status)
 {
     if (stage_is_sent(&op->stage))
         status = PERMIT_OUTCOME_UNKNOWN;
@@ -113,17 +114,10 @@ static void give_up_call(struct owners *owners, struct owner_op *op, enum permit
         status = PERMIT_DATABASE_UNAVAILABLE;
     else if (status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT || status == PERMIT_NO_MEMORY)
         status = PERMIT_BUSY;
-    tell(owners, op, &(struct owner_decision){.status = status});
+    answer(owners, op, &(struct owner_decision){.status = status});
 }
 
-static void give_up_calls(struct owners *owners, struct owner_run *run, enum permit_status status)
-{
-    for (size_t i = 0; i < run->count; i++)
-        give_up_call(owners, run->ops[i], status);
-    run->count = 0;
-}
-
-static void drop_late_calls(struct owners *owners, struct owner_run *run, enum permit_status status)
+static void drop_timed_out_calls(struct owners *owners, struct owner_run *run, enum permit_status status)
 {
     bool stopping = atomic_load(&owners->engine->stopping);
     mono_us now = clock_mono();
@@ -131,15 +125,15 @@ static void drop_late_calls(struct owners *owners, struct owner_run *run, enum p
     for (size_t i = 0; i < run->count; i++) {
         struct owner_op *op = run->ops[i];
         if (stopping || op->deadline <= now || stage_is_answered(&op->stage))
-            give_up_call(owners, op, stopping ? PERMIT_SHUTTING_DOWN : status);
+            fail_call(owners, op, stopping ? PERMIT_SHUTTING_DOWN : status);
         else
             run->ops[kept++] = op;
     }
     run->count = kept;
 }
 
-/* After COMMIT. */
-static void tell_all(struct owners *owners, const struct owner_run *run)
+/* Answers all calls after COMMIT. */
+static void answer_all(struct owners *owners, const struct owner_run *run)
 {
     for (size_t i = 0; i < run->count; i++) {
         struct owner_decision decision = {
@@ -148,7 +142,7 @@ static void tell_all(struct owners *owners, const struct owner_run *run)
             .clock = &run->time.clock,
             .now = run->time.now,
         };
-        tell(owners, run->ops[i], &decision);
+        answer(owners, run->ops[i], &decision);
     }
 }
 
@@ -179,12 +173,12 @@ static enum permit_status lock_images(struct owners *owners, struct owner_run *r
     for (size_t i = 0; i < run->count; i++)
         if (starts_name(run, i))
             names[run->image_count++] = run->ops[i]->call.name;
-    return (waits ? owners_lock : owners_lock_now)(owners->session, names, run->image_count, &owners->arena,
-                                                   run->images, &run->time);
+    return (waits ? owners_lock : owners_lock_nowait)(owners->session, names, run->image_count, &owners->arena,
+                                                      run->images, &run->time);
 }
 
-/* Only a heartbeat asks what is held. */
-static bool any_beat(const struct owner_run *run)
+/* Returns true if the run has a heartbeat: only its answer has the number of held requests. */
+static bool has_heartbeat(const struct owner_run *run)
 {
     for (size_t i = 0; i < run->count; i++)
         if (run->ops[i]->call.kind == OWNER_BEAT)
@@ -192,10 +186,10 @@ static bool any_beat(const struct owner_run *run)
     return false;
 }
 
-/* True if something is to be written. */
+/* Decides the calls on the images. Returns true if an image has changed. */
 static bool decide_calls(struct owner_run *run)
 {
-    utc_us now = served_time(&run->time.clock, run->time.now);
+    utc_us now = lease_time(&run->time.clock, run->time.now);
     struct owner_image *image = run->images;
     bool changed = false;
     for (size_t i = 0; i < run->count; i++) {
@@ -209,7 +203,7 @@ static bool decide_calls(struct owner_run *run)
 
 enum permit_status owners_connect(struct owners *owners)
 {
-    unsigned servers = atomic_load(&owners->engine->servers);
+    unsigned servers = atomic_load(&owners->engine->server_generation);
     if (servers != owners->servers)
         session_drop(owners->session);
     owners->servers = servers;
@@ -222,7 +216,7 @@ static enum permit_status try_calls(struct owners *owners, struct owner_run *run
     enum permit_status status = owners_connect(owners);
     if (status == PERMIT_OK)
         status = lock_images(owners, run);
-    if (status == PERMIT_OK && any_beat(run))
+    if (status == PERMIT_OK && has_heartbeat(run))
         status = owners_read_holding(owners->session, run->images, run->image_count);
     if (status != PERMIT_OK)
         return status;
@@ -232,24 +226,24 @@ static enum permit_status try_calls(struct owners *owners, struct owner_run *run
     }
     for (size_t i = 0; i < run->count; i++)
         if (!stage_send(&run->ops[i]->stage))
-            return PERMIT_CONFLICT; /* its client was answered: the next try drops it */
+            return PERMIT_CONFLICT; /* its client was answered; the next try drops the call */
     return owners_write(owners->session, run->images, run->image_count);
 }
 
 /* ---- a transaction until it is decided ---- */
 
-void owners_note(struct owners *owners, enum permit_status status)
+void owners_record_status(struct owners *owners, enum permit_status status)
 {
     bool serious = status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY;
     bool trouble = status != PERMIT_OK && status != PERMIT_CONFLICT && status != PERMIT_LOCK_TIMEOUT;
-    if (trouble && (serious || !owners->in_trouble))
+    if (trouble && (serious || !owners->failing))
         log_write(serious ? LOG_ERROR : LOG_WARN, "owner task failed", "status", permit_status_word(status), "error",
                   session_message(owners->session), NULL);
-    if (status == PERMIT_OK && owners->in_trouble) {
+    if (status == PERMIT_OK && owners->failing) {
         log_write(LOG_INFO, "owner task recovered", NULL);
-        owners->lapse_from = clock_mono() + PATIENCE_US;
+        owners->lapse_from = clock_mono() + GRACE_US;
     }
-    owners->in_trouble = trouble;
+    owners->failing = trouble;
     if (status == PERMIT_DATABASE_UNAVAILABLE)
         session_drop(owners->session);
     else if (status != PERMIT_OK)
@@ -257,13 +251,13 @@ void owners_note(struct owners *owners, enum permit_status status)
 }
 
 /*
- * Somebody keeps the row of this call: it goes behind all others, which do not wait for it. What permitd itself wanted
- * is found again.
+ * Requeues a call whose row is locked by another transaction behind all others, so that they do not wait for it. A call
+ * without `decided` is dropped; heartbeat expiry finds it again.
  */
 static void postpone_call(struct owners *owners, struct owner_op *op)
 {
     if (!op->decided) {
-        give_up_call(owners, op, PERMIT_LOCK_TIMEOUT);
+        fail_call(owners, op, PERMIT_LOCK_TIMEOUT);
         return;
     }
     pthread_mutex_lock(&owners->mutex);
@@ -274,24 +268,27 @@ static void postpone_call(struct owners *owners, struct owner_op *op)
 
 static bool run_calls(struct owners *owners, struct owner_op **ops, size_t count, bool part);
 
-/* Only the guilty one fails, and only those wait that want the row that somebody keeps. */
+/*
+ * Runs each call in its own transaction. Only the call that causes the error fails; only calls for a locked row are
+ * delayed.
+ */
 static void run_one_by_one(struct owners *owners, const struct owner_run *run)
 {
-    bool kept = false;
+    bool locked = false;
     for (size_t i = 0; i < run->count; i++) {
-        kept = kept && !starts_name(run, i); /* the one before was postponed, and so is there to be looked at */
-        if (kept)
+        locked = locked && !starts_name(run, i); /* the call before was postponed, so its memory is still valid */
+        if (locked)
             postpone_call(owners, run->ops[i]);
         else
-            kept = !run_calls(owners, &run->ops[i], 1, true);
+            locked = !run_calls(owners, &run->ops[i], 1, true);
     }
 }
 
 enum next_step { TRY_AGAIN, ONE_BY_ONE, POSTPONE, GIVE_UP };
 
 /*
- * As in worker.c, but that a single call neither waits for a row for ever, nor loses the connection again and again
- * while all others stand behind it.
+ * The step after a failed try, as in worker.c. But a single call does not wait for a locked row until its deadline, and
+ * a part does not lose the connection repeatedly, because all other calls wait behind it.
  */
 static enum next_step after_failure(enum permit_status status, const struct owner_run *run, unsigned tries,
                                     unsigned losses)
@@ -312,36 +309,39 @@ static enum next_step after_failure(enum permit_status status, const struct owne
     }
 }
 
-/* Until all of them are decided. False: the only one was postponed. The calls are sorted. */
+/* Runs calls, which are sorted, until all are decided or postponed. False: the only call was postponed. */
 static bool run_calls(struct owners *owners, struct owner_op **ops, size_t count, bool part)
 {
     struct owner_run run = {.ops = ops, .count = count, .part = part};
     enum permit_status status = PERMIT_BUSY;
     unsigned losses = 0;
     for (unsigned tries = 1; run.count; tries++) {
-        drop_late_calls(owners, &run, status);
+        drop_timed_out_calls(owners, &run, status);
         if (run.count == 0)
             break;
         mono_us began = clock_mono();
         status = try_calls(owners, &run);
         if (status == PERMIT_DATABASE_LOST)
             losses += clock_mono() - began < LONG_TRY_MS * US_PER_MS ? 1 : LOSSES_TOGETHER;
-        owners_note(owners, status);
+        owners_record_status(owners, status);
         if (status == PERMIT_OK) {
-            tell_all(owners, &run);
+            answer_all(owners, &run);
             break;
         }
         switch (after_failure(status, &run, tries, losses)) {
-        case TRY_AGAIN: pause_before_retry(status, tries); break;
+        case TRY_AGAIN: retry_backoff(status, tries); break;
         case ONE_BY_ONE: run_one_by_one(owners, &run); return true;
         case POSTPONE: postpone_call(owners, run.ops[0]); return false;
-        case GIVE_UP: give_up_calls(owners, &run, status); break;
+        case GIVE_UP:
+            for (size_t i = 0; i < run.count; i++)
+                fail_call(owners, run.ops[i], status);
+            return true;
         }
     }
     return true;
 }
 
-void owners_run(struct owners *owners, struct owner_op **ops, size_t count)
+void owners_run_calls(struct owners *owners, struct owner_op **ops, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         ops[i]->place = i;
@@ -351,17 +351,17 @@ void owners_run(struct owners *owners, struct owner_op **ops, size_t count)
 
 /* ---- the thread ---- */
 
-/* Waits until there is something to do. Mutex held. */
+/* Waits for calls, or until heartbeat expiry is due. Caller holds owners->mutex. */
 static void wait_for_calls(struct owners *owners)
 {
-    struct timespec until = {.tv_sec = owners->next_look / US_PER_SECOND,
-                             .tv_nsec = owners->next_look % US_PER_SECOND * 1000};
-    while (list_empty(&owners->calls) && !owners->look_soon && !atomic_load(&owners->engine->stopping))
+    struct timespec until = {.tv_sec = owners->next_expiry / US_PER_SECOND,
+                             .tv_nsec = owners->next_expiry % US_PER_SECOND * 1000};
+    while (list_empty(&owners->calls) && !owners->expiry_soon && !atomic_load(&owners->engine->stopping))
         if (pthread_cond_timedwait(&owners->woken, &owners->mutex, &until) == ETIMEDOUT)
             return;
 }
 
-/* Mutex held. */
+/* Takes up to OWNERS_MAX calls. Caller holds owners->mutex. */
 static size_t take_calls(struct owners *owners, struct owner_op **ret_ops)
 {
     size_t count = 0;
@@ -374,22 +374,25 @@ static size_t take_calls(struct owners *owners, struct owner_op **ret_ops)
     return count;
 }
 
-/* Calls first: a heartbeat that is there already comes before the lapse that it prevents. Mutex held, let go. */
+/*
+ * Runs calls, then heartbeat expiry: a queued heartbeat prevents the lapse. Caller holds owners->mutex, which is
+ * released meanwhile.
+ */
 static void owners_work(struct owners *owners)
 {
     struct owner_op *ops[OWNERS_MAX];
     wait_for_calls(owners);
     size_t count = take_calls(owners, ops);
-    bool soon = owners->look_soon;
-    owners->look_soon = false;
+    bool soon = owners->expiry_soon;
+    owners->expiry_soon = false;
     pthread_mutex_unlock(&owners->mutex);
     if (count)
-        owners_run(owners, ops, count);
-    bool useless = atomic_load(&owners->engine->stopping) || atomic_load(&owners->engine->refusing);
-    if (useless)
-        owners->next_look = clock_mono() + US_PER_SECOND;
-    if (!useless && (soon || clock_mono() >= owners->next_look))
-        owners_look(owners);
+        owners_run_calls(owners, ops, count);
+    bool paused = atomic_load(&owners->engine->stopping) || atomic_load(&owners->engine->refusing);
+    if (paused)
+        owners->next_expiry = clock_mono() + US_PER_SECOND;
+    if (!paused && (soon || clock_mono() >= owners->next_expiry))
+        heartbeat_expiry_run(owners);
     pthread_mutex_lock(&owners->mutex);
 }
 
@@ -402,7 +405,7 @@ static void refuse_calls(struct owners *owners)
         count = take_calls(owners, ops);
         pthread_mutex_unlock(&owners->mutex);
         for (size_t i = 0; i < count; i++)
-            give_up_call(owners, ops[i], PERMIT_SHUTTING_DOWN);
+            fail_call(owners, ops[i], PERMIT_SHUTTING_DOWN);
     } while (count);
 }
 
@@ -412,7 +415,7 @@ void *owners_thread(void *context)
     struct owners *owners = engine->owners;
     session_thread_begin();
     owners->session = engine_open_session(engine, SESSION_WORKER, "owners");
-    owners->lapse_from = clock_mono() + PATIENCE_US;
+    owners->lapse_from = clock_mono() + GRACE_US;
     pthread_mutex_lock(&owners->mutex);
     while (owners->session && !atomic_load(&engine->stopping))
         owners_work(owners);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread with a session of its own for all calls about owners: heartbeats, goodbyes, and what permitd itself finds
- * out. Those that have gathered are written in one transaction, rows locked in order of name. owners.c has the queue,
- * the thread and the tries of a transaction; lapse.c what is done about every second: whose heartbeat is over, what
- * ends with it, whose rows are not needed any more.
+ * The owner task: one thread with its own session for all calls about owners, that is heartbeats, goodbyes, probe
+ * results and heartbeat expiry. One transaction writes all calls that have gathered; it locks owner rows in order of
+ * name. owners.c has the queue, the thread and the retries. heartbeat_expiry.c has heartbeat expiry, which runs about every
+ * second: it records expired heartbeats, ends the requests that depend on them, and deletes owner rows that are no
+ * longer needed.
  */
 #ifndef ENGINE_OWNERS_H
 #define ENGINE_OWNERS_H
@@ -19,40 +20,43 @@ struct owners {
     pthread_cond_t woken;
     struct list calls; /* struct owner_op, in order of arrival; under the mutex */
     size_t call_count;
-    atomic_size_t max_calls; /* more are answered too_many */
-    bool look_soon;          /* what was being ended has ended, and there is more; under the mutex */
-    atomic_size_t ending;    /* expire operations in the engine */
-    atomic_bool more;        /* and others that end too */
-    atomic_bool progress;    /* some of them have ended */
+    atomic_size_t max_calls; /* more calls are answered too_many */
+    bool expiry_soon;        /* run heartbeat expiry now, the next page of requests can end; under the mutex */
+    atomic_size_t ending;    /* expire operations of heartbeat expiry that are not decided */
+    atomic_bool more;        /* further requests are to be ended */
+    atomic_bool progress;    /* the page has ended a request or settled a lapse */
 
-    /* Only the thread. */
+    /* Used by the thread only. */
     struct session *session;
-    struct arena arena; /* of one try of a transaction */
-    unsigned servers;   /* as engine->servers when it was connected */
-    bool in_trouble;
-    struct arena look_arena; /* of one look */
-    mono_us next_look;
-    mono_us lapse_from; /* whoever could not send heartbeats before is given time to do it */
-    mono_us next_forget;
-    utc_us after_at; /* the place among the lapsed after which the next page begins */
+    struct arena arena;        /* cleared for each try of a transaction */
+    unsigned servers;          /* engine->server_generation when the session was last used */
+    bool failing;              /* the last call failed; its failure is logged */
+    struct arena expiry_arena; /* cleared for each run of heartbeat expiry */
+    mono_us next_expiry;       /* next run of heartbeat expiry */
+    mono_us lapse_from;        /* no heartbeat expires before this; owners that could not send one get time to do so */
+    mono_us next_deletion;     /* next deletion of owner rows */
+    utc_us after_at; /* lapse time and name of the owner after which the next page of lapsed owners begins; 0: start */
     char after_name[NAME_MAX_BYTES];
     size_t after_length;
 };
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 struct owners *owners_new(struct engine *engine) MUST_CHECK;
-/* The thread has ended. Accepts NULL. */
+/* Call it after the thread has ended. Accepts NULL. */
 void owners_free(struct owners *owners);
-/* The thread looks at what there is to do. Accepts NULL. */
+/* Wakes the thread. Accepts NULL. */
 void owners_wake(struct owners *owners);
 
-/* For lapse.c. Runs calls until they are decided; those without `decided` are told nothing. On the thread. */
-void owners_run(struct owners *owners, struct owner_op **ops, size_t count);
-/* A connection to the server that is in use now. */
+/* For heartbeat_expiry.c. Runs calls until they are decided; `decided` may be NULL. Call it on the thread. */
+void owners_run_calls(struct owners *owners, struct owner_op **ops, size_t count);
+/* Connects the session; drops it first if the database server has changed. */
 enum permit_status owners_connect(struct owners *owners) MUST_CHECK;
-/* Logs a failure once, and drops a session that is of no use any more; PERMIT_OK: all is well again. */
-void owners_note(struct owners *owners, enum permit_status status);
+/*
+ * Records the status of a try. A failure: logs it once, and rolls back or drops the session. PERMIT_OK after a failure:
+ * logs the recovery.
+ */
+void owners_record_status(struct owners *owners, enum permit_status status);
 
-/* lapse.c: lapses, ends, forgets; sets next_look. */
-void owners_look(struct owners *owners);
+/* Runs heartbeat expiry once; sets next_expiry. In heartbeat_expiry.c. */
+void heartbeat_expiry_run(struct owners *owners);
 #endif

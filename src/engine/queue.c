@@ -1,115 +1,122 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/queue.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
-/* A gate is a few hundred bytes; names that are not in use are looked up again. */
-enum { GATES_MAX = 100000 };
+/* Size of the semaphore cache. An entry takes a few hundred bytes; an evicted one is resolved again. */
+enum { SEMAPHORE_CACHE_MAX = 100000 };
 
 void queue_init(struct queue *queue, size_t max_directory)
 {
     *queue = (struct queue){0};
-    list_init(&queue->called);
+    list_init(&queue->woken);
     list_init(&queue->pending);
     list_init(&queue->unresolved);
-    makers_init(&queue->makers);
-    gates_init(&queue->gates, GATES_MAX);
+    template_creates_init(&queue->creations);
+    semaphore_cache_init(&queue->semaphores, SEMAPHORE_CACHE_MAX);
     waiters_init(&queue->waiters);
-    directory_init(&queue->directory, max_directory);
+    key_cache_init(&queue->key_cache, max_directory);
 }
 
 void queue_release(struct queue *queue)
 {
+    assert(queue_empty(queue));
     waiters_release(&queue->waiters);
     map_release(&queue->keys);
-    makers_release(&queue->makers);
-    gates_release(&queue->gates);
-    directory_release(&queue->directory);
+    template_creates_release(&queue->creations);
+    semaphore_cache_release(&queue->semaphores);
+    key_cache_release(&queue->key_cache);
 }
 
-static size_t *count_of(struct queue *queue, const struct op *op)
+/* The counter of queued ops that counts this op. */
+static size_t *counter_of(struct queue *queue, const struct op *op)
 {
     return op->counts_as_end ? &queue->end_count : &queue->acquire_count;
 }
 
 /* ---- the semaphores of an operation ---- */
 
-void op_drop_gates(struct op *op)
+void op_drop_entries(struct op *op)
 {
-    if (op->gates && op->gates != op->few_gates)
-        free(op->gates);
-    op->gates = NULL;
-    op->gate_count = 0;
+    if (op->entries && op->entries != op->few_entries)
+        free(op->entries);
+    op->entries = NULL;
+    op->entry_count = 0;
 }
 
-static struct gate **gates_room(struct op *op, size_t count)
+/* Clears the semaphores of the op and returns memory for `count` new ones; entry_count is 0. NULL: out of memory. */
+static struct semaphore_entry **alloc_entries(struct op *op, size_t count)
 {
-    op_drop_gates(op);
-    op->gates = count <= ARRAY_LENGTH(op->few_gates) ? op->few_gates : malloc(count * sizeof *op->gates);
-    return op->gates;
+    op_drop_entries(op);
+    op->entries = count <= ARRAY_LENGTH(op->few_entries) ? op->few_entries : malloc(count * sizeof *op->entries);
+    return op->entries;
 }
 
-bool queue_set_gates(struct queue *queue, struct op *op, const uint64_t *semaphore_ids, size_t count)
+bool queue_set_entries(struct queue *queue, struct op *op, const uint64_t *semaphore_ids, size_t count)
 {
-    if (!gates_room(op, count))
+    if (!alloc_entries(op, count))
         return false;
     for (size_t i = 0; i < count; i++) {
-        struct gate *gate = gates_get(&queue->gates, semaphore_ids[i]);
-        if (!gate)
+        struct semaphore_entry *entry = semaphore_cache_get(&queue->semaphores, semaphore_ids[i]);
+        if (!entry)
             return false;
-        op->gates[op->gate_count++] = gate;
+        op->entries[op->entry_count++] = entry;
     }
     op->resolved = true;
     return true;
 }
 
-static int compare_gates(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
-    uint64_t left = (*(struct gate *const *)a)->id;
-    uint64_t right = (*(struct gate *const *)b)->id;
+    uint64_t left = (*(struct semaphore_entry *const *)a)->id;
+    uint64_t right = (*(struct semaphore_entry *const *)b)->id;
     return (left > right) - (left < right);
 }
 
-/* An acquire names its semaphores; the gates know their ids, or not. */
+/* An acquire: finds all its semaphores by name. False: one is not in the cache. */
 static bool resolve_wants(struct queue *queue, struct op *op)
 {
     const struct operation *operation = op->operation;
-    if (!gates_room(op, operation->want_count))
+    if (!alloc_entries(op, operation->want_count))
         return false;
     for (size_t i = 0; i < operation->want_count; i++) {
-        struct gate *gate = gates_find_name(&queue->gates, operation->wants[i].semaphore);
-        if (!gate)
+        assert(i == 0 || bytes_compare(operation->wants[i - 1].semaphore, operation->wants[i].semaphore) < 0);
+        struct semaphore_entry *entry = semaphore_cache_find_name(&queue->semaphores, operation->wants[i].semaphore);
+        if (!entry)
             return false;
-        operation->wants[i].semaphore_id = gate->id;
-        op->gates[op->gate_count++] = gate;
+        operation->wants[i].semaphore_id = entry->id;
+        op->entries[op->entry_count++] = entry;
     }
-    if (op->gate_count > 1)
-        qsort(op->gates, op->gate_count, sizeof *op->gates, compare_gates);
+    if (op->entry_count > 1)
+        qsort(op->entries, op->entry_count, sizeof *op->entries, compare_entries);
     return true;
 }
 
-/* An administrative operation finds its row by name; the gate only keeps our own batches off it. */
+/* An administrative operation: it locks its row by name; the pre-lock only keeps the batches of this process off it. */
 static bool resolve_name(struct queue *queue, struct op *op)
 {
-    struct gate *gate = gates_find_name(&queue->gates, op->operation->semaphore);
-    op->gates = op->few_gates;
-    op->gate_count = 0;
-    if (gate)
-        op->gates[op->gate_count++] = gate;
+    struct semaphore_entry *entry = semaphore_cache_find_name(&queue->semaphores, op->operation->semaphore);
+    op->entries = op->few_entries;
+    op->entry_count = 0;
+    if (entry)
+        op->entries[op->entry_count++] = entry;
     return true;
 }
 
+/* Another operation: finds the semaphores of its key in the key cache. */
 static bool resolve_key(struct queue *queue, struct op *op)
 {
-    const struct directory_entry *entry = directory_find(&queue->directory, op->operation->external_id);
+    const struct key_entry *entry = key_cache_find(&queue->key_cache, op->operation->external_id);
     uint64_t ids[BATCH_MAX_SEMAPHORES];
+    assert(!entry || entry->count <= BATCH_MAX_SEMAPHORES);
     for (size_t i = 0; entry && i < entry->count; i++)
         ids[i] = entry->shares[i].semaphore_id;
-    if (!entry || !queue_set_gates(queue, op, ids, entry->count))
+    if (!entry || !queue_set_entries(queue, op, ids, entry->count))
         return false;
     op->held_slots = 0;
     for (size_t i = 0; i < entry->count; i++)
-        op->held_slots += op->gates[i]->kind == KIND_COUNTED ? 0 : entry->shares[i].count;
+        op->held_slots += op->entries[i]->kind == KIND_COUNTED ? 0 : entry->shares[i].count;
     return true;
 }
 
@@ -124,28 +131,23 @@ static bool resolve_from_memory(struct queue *queue, struct op *op)
 
 /* ---- operations on one key ---- */
 
-static struct op *first_on_key(const struct queue *queue, const struct op *op)
-{
-    struct map_node *node = map_find(&queue->keys, op->operation->external_id);
-    return node ? MAP_ENTRY(node, struct op, by_key) : NULL;
-}
-
-static bool head_key(struct queue *queue, struct op *op)
+/* Makes the op the head of the order of its key. False: out of memory. */
+static bool set_key_head(struct queue *queue, struct op *op)
 {
     op->heads_key = map_insert(&queue->keys, &op->by_key, op->operation->external_id);
     return op->heads_key;
 }
 
-/* Without memory the op goes unnoticed: its order among those on its key is then the database's business. */
-static void note_key(struct queue *queue, struct op *op)
+/* Adds the op to the order of its key. Out of memory: it stays outside of that order, and the database orders it. */
+static void add_to_key(struct queue *queue, struct op *op)
 {
     if (operation_is_administrative(op->operation->kind))
         return;
     list_init(&op->same_key);
-    struct op *first = first_on_key(queue, op);
-    if (first)
-        list_append(&first->same_key, &op->same_key);
-    op->keyed = first || head_key(queue, op);
+    struct map_node *node = map_find(&queue->keys, op->operation->external_id);
+    if (node)
+        list_append(&MAP_ENTRY(node, struct op, by_key)->same_key, &op->same_key);
+    op->keyed = node || set_key_head(queue, op);
 }
 
 struct op *queue_before_on_key(const struct op *op)
@@ -165,19 +167,19 @@ void queue_forget_key(struct queue *queue, struct op *op)
         return;
     map_remove(&queue->keys, &op->by_key);
     if (next)
-        next->keyed = head_key(queue, next); /* the table has just become smaller: there is room */
+        next->keyed = set_key_head(queue, next); /* needs no memory: the table has just lost an entry */
 }
 
-/* Appends the gates of `from` that `ret_gates` has not yet; returns the new count. */
-static size_t add_gates(struct gate **ret_gates, size_t count, const struct op *from)
+/* Appends the semaphores of `from` that are missing in `ret_entries`; returns the new count. */
+static size_t add_entries(struct semaphore_entry **ret_entries, size_t count, const struct op *from)
 {
     size_t before = count;
-    for (size_t i = 0; i < from->gate_count; i++) {
+    for (size_t i = 0; i < from->entry_count; i++) {
         bool there = false;
         for (size_t j = 0; j < before; j++)
-            there |= ret_gates[j] == from->gates[i];
+            there |= ret_entries[j] == from->entries[i];
         if (!there)
-            ret_gates[count++] = from->gates[i];
+            ret_entries[count++] = from->entries[i];
     }
     return count;
 }
@@ -186,54 +188,59 @@ void queue_follow_key(struct queue *queue, struct op *op)
 {
     (void)queue;
     const struct op *before = queue_before_on_key(op);
-    struct gate *gates[2 * BATCH_MAX_SEMAPHORES];
+    struct semaphore_entry *entries[2 * BATCH_MAX_SEMAPHORES];
     if (!before || !before->resolved || operation_is_administrative(op->operation->kind))
         return;
-    size_t count = add_gates(gates, add_gates(gates, 0, op), before);
-    if (count == op->gate_count || count > BATCH_MAX_SEMAPHORES || !gates_room(op, count))
+    size_t count = add_entries(entries, add_entries(entries, 0, op), before);
+    if (count == op->entry_count || count > BATCH_MAX_SEMAPHORES || !alloc_entries(op, count))
         return;
-    memcpy(op->gates, gates, count * sizeof(struct gate *));
-    op->gate_count = count;
-    qsort(op->gates, count, sizeof *op->gates, compare_gates);
+    memcpy(op->entries, entries, count * sizeof(struct semaphore_entry *));
+    op->entry_count = count;
+    qsort(op->entries, count, sizeof *op->entries, compare_entries);
 }
 
 /* ---- in and out ---- */
 
-/* True if no batch and no earlier operation stands before it. */
-static bool claim_gates(struct op *op)
+/* Counts the op as waiting at its semaphores. Returns true if no batch and no other queued op uses any of them. */
+static bool claim_prelocks(struct op *op)
 {
     bool clear = true;
-    for (size_t i = 0; i < op->gate_count; i++) {
-        clear &= !op->gates[i]->batch && op->gates[i]->waiting == 0;
-        op->gates[i]->waiting++;
+    for (size_t i = 0; i < op->entry_count; i++) {
+        clear &= !op->entries[i]->prelock_holder && op->entries[i]->waiting == 0;
+        op->entries[i]->waiting++;
     }
     return clear;
 }
 
 bool queue_add(struct queue *queue, struct op *op)
 {
+    assert(!op->queued);
     op->arrival = ++queue->arrivals;
-    ++*count_of(queue, op);
-    note_key(queue, op);
+    ++*counter_of(queue, op);
+    add_to_key(queue, op);
     const struct op *before = queue_before_on_key(op);
     op->resolved = !(before && !before->resolved) && resolve_from_memory(queue, op);
     op->queued = true;
     if (!op->resolved) {
-        op->gate_count = 0;
+        op->entry_count = 0;
         list_append(&queue->unresolved, &op->node);
         return true;
     }
     queue_follow_key(queue, op);
+    assert(list_empty(&queue->pending) || LIST_ENTRY(queue->pending.prev, struct op, node)->arrival < op->arrival);
     list_append(&queue->pending, &op->node);
-    return claim_gates(op);
+    return claim_prelocks(op);
 }
 
-/* Waiters are called in order of arrival, mostly; what is put back came before nearly all others. */
-static struct list *place_of(struct queue *queue, const struct op *op)
+/*
+ * The list node before which the op belongs. Woken waiters mostly arrive last; ops put back arrived before nearly all
+ * others.
+ */
+static struct list *queue_position(struct queue *queue, const struct op *op)
 {
     struct list *at;
-    if (op->stands) {
-        for (at = &queue->called; at->prev != &queue->called; at = at->prev)
+    if (op->is_waiter_op) {
+        for (at = &queue->woken; at->prev != &queue->woken; at = at->prev)
             if (LIST_ENTRY(at->prev, struct op, node)->arrival < op->arrival)
                 break;
         return at;
@@ -246,73 +253,76 @@ static struct list *place_of(struct queue *queue, const struct op *op)
 
 void queue_put_back(struct queue *queue, struct op *op)
 {
-    list_insert_before(place_of(queue, op), &op->node);
+    assert(!op->queued && op->resolved);
+    list_insert_before(queue_position(queue, op), &op->node);
     op->queued = true;
-    ++*count_of(queue, op);
-    (void)claim_gates(op);
+    ++*counter_of(queue, op);
+    (void)claim_prelocks(op);
 }
 
-void queue_call(struct queue *queue, struct waiter *waiter)
+void queue_wake(struct queue *queue, struct waiter *waiter)
 {
     struct op *op = &waiter->op;
-    if (waiter->called || !gates_room(op, waiter->stand_count))
+    if (waiter->woken || !alloc_entries(op, waiter->place_count))
         return;
-    for (size_t i = 0; i < waiter->stand_count; i++)
-        op->gates[op->gate_count++] = waiter->stands[i].gate;
+    for (size_t i = 0; i < waiter->place_count; i++)
+        op->entries[op->entry_count++] = waiter->places[i].entry;
     op->resolved = true;
     op->put_backs = 0;
-    waiter->called = true;
-    queue->waiters.called++;
-    note_key(queue, op);
+    waiter->woken = true;
+    queue->waiters.woken++;
+    add_to_key(queue, op);
     queue_put_back(queue, op);
 }
 
-bool queue_call_next(struct queue *queue, struct gate *gate, mono_us aged_since)
+bool queue_wake_next(struct queue *queue, struct semaphore_entry *entry, mono_us aged_since)
 {
-    struct waiter *waiter = waiters_next(gate, aged_since);
+    struct waiter *waiter = waiters_next(entry, aged_since);
     if (!waiter)
         return false;
-    queue_call(queue, waiter);
+    queue_wake(queue, waiter);
     return true;
 }
 
 void queue_take_out(struct queue *queue, struct op *op)
 {
+    assert(op->queued && *counter_of(queue, op) > 0);
     list_remove(&op->node);
     op->queued = false;
-    op->maker = NULL;
-    --*count_of(queue, op);
-    for (size_t i = 0; i < op->gate_count; i++)
-        op->gates[i]->waiting--;
+    op->creation = NULL;
+    --*counter_of(queue, op);
+    for (size_t i = 0; i < op->entry_count; i++)
+        op->entries[i]->waiting--;
 }
 
-/* Onto a list of what waits for step 0, now or later. */
+/* Queues the op in a list of unresolved ops. */
 static void put_unresolved(struct queue *queue, struct op *op, struct list *list)
 {
-    op_drop_gates(op);
+    assert(!op->queued);
+    op_drop_entries(op);
     op->resolved = false;
     op->queued = true;
-    ++*count_of(queue, op);
+    ++*counter_of(queue, op);
     list_append(list, &op->node);
 }
 
-void queue_look_up(struct queue *queue, struct op *op)
+void queue_resolve(struct queue *queue, struct op *op)
 {
     put_unresolved(queue, op, &queue->unresolved);
 }
 
-void queue_wait_for(struct queue *queue, struct maker *maker, struct op *op)
+void queue_await_creation(struct queue *queue, struct template_create *creation, struct op *op)
 {
-    put_unresolved(queue, op, &maker->askers);
-    op->maker = maker;
+    put_unresolved(queue, op, &creation->clients);
+    op->creation = creation;
 }
 
-void queue_look_up_again(struct queue *queue, struct maker *maker)
+void queue_resolve_again(struct queue *queue, struct template_create *creation)
 {
-    list_for_each (node, next, &maker->askers)
-        LIST_ENTRY(node, struct op, node)->maker = NULL;
-    list_append_all(&maker->askers, &queue->unresolved);
-    list_append_all(&queue->unresolved, &maker->askers);
+    list_for_each (node, next, &creation->clients)
+        LIST_ENTRY(node, struct op, node)->creation = NULL;
+    list_append_all(&creation->clients, &queue->unresolved);
+    list_append_all(&queue->unresolved, &creation->clients);
 }
 
 size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max)
@@ -328,35 +338,29 @@ size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t ma
 
 /* ---- batches ---- */
 
-/* True if the batch can have all semaphores of the op. */
-static bool can_have_gates(const struct queue *queue, const struct batch *batch, const struct op *op)
+/* Returns true if the batch can take the pre-locks of all semaphores of the op. */
+static bool can_lock(const struct queue *queue, const struct batch *batch, const struct op *op)
 {
     size_t more = 0;
-    for (size_t i = 0; i < op->gate_count; i++) {
-        const struct gate *gate = op->gates[i];
-        if ((gate->batch && gate->batch != batch) || gate->reserved == queue->pass)
+    for (size_t i = 0; i < op->entry_count; i++) {
+        const struct semaphore_entry *entry = op->entries[i];
+        if ((entry->prelock_holder && entry->prelock_holder != batch) || entry->reserved == queue->pass)
             return false;
-        more += gate->batch != batch;
+        more += entry->prelock_holder != batch;
     }
-    return batch->gate_count + more <= BATCH_MAX_SEMAPHORES;
-}
-
-static void reserve(const struct queue *queue, struct op *op)
-{
-    for (size_t i = 0; i < op->gate_count; i++)
-        op->gates[i]->reserved = queue->pass;
+    return batch->entry_count + more <= BATCH_MAX_SEMAPHORES;
 }
 
 static bool is_counted(const struct op *op, uint64_t semaphore_id)
 {
-    for (size_t i = 0; i < op->gate_count; i++)
-        if (op->gates[i]->id == semaphore_id)
-            return op->gates[i]->kind == KIND_COUNTED;
+    for (size_t i = 0; i < op->entry_count; i++)
+        if (op->entries[i]->id == semaphore_id)
+            return op->entries[i]->kind == KIND_COUNTED;
     return false;
 }
 
-/* How many slots the op may move. */
-static int64_t slots_of(const struct op *op)
+/* The number of slots that the op may move. */
+static int64_t slots_moved_by(const struct op *op)
 {
     const struct operation *operation = op->operation;
     int64_t slots = operation_ends_request(operation->kind) ? op->held_slots : 0;
@@ -368,33 +372,37 @@ static int64_t slots_of(const struct op *op)
 
 bool batch_has_slots_for(const struct batch *batch, const struct op *op)
 {
-    return batch->op_count == 0 || batch->slots + slots_of(op) <= BATCH_MAX_SLOTS;
+    return batch->op_count == 0 || batch->slots + slots_moved_by(op) <= BATCH_MAX_SLOTS;
 }
 
 void batch_add(struct batch *batch, struct op *op)
 {
+    assert(!op->queued && batch->op_count < BATCH_MAX_OPERATIONS);
     batch->ops[batch->op_count++] = op;
-    batch->slots += slots_of(op);
-    if (op->stands) {
+    batch->slots += slots_moved_by(op);
+    if (op->is_waiter_op) {
         waiter_of(op)->taken_at = batch->taken_at;
         waiter_take_nonce(waiter_of(op));
     }
-    for (size_t i = 0; i < op->gate_count; i++) {
-        if (op->gates[i]->batch == batch)
+    for (size_t i = 0; i < op->entry_count; i++) {
+        if (op->entries[i]->prelock_holder == batch)
             continue;
-        op->gates[i]->batch = batch;
-        batch->gates[batch->gate_count++] = op->gates[i];
+        assert(!op->entries[i]->prelock_holder && batch->entry_count < BATCH_MAX_SEMAPHORES);
+        op->entries[i]->prelock_holder = batch;
+        batch->entries[batch->entry_count++] = op->entries[i];
     }
 }
 
-/* From one list, what may run; true if the batch takes no more. */
+/* Moves the ops of one list that can run to the batch; returns true if the batch takes no more. */
 static bool take_from(struct queue *queue, struct batch *batch, struct list *list)
 {
     list_for_each (node, next, list) {
         struct op *op = LIST_ENTRY(node, struct op, node);
         bool alone = operation_is_administrative(op->operation->kind);
-        if (!can_have_gates(queue, batch, op) || !batch_has_slots_for(batch, op) || (alone && batch->op_count)) {
-            reserve(queue, op);
+        assert(next == list || op->arrival <= LIST_ENTRY(next, struct op, node)->arrival);
+        if (!can_lock(queue, batch, op) || !batch_has_slots_for(batch, op) || (alone && batch->op_count)) {
+            for (size_t i = 0; i < op->entry_count; i++)
+                op->entries[i]->reserved = queue->pass; /* later ops of this pass do not pass it */
             continue;
         }
         queue_take_out(queue, op);
@@ -407,26 +415,27 @@ static bool take_from(struct queue *queue, struct batch *batch, struct list *lis
 
 bool queue_take(struct queue *queue, struct batch *batch, mono_us now, mono_us aged_since)
 {
+    assert(batch->op_count == 0 && batch->entry_count == 0);
     queue->pass++;
     batch->taken_at = now;
-    if (!take_from(queue, batch, &queue->called))
+    if (!take_from(queue, batch, &queue->woken))
         (void)take_from(queue, batch, &queue->pending);
     if (batch->op_count && !operation_is_administrative(batch->ops[0]->operation->kind))
-        turn_fill(queue, batch, aged_since);
+        batch_add_waiters(queue, batch, aged_since);
     return batch->op_count > 0;
 }
 
 void queue_finish(struct queue *queue, struct batch *batch)
 {
     (void)queue;
-    for (size_t i = 0; i < batch->gate_count; i++)
-        batch->gates[i]->batch = NULL;
-    batch->gate_count = 0;
+    for (size_t i = 0; i < batch->entry_count; i++)
+        batch->entries[i]->prelock_holder = NULL;
+    batch->entry_count = 0;
     batch->op_count = 0;
     batch->slots = 0;
 }
 
-static void expire_list(struct queue *queue, struct list *list, mono_us now, struct list *ret_expired)
+static void take_expired_from(struct queue *queue, struct list *list, mono_us now, struct list *ret_expired)
 {
     list_for_each (node, next, list) {
         struct op *op = LIST_ENTRY(node, struct op, node);
@@ -439,15 +448,15 @@ static void expire_list(struct queue *queue, struct list *list, mono_us now, str
 
 void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expired)
 {
-    expire_list(queue, &queue->called, now, ret_expired);
-    expire_list(queue, &queue->pending, now, ret_expired);
-    expire_list(queue, &queue->unresolved, now, ret_expired);
-    list_for_each (node, next, &queue->makers.all)
-        expire_list(queue, &LIST_ENTRY(node, struct maker, node)->askers, now, ret_expired);
+    take_expired_from(queue, &queue->woken, now, ret_expired);
+    take_expired_from(queue, &queue->pending, now, ret_expired);
+    take_expired_from(queue, &queue->unresolved, now, ret_expired);
+    list_for_each (node, next, &queue->creations.all)
+        take_expired_from(queue, &LIST_ENTRY(node, struct template_create, node)->clients, now, ret_expired);
 }
 
 bool queue_empty(const struct queue *queue)
 {
-    return list_empty(&queue->called) && list_empty(&queue->pending) && list_empty(&queue->unresolved) &&
-           list_empty(&queue->makers.all);
+    return list_empty(&queue->woken) && list_empty(&queue->pending) && list_empty(&queue->unresolved) &&
+           list_empty(&queue->creations.all);
 }

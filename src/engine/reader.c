@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Readers: a thread with a session of its own for each lane of look-ups, so that none stands in the way of a batch, or
- * of another lane. That of LOOK_ROW also finds the holders that a no_capacity names.
+ * Readers: one thread with its own session per lane of queries, so that a query delays neither a batch nor a query of
+ * another lane. The reader of QUERY_ROW also reads the holders for no_capacity answers.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -15,15 +16,15 @@ struct reader {
     struct engine *engine;
     struct lane *lane;
     struct session *session;
-    unsigned servers; /* of engine->servers: the session is of that time */
+    unsigned servers; /* engine->server_generation when the session was last used */
     struct arena arena;
-    bool refused; /* what it did last was a refusal */
+    bool ran_refusal; /* it last ran a refusal, not a query */
 };
 
-/* A session that answers: the server may have been restarted since it was used, and a look is not run again. */
-static enum permit_status ready_session(struct reader *reader)
+/* Connects and pings the session: the server may have restarted since its last use, and a query is not retried. */
+static enum permit_status connect_session(struct reader *reader)
 {
-    unsigned servers = atomic_load(&reader->engine->servers);
+    unsigned servers = atomic_load(&reader->engine->server_generation);
     if (!reader->session)
         return PERMIT_SHUTTING_DOWN;
     if (servers != reader->servers)
@@ -35,58 +36,44 @@ static enum permit_status ready_session(struct reader *reader)
     return status;
 }
 
-/* ---- look-ups ---- */
+/* ---- queries ---- */
 
-static struct look *take_look(struct lane *lane)
-{
-    struct look *look = LIST_ENTRY(lane->looks.next, struct look, node);
-    list_remove(&look->node);
-    lane->look_count--;
-    return look;
-}
-
-/* There is no session: all that wait are told, as each would find out by itself, one after the other. */
+/*
+ * Refuses all pending queries of the lane when no session works, so that they do not wait for one failure after the
+ * other.
+ */
 static void refuse_waiting(struct reader *reader, enum permit_status status)
 {
     struct lane *lane = reader->lane;
     struct list refused;
     list_init(&refused);
     pthread_mutex_lock(&reader->engine->mutex);
-    list_append_all(&refused, &lane->looks);
-    lane->look_count = 0;
+    list_append_all(&refused, &lane->queries);
+    lane->query_count = 0;
     pthread_mutex_unlock(&reader->engine->mutex);
     list_for_each (node, next, &refused) {
-        struct look *look = LIST_ENTRY(node, struct look, node);
+        struct query *query = LIST_ENTRY(node, struct query, node);
         list_remove(node);
-        look->work(look, NULL, status);
+        query->work(query, NULL, status);
     }
 }
 
-static void run_look(struct reader *reader, struct look *look)
+static void run_query(struct reader *reader, struct query *query)
 {
-    if (look->deadline <= clock_mono()) {
-        look->work(look, NULL, PERMIT_BUSY);
+    if (query->deadline <= clock_mono()) {
+        query->work(query, NULL, PERMIT_BUSY);
         return;
     }
-    enum permit_status status = atomic_load(&reader->engine->stopping) ? PERMIT_SHUTTING_DOWN : ready_session(reader);
-    look->work(look, status == PERMIT_OK ? reader->session : NULL, status);
+    enum permit_status status = atomic_load(&reader->engine->stopping) ? PERMIT_SHUTTING_DOWN : connect_session(reader);
+    query->work(query, status == PERMIT_OK ? reader->session : NULL, status);
     if (status != PERMIT_OK)
         refuse_waiting(reader, status);
 }
 
 /* ---- holders ---- */
 
-static struct bytes keep_string(char **at, struct bytes string)
-{
-    struct bytes copy = {*at, string.length};
-    if (string.length)
-        memcpy(*at, string.data, string.length);
-    *at += string.length;
-    return copy;
-}
-
-/* The rows of a query as an object of their own. NULL: no memory. */
-static struct holders *holders_new(const struct holder_row *rows, size_t count, const struct served_clock *clock)
+/* Copies the rows of a query. NULL: out of memory. */
+static struct holders *holders_new(const struct holder_row *rows, size_t count, const struct lease_clock *clock)
 {
     size_t strings = 0;
     for (size_t i = 0; i < count; i++)
@@ -98,56 +85,59 @@ static struct holders *holders_new(const struct holder_row *rows, size_t count, 
     char *at = holders->strings;
     for (size_t i = 0; i < count; i++)
         holders->rows[i] = (struct blocking_holder){
-            .external_id = keep_string(&at, rows[i].request.external_id),
-            .owner = keep_string(&at, rows[i].request.owner),
-            .since = served_to_wall(clock, rows[i].request.acquired_at),
-            .expires_at = served_to_wall(clock, request_expires_at(&rows[i].request)),
+            .external_id = copy_string(&at, rows[i].request.external_id),
+            .owner = copy_string(&at, rows[i].request.owner),
+            .since = lease_to_wall(clock, rows[i].request.acquired_at),
+            .expires_at = lease_to_wall(clock, request_expires_at(&rows[i].request)),
         };
     return holders;
 }
 
+/* NULL: the database fails, or out of memory. */
 static struct holders *read_holders(struct reader *reader, struct bytes semaphore)
 {
     struct holder_row *rows;
     size_t count;
     struct query_time time;
     arena_clear(&reader->arena);
-    if (ready_session(reader) != PERMIT_OK ||
+    if (connect_session(reader) != PERMIT_OK ||
         query_holders(reader->session, semaphore, 0, HOLDERS_MAX, &reader->arena, &rows, &count, &time) != PERMIT_OK)
         return NULL;
     return holders_new(rows, count, &time.clock);
 }
 
-/* The holders that the gate has, if fresh, with a reference for the caller; NULL otherwise. */
+/* Returns the cached holders with a reference for the caller. NULL: none, or not fresh. */
 static struct holders *fresh_holders(struct engine *engine, uint64_t semaphore_id)
 {
     struct holders *holders = NULL;
     pthread_mutex_lock(&engine->mutex);
-    struct gate *gate = gates_find(&engine->queue.gates, semaphore_id);
-    if (gate && gate->holders && clock_mono() - gate->holders->read_at <= HOLDERS_FRESH_US) {
-        holders = gate->holders;
+    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
+    if (entry && entry->holders && clock_mono() - entry->holders->read_at <= HOLDERS_FRESH_US) {
+        holders = entry->holders;
         holders->references++;
     }
     pthread_mutex_unlock(&engine->mutex);
     return holders;
 }
 
-/* Gives the gate new holders; the caller keeps its own reference. */
+/* Stores holders in the semaphore cache; the caller keeps its reference. */
 static void share_holders(struct engine *engine, uint64_t semaphore_id, struct holders *holders)
 {
     pthread_mutex_lock(&engine->mutex);
-    struct gate *gate = gates_find(&engine->queue.gates, semaphore_id);
-    if (gate) {
-        holders_unref(gate->holders);
-        gate->holders = holders;
+    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
+    if (entry) {
+        holders_unref(entry->holders);
+        entry->holders = holders;
         holders->references++;
     }
     pthread_mutex_unlock(&engine->mutex);
 }
 
+/* Reads the holders that are not cached, and decides the refusal. */
 static void run_refusal(struct reader *reader, struct refusal *refusal)
 {
     struct holders *holders[REQUEST_MAX_SEMAPHORES] = {NULL};
+    assert(refusal->count <= ARRAY_LENGTH(holders));
     for (size_t i = 0; i < refusal->count; i++) {
         const struct shortage *shortage = &refusal->shortages[i];
         holders[i] = fresh_holders(reader->engine, shortage->semaphore_id);
@@ -164,32 +154,38 @@ static void run_refusal(struct reader *reader, struct refusal *refusal)
 
 static bool has_refusals(const struct reader *reader)
 {
-    return reader->lane == &reader->engine->lanes[LOOK_ROW] && !list_empty(&reader->engine->refusals);
+    return reader->lane == &reader->engine->lanes[QUERY_ROW] && !list_empty(&reader->engine->refusals);
 }
 
-/* Refusals and look-ups by turns, while there are both. Engine's mutex held, let go in between. */
+/*
+ * Runs a refusal or a query, alternately if both are pending, or waits. Caller holds the engine's mutex, which is
+ * released meanwhile.
+ */
 static void read_once(struct reader *reader)
 {
     struct engine *engine = reader->engine;
     struct lane *lane = reader->lane;
-    reader->refused = has_refusals(reader) && (list_empty(&lane->looks) || !reader->refused);
-    if (reader->refused) {
+    reader->ran_refusal = has_refusals(reader) && (list_empty(&lane->queries) || !reader->ran_refusal);
+    if (reader->ran_refusal) {
         struct refusal *refusal = LIST_ENTRY(engine->refusals.next, struct refusal, node);
         list_remove(&refusal->node);
         pthread_mutex_unlock(&engine->mutex);
         run_refusal(reader, refusal);
         pthread_mutex_lock(&engine->mutex);
-    } else if (!list_empty(&lane->looks)) {
-        struct look *look = take_look(lane);
+    } else if (!list_empty(&lane->queries)) {
+        struct query *query = LIST_ENTRY(lane->queries.next, struct query, node);
+        list_remove(&query->node);
+        assert(lane->query_count > 0);
+        lane->query_count--;
         pthread_mutex_unlock(&engine->mutex);
-        run_look(reader, look);
+        run_query(reader, query);
         pthread_mutex_lock(&engine->mutex);
     } else {
         pthread_cond_wait(&lane->wake, &engine->mutex);
     }
 }
 
-/* Ends only when nothing waits any more: workers may still refuse while the engine stops. */
+/* Ends when nothing is pending and readers_may_end: workers may still refuse acquires while the engine stops. */
 void *reader_thread(void *context)
 {
     struct lane *lane = context;
@@ -199,7 +195,7 @@ void *reader_thread(void *context)
     reader.session = engine_open_session(engine, lane->use, lane->who);
     arena_init(&reader.arena, ARENA_CHUNK, ARENA_LIMIT);
     pthread_mutex_lock(&engine->mutex);
-    while (!atomic_load(&engine->readers_may_end) || !list_empty(&lane->looks) || has_refusals(&reader))
+    while (!atomic_load(&engine->readers_may_end) || !list_empty(&lane->queries) || has_refusals(&reader))
         read_once(&reader);
     pthread_mutex_unlock(&engine->mutex);
     arena_release(&reader.arena);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One atomic state per operation: whether its COMMIT was sent or its client was answered. The worker and the HTTP loop
- * may want to change it at the same moment; the second one gives way. So a grant never follows a refusal (P22):
+ * One atomic state per operation: whether its COMMIT was sent, or its client was answered. If the worker and the HTTP
+ * loop change it at the same time, the first one succeeds and the second one gives way. So a grant never follows a
+ * refusal (P22):
  *
- *     OPEN --> SENT      it is in a packet with COMMIT; from now on an answer without a decision is outcome_unknown
- *          <--           the database has refused it for certain: it may be answered again
- *     OPEN --> ANSWERED  its client was told that nothing is done; no packet may carry it any more
+ *     OPEN --> SENT      it is in a packet with COMMIT; an answer without a decision is then outcome_unknown
+ *          <--           the transaction has certainly not written it; it may be answered again
+ *     OPEN --> ANSWERED  its client was answered that nothing was done; no packet may carry it
  *
  * A stage of zero bytes is OPEN.
  */
@@ -23,28 +24,28 @@ struct stage {
     _Atomic enum stage_value value;
 };
 
-/* OPEN becomes `next`; true if the stage is `next` now. */
+/* Moves OPEN to `next`. Returns true if the stage is `next` now. */
 static inline bool stage_move(struct stage *stage, enum stage_value next)
 {
     enum stage_value seen = STAGE_OPEN;
     return atomic_compare_exchange_strong(&stage->value, &seen, next) || seen == next;
 }
 
-/* Before the packet with COMMIT. False: the client was answered, the packet must not carry the operation. */
+/* Call it before the packet with COMMIT. False: the client was answered; the packet must not carry the operation. */
 static inline bool stage_send(struct stage *stage) MUST_CHECK;
 static inline bool stage_send(struct stage *stage)
 {
     return stage_move(stage, STAGE_SENT);
 }
 
-/* Before the client is answered without a decision. False: the operation was sent, the outcome is unknown. */
+/* Call it before an answer without a decision. False: the operation was sent, so the outcome is unknown. */
 static inline bool stage_answer(struct stage *stage) MUST_CHECK;
 static inline bool stage_answer(struct stage *stage)
 {
     return stage_move(stage, STAGE_ANSWERED);
 }
 
-/* A transaction that is over has not written the operation. */
+/* Moves SENT to OPEN: the transaction has ended and has not written the operation. */
 static inline void stage_reopen(struct stage *stage)
 {
     enum stage_value seen = STAGE_SENT;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What the threads of one engine share. One mutex guards the queue and the looks; nobody holds it during a database
- * call. */
+/*
+ * The state that the threads of one engine share. One mutex guards the queue and the queries; no thread holds it during
+ * a database call.
+ */
 #ifndef ENGINE_STATE_H
 #define ENGINE_STATE_H
 
@@ -10,110 +12,114 @@
 #include "engine/metrics.h"
 #include "engine/queue.h"
 
-/* Look-ups that wait for one reader; under the engine's mutex. */
+/* The pending queries of one reader; under the engine's mutex. */
 struct lane {
     struct engine *engine;
     enum session_use use;
-    const char *who;   /* for the log */
-    struct list looks; /* struct look, in order of arrival */
-    size_t look_count;
-    pthread_cond_t wake; /* there is something to do */
+    const char *who;     /* name of the thread, for the log */
+    struct list queries; /* struct query, in order of arrival */
+    size_t query_count;
+    pthread_cond_t wake; /* a query or a refusal is pending, or the reader may end */
 };
 
 struct engine {
     struct engine_settings settings;
     struct metrics metrics;
     atomic_bool stopping;
-    atomic_uint servers;         /* rises when the server turns out to be another one: all sessions are dropped */
-    _Atomic mono_us tick_won_at; /* when this process last moved served time on */
-    atomic_bool refusing;        /* refusal is not "": nothing that asserts a state is answered */
-    atomic_bool readers_may_end; /* nobody will ask them for anything any more */
+    atomic_uint server_generation; /* rises with each failover; a thread then drops its session */
+    _Atomic mono_us tick_won_at;   /* when this process last won a clock tick */
+    atomic_bool refusing;          /* `refusal` is not "" */
+    atomic_bool readers_may_end;   /* no further query or refusal will be added */
 
-    atomic_uint_least64_t
-        semaphores;           /* how many there are, about: as the cleaner has counted, and what was made since */
-    atomic_size_t named_size; /* of the slots that undecided operations name */
+    atomic_uint_least64_t semaphores; /* approximate: the last count by retention, plus those created since */
+    atomic_size_t named_size;         /* bytes of the slots that undecided operations name */
 
-    atomic_bool count_semaphores; /* some may have come: the cleaner is to count */
+    atomic_bool recount_semaphores; /* retention counts the semaphores again, because a template has created one */
 
     pthread_mutex_t mutex;
-    pthread_cond_t work;              /* an operation may be taken */
-    pthread_cond_t sweep;             /* the sweeper has a reason to look */
-    pthread_cond_t watch;             /* the watcher has a reason to look before watch_at */
-    char refusal[STORE_MESSAGE_SIZE]; /* P14: why the database is not safe, as the keeper found it; "": it is */
+    pthread_cond_t work;              /* a batch may be taken */
+    pthread_cond_t expiry_wake;       /* an earlier deadline is known, or expire operations are decided */
+    pthread_cond_t poll_wake;         /* the wait poll must run before next_poll_at */
+    char refusal[STORE_MESSAGE_SIZE]; /* P14: the finding of the last safety check; "": the database is safe */
     struct queue queue;
-    struct lane lanes[LOOK_LANE_COUNT];
-    struct list refusals; /* struct refusal: a no_capacity that wants to know who holds; for the reader of LOOK_ROW */
+    struct lane lanes[QUERY_LANE_COUNT];
+    struct list refusals; /* struct refusal: no_capacity answers whose holders the reader of QUERY_ROW reads */
     unsigned idle_workers;
-    mono_us watch_at;  /* the watcher sleeps until then; NEVER: nobody waits */
-    utc_us sweep_at;   /* served time: the earliest deadline that the sweeper knows of */
-    unsigned sweeping; /* expire operations of the sweeper that are not decided yet */
-    bool resolving;    /* a worker does step 0: one at a time, so that operations on one key stay in order */
+    mono_us next_poll_at;  /* the wait poll sleeps until then; NEVER: no waiters; 0: it is awake */
+    utc_us next_expiry_at; /* lease clock: the earliest deadline known to the expiry task */
+    unsigned expiring;     /* expire operations of the expiry task that are not decided */
+    bool resolving;        /* a worker resolves; one at a time, so that operations on one key stay in order */
 
-    struct audit_drift drifts[DRIFTS_MAX]; /* written by the auditor alone */
+    struct audit_drift drifts[DRIFTS_MAX]; /* written by the audit thread only */
     size_t drift_count;
 
-    struct owners *owners;     /* owners.h; has a mutex of its own */
-    struct liveness *liveness; /* liveness.h; has a mutex of its own */
+    struct owners *owners;     /* owners.h; has its own mutex */
+    struct liveness *liveness; /* liveness.h; has its own mutex */
 
     pthread_t *threads;
     size_t thread_count;
 };
 
-/* The bodies of the threads; each takes its engine, a reader its lane. */
+/* The thread functions. The argument is the engine; for a reader it is its lane. */
 void *worker_thread(void *engine);
 void *reader_thread(void *lane);
-void *keeper_thread(void *engine);
-void *sweeper_thread(void *engine);
-void *watcher_thread(void *engine);
-void *cleaner_thread(void *engine);
-void *auditor_thread(void *engine);
+void *clock_tick_thread(void *engine);
+void *expiry_thread(void *engine);
+void *wait_poll_thread(void *engine);
+void *retention_thread(void *engine);
+void *audit_thread(void *engine);
 void *owners_thread(void *engine);
 void *liveness_thread(void *engine);
 
-/* For a thread that begins; tries until there is memory. NULL: the engine stops meanwhile. `who`: for the log. */
+/*
+ * Open the store or session of a new thread; retry until memory is available. NULL: the engine stops. `who` is for the
+ * log.
+ */
 struct store *engine_open_store(const struct engine *engine, const char *who);
 struct session *engine_open_session(const struct engine *engine, enum session_use use, const char *who);
 
-/* Tells the sweeper of a deadline, in served time. Mutex held. */
-void sweeper_notice(struct engine *engine, utc_us due_at);
+/* Wakes the expiry task if this deadline (lease clock) is earlier than the known ones. Caller holds the mutex. */
+void expiry_schedule(struct engine *engine, utc_us due_at);
 
 /* ---- deciding ---- */
 
-/* Tells an op that it never came to a plan. The op is the caller's business no more. Mutex not held. */
+/* Decides an op that did not reach a plan, and removes it from the order of its key. Caller does not hold the mutex. */
 void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail);
-/* Hands a finished decision over, counted. The queue has forgotten the op's key (queue_forget_key). */
+/* Counts the decision and calls `decided`. Call queue_forget_key first. Caller does not hold the mutex. */
 void decide(struct engine *engine, struct op *op, struct decision *decision);
 
-/* Who waits for a semaphore before somebody who was refused; counted up to a bound. */
+/* The waiters ahead of a refused acquire at one semaphore; counted up to a limit. */
 enum { AHEAD_KEYS_MAX = 3, AHEAD_KEY_SIZE = 256 };
 struct ahead {
     size_t count;
     size_t key_count;
-    struct bytes keys[AHEAD_KEYS_MAX]; /* external_ids of the first of them, in `text` */
+    struct bytes keys[AHEAD_KEYS_MAX]; /* external_ids of the first ones, in `text` */
     char text[AHEAD_KEYS_MAX][AHEAD_KEY_SIZE];
 };
 
-/* A no_capacity on its way through the reader: what the plan's memory held is copied. */
+/* A no_capacity answer that may wait for the reader. Owns copies of the data from the memory of the plan. */
 struct refusal {
     struct list node;
     struct op *op;
-    struct served_clock clock;
+    struct lease_clock clock;
     utc_us now;
     int64_t retry_after_ms;
-    struct ahead *aheads; /* one per shortage; NULL: nobody waits, or no memory */
+    struct ahead *aheads; /* one per shortage; NULL: no waiters, or out of memory */
     size_t count;
-    struct shortage shortages[]; /* names point into the op's operation; the slots that are taken follow, with texts */
+    struct shortage shortages[]; /* names point into the op's operation; held slots and their strings follow */
 };
 
-/* How old a list of holders may be in a refusal. */
+/* Maximum age of a list of holders in a refusal. */
 #define HOLDERS_FRESH_US (1LL * US_PER_SECOND)
 
 /*
- * Decides the refusal with these holders (one per shortage, NULL where none are known), which it unreferences
- * afterwards, and frees it.
+ * Decides the refusal with these holders (one per shortage; NULL: unknown). Then drops the references to the holders
+ * and frees the refusal.
  */
 void decide_refusal(struct engine *engine, struct refusal *refusal, struct holders **holders);
 
-/* About `ms`, between half and one and a half of it, so that clients do not come back together. */
+/* Copies the string to *at, which has room, and advances *at. */
+struct bytes copy_string(char **at, struct bytes string);
+/* Returns a random time from half to one and a half times `ms`, so that clients do not retry at the same time. */
 int64_t jittered_ms(int64_t ms);
 #endif

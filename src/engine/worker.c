@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/worker.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,53 +9,44 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/plant.h"
 #include "engine/failover.h"
-#include "engine/waits.h"
+#include "engine/waitlist_policy.h"
 
 enum {
     ID_BLOCK = 10000,
     TRIES_TOGETHER = 3,   /* of a batch, before its operations run one by one */
-    TRIES_ALONE = 10,     /* of one operation, before it is told that we are busy */
-    LOSSES_TOGETHER = 2,  /* lost connections, before the batch is split: it may be too much for one transaction */
-    LONG_TRY_MS = 3000,   /* a try that lost the connection after so long counts as all of them */
-    PING_AFTER_MS = 2000, /* less than the session's wait_timeout */
+    TRIES_ALONE = 10,     /* of one operation, before it is answered busy */
+    LOSSES_TOGETHER = 2,  /* lost connections before the batch is split: it may be too large for one transaction */
+    LONG_TRY_MS = 3000,   /* a try that lost the connection after this time counts as LOSSES_TOGETHER */
+    PING_AFTER_MS = 2000, /* idle time before a ping; less than the session's wait_timeout */
 };
 
-/* One batch of 500 requests with 64 long-named permits each stays below. */
+/* A batch of 500 requests with 64 long-named permits each stays below ARENA_LIMIT. */
 enum { ARENA_CHUNK = 256 * 1024, ARENA_LIMIT = 256 * 1024 * 1024 };
 
-static struct engine_settings settings_now(struct engine *engine)
-{
-    pthread_mutex_lock(&engine->mutex);
-    struct engine_settings settings = engine->settings;
-    pthread_mutex_unlock(&engine->mutex);
-    return settings;
-}
+/* ---- failures ---- */
 
-/* ---- trouble ---- */
-
-static void log_trouble(struct worker *worker, enum permit_status status, const char *what)
+static void log_failure(struct worker *worker, enum permit_status status, const char *what)
 {
     bool serious = status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY;
     bool down = status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_UNAVAILABLE;
-    if (serious || !worker->in_trouble)
+    if (serious || !worker->failing)
         log_write(serious ? LOG_ERROR
                   : down  ? LOG_WARN
                           : LOG_DEBUG,
                   what, "status", permit_status_word(status), "error", worker->store->message, NULL);
-    worker->in_trouble = down;
+    worker->failing = down;
 }
 
-void all_is_well(struct worker *worker)
+void worker_recovered(struct worker *worker)
 {
-    if (worker->in_trouble)
+    if (worker->failing)
         log_write(LOG_INFO, "database available again", NULL);
-    worker->in_trouble = false;
+    worker->failing = false;
     atomic_store_explicit(&worker->engine->metrics.database_up, true, memory_order_relaxed);
 }
 
-void pause_before_retry(enum permit_status status, unsigned tries)
+void retry_backoff(enum permit_status status, unsigned tries)
 {
     bool conflict = status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
     int64_t doubled = (int64_t)1 << (tries < 6 ? tries : 6);
@@ -75,18 +67,18 @@ static void count_retry(struct engine *engine, enum permit_status status)
         atomic_store_explicit(&engine->metrics.database_up, false, memory_order_relaxed);
 }
 
-void note_failure(struct worker *worker, enum permit_status status, const char *what)
+void worker_record_failure(struct worker *worker, enum permit_status status, const char *what)
 {
-    log_trouble(worker, status, what);
+    log_failure(worker, status, what);
     count_retry(worker->engine, status);
     (void)store_rollback(worker->store);
 }
 
-/* P5: "no capacity" is said only by a plan. The outcome of an operation that was sent with a COMMIT is unknown. */
-void give_up(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
+/* P5: only a plan decides no_capacity. The outcome of an operation that was sent with a COMMIT is unknown. */
+void op_fail(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
 {
     if (stage_is_sent(&op->stage))
-        status = PLANTED(8) ? PERMIT_NO_CAPACITY : PERMIT_OUTCOME_UNKNOWN;
+        status = PERMIT_OUTCOME_UNKNOWN;
     else if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_FULL)
         status = PERMIT_DATABASE_UNAVAILABLE;
     else if (status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT || status == PERMIT_NO_MEMORY)
@@ -94,13 +86,7 @@ void give_up(struct engine *engine, struct op *op, enum permit_status status, co
     decide_status(engine, op, status, detail);
 }
 
-/* Its clients were answered without a decision. */
-static bool is_answered(struct engine *engine, struct op *op)
-{
-    return op->stands ? waits_are_answered(engine, waiter_of(op)) : stage_is_answered(&op->stage);
-}
-
-void drop_late(struct worker *worker, struct run *run, enum permit_status status)
+void run_drop_timed_out(struct worker *worker, struct run *run, enum permit_status status)
 {
     bool stopping = atomic_load(&worker->engine->stopping);
     char refusal[STORE_MESSAGE_SIZE];
@@ -110,55 +96,60 @@ void drop_late(struct worker *worker, struct run *run, enum permit_status status
     for (size_t i = 0; i < run->count; i++) {
         struct op *op = run->ops[i];
         if (stopping)
-            give_up(worker->engine, op, PERMIT_SHUTTING_DOWN, NULL);
+            op_fail(worker->engine, op, PERMIT_SHUTTING_DOWN, NULL);
         else if (refusing)
-            give_up(worker->engine, op, PERMIT_DATABASE_UNAVAILABLE, refusal);
-        else if (op->deadline <= now || is_answered(worker->engine, op))
-            give_up(worker->engine, op, status, NULL);
+            op_fail(worker->engine, op, PERMIT_DATABASE_UNAVAILABLE, refusal);
+        else if (op->deadline <= now || (op->is_waiter_op ? waitlist_all_answered(worker->engine, waiter_of(op))
+                                                          : stage_is_answered(&op->stage)))
+            op_fail(worker->engine, op, status, NULL);
         else
             run->ops[kept++] = op;
     }
     run->count = kept;
 }
 
-void give_up_all(struct worker *worker, struct run *run, enum permit_status status)
+void run_fail_all(struct worker *worker, struct run *run, enum permit_status status)
 {
     const char *detail = status == PERMIT_DATABASE_FULL ? "database storage full" : NULL;
     for (size_t i = 0; i < run->count; i++)
-        give_up(worker->engine, run->ops[i], status, detail);
+        op_fail(worker->engine, run->ops[i], status, detail);
     run->count = 0;
 }
 
 /* ---- one try ---- */
 
-/* The distinct gates of the run, ascending. */
-static size_t collect_gates(const struct run *run, struct gate **ret_gates)
+/* Collects the distinct semaphores of the run, ascending by id; returns their number. */
+static size_t collect_entries(const struct run *run, struct semaphore_entry **ret_entries)
 {
     size_t count = 0;
     for (size_t i = 0; i < run->count; i++)
-        for (size_t j = 0; j < run->ops[i]->gate_count; j++) {
-            struct gate *gate = run->ops[i]->gates[j];
+        for (size_t j = 0; j < run->ops[i]->entry_count; j++) {
+            struct semaphore_entry *entry = run->ops[i]->entries[j];
+            assert(entry->prelock_holder);
             size_t at = count;
-            while (at > 0 && ret_gates[at - 1]->id > gate->id)
+            while (at > 0 && ret_entries[at - 1]->id > entry->id)
                 at--;
-            if (at > 0 && ret_gates[at - 1] == gate)
+            if (at > 0 && ret_entries[at - 1] == entry)
                 continue;
-            memmove(ret_gates + at + 1, ret_gates + at, (count - at) * sizeof *ret_gates);
-            ret_gates[at] = gate;
+            memmove(ret_entries + at + 1, ret_entries + at, (count - at) * sizeof *ret_entries);
+            ret_entries[at] = entry;
             count++;
         }
     return count;
 }
 
-/* What one acquire needs to see of a semaphore's slots; names are appended to set->named, which has room. */
-static void add_want(struct slots_wanted *set, struct slot_name *named, const struct want *want, enum place place)
+/*
+ * Adds the slots that one acquire must see to the set. `named` is large enough for the specific slots of all acquires.
+ */
+static void add_slots_wanted(struct slots_wanted *set, struct slot_name *named, const struct want *want,
+                             enum queue_rank place)
 {
     if (want->named_count) {
         memcpy(named + set->named_count, want->named, want->named_count * sizeof *named);
         set->named_count += want->named_count;
     }
     bool all = want->adjacent && !want->named_count;
-    if (place != PLACE_BEHIND) /* a named slot may be the lowest, and then it is not there for whoever wants any */
+    if (place != RANK_BEHIND) /* a named slot may be among the free slots read, and is then lost to the others */
         set->free += all ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
 }
 
@@ -173,7 +164,10 @@ static size_t count_named(const struct run *run, uint64_t semaphore_id)
     return count;
 }
 
-/* As many free slots as those ask of it who may be granted something, and all that are named. False: no memory. */
+/*
+ * Collects the slots to read of a semaphore: all specific slots, and enough free ones for the acquires that may be
+ * granted. False: out of memory.
+ */
 static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t semaphore_id,
                          struct slots_wanted *ret_set)
 {
@@ -186,7 +180,7 @@ static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t 
         const struct operation *operation = run->ops[i]->operation;
         for (size_t j = 0; j < operation->want_count; j++)
             if (operation->wants[j].semaphore_id == semaphore_id)
-                add_want(&set, named, &operation->wants[j], operation->place);
+                add_slots_wanted(&set, named, &operation->wants[j], operation->queue_rank);
     }
     set.free = min_i64(set.free, SLOTS_MAX_CAPACITY);
     set.named = named;
@@ -194,7 +188,7 @@ static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t 
     return true;
 }
 
-/* The owners whose heartbeat acquires of the run rely on, each once. NULL: no memory. */
+/* The distinct owners whose heartbeat acquires of the run depend on. NULL: out of memory. */
 static const struct bytes *collect_owners(struct worker *worker, const struct run *run, size_t *ret_count)
 {
     struct bytes *owners = arena_array(&worker->arena, run->count, sizeof *owners);
@@ -211,9 +205,10 @@ static const struct bytes *collect_owners(struct worker *worker, const struct ru
     return owners;
 }
 
+/* Locks the semaphores of the run and reads the rows that its plan needs. */
 static enum permit_status lock_rows(struct worker *worker, struct run *run)
 {
-    struct gate *gates[BATCH_MAX_SEMAPHORES + 1];
+    struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES + 1];
     uint64_t ids[BATCH_MAX_SEMAPHORES];
     struct slots_wanted slots[BATCH_MAX_SEMAPHORES] = {0};
     struct bytes *keys = arena_array(&worker->arena, run->count, sizeof *keys);
@@ -226,11 +221,13 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
         set.all_slots = first->change && first->change->has_labels;
         return store_lock(worker->store, &set, &worker->arena, &run->view);
     }
-    set.semaphore_count = collect_gates(run, gates);
+    set.semaphore_count = collect_entries(run, entries);
+    assert(set.semaphore_count <= BATCH_MAX_SEMAPHORES);
     pthread_mutex_lock(&worker->engine->mutex);
     for (size_t i = 0; i < set.semaphore_count; i++) {
-        ids[i] = gates[i]->id;
-        slots[i].free = gates[i]->kind == KIND_COUNTED ? 0 : 1;
+        ids[i] = entries[i]->id;
+        assert(i == 0 || ids[i - 1] < ids[i]);
+        slots[i].free = entries[i]->kind == KIND_COUNTED ? 0 : 1;
     }
     pthread_mutex_unlock(&worker->engine->mutex);
     for (size_t i = 0; i < set.semaphore_count; i++)
@@ -242,52 +239,51 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     return set.owners ? store_lock(worker->store, &set, &worker->arena, &run->view) : PERMIT_NO_MEMORY;
 }
 
-/* "Only if a wanted semaphore is short and its next_due_at has passed: one more read." */
-static enum permit_status read_due(struct worker *worker, struct run *run, const struct operation *const *operations)
-{
-    struct shortfall *shortfalls = arena_array(&worker->arena, run->view.semaphore_count, sizeof *shortfalls);
-    if (!shortfalls)
-        return PERMIT_NO_MEMORY;
-    size_t count = plan_shortfalls(&run->view, operations, run->count, shortfalls);
-    return count ? store_read_due(worker->store, shortfalls, count, &worker->arena, &run->view) : PERMIT_OK;
-}
-
-/* Ids that a failed transaction used are not used again: its outcome may not be known. */
+/*
+ * Plans the run. Reads due holders before, in one more query, if a requested semaphore has a deficit and its
+ * next_due_at has passed. Consumes the ids even if the transaction fails, because its outcome may be unknown.
+ */
 static enum permit_status make_plan(struct worker *worker, struct run *run)
 {
     const struct operation **operations = arena_array(&worker->arena, run->count, sizeof *operations);
-    if (!operations)
+    struct shortfall *shortfalls = arena_array(&worker->arena, run->view.semaphore_count, sizeof *shortfalls);
+    if (!operations || !shortfalls)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < run->count; i++)
         operations[i] = run->ops[i]->operation;
-    struct engine_settings settings = settings_now(worker->engine);
-    enum permit_status status = read_due(worker, run, operations);
+    pthread_mutex_lock(&worker->engine->mutex);
+    struct plan_settings settings = worker->engine->settings.plan;
+    pthread_mutex_unlock(&worker->engine->mutex);
+    enum permit_status status = PERMIT_OK;
+    size_t count = plan_shortfalls(&run->view, operations, run->count, shortfalls);
+    if (count)
+        status = store_read_due(worker->store, shortfalls, count, &worker->arena, &run->view);
     if (status == PERMIT_OK)
-        status =
-            plan_batch(&run->view, operations, run->count, worker->ids, &settings.plan, &worker->arena, &run->plan);
+        status = plan_batch(&run->view, operations, run->count, worker->ids, &settings, &worker->arena, &run->plan);
     if (status == PERMIT_OK)
         worker->ids.next += run->plan.ids_used;
+    assert(status != PERMIT_OK || run->plan.ids_used <= run->count);
     return status;
 }
 
-/* The packet writes nothing of an operation that is put back, or that is refused and may wait. */
-static bool is_written(const struct outcome *outcome)
-{
-    return !outcome->put_back && !outcome->may_wait;
-}
-
-/* P22. False: a client was answered since the batch began; the packet must not be sent with what was planned for it. */
+/*
+ * P22: marks the operations that the packet writes as sent: those neither put back, nor refused while they may wait.
+ * False: a client was answered since the batch began; the packet must not be sent.
+ */
 static bool mark_sent(struct worker *worker, struct run *run)
 {
     bool sendable = true;
     for (size_t i = 0; i < run->count && sendable; i++)
-        if (is_written(&run->plan.outcomes[i]))
-            sendable = run->ops[i]->stands ? waits_send(worker->engine, waiter_of(run->ops[i]))
-                                           : stage_send(&run->ops[i]->stage);
+        if (!run->plan.outcomes[i].put_back && !run->plan.outcomes[i].may_wait)
+            sendable = run->ops[i]->is_waiter_op ? waitlist_mark_sent(worker->engine, waiter_of(run->ops[i]))
+                                                 : stage_send(&run->ops[i]->stage);
     return sendable;
 }
 
-/* Nothing changed: ROLLBACK, no flush. Otherwise write and commit; the next try drops what was answered meanwhile. */
+/*
+ * Writes and commits; without changes it rolls back, which needs no flush. PERMIT_CONFLICT after an answered client:
+ * the next try drops that operation.
+ */
 static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
     if (run->plan.changes.empty)
@@ -297,13 +293,12 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
         return PERMIT_CONFLICT;
     }
     run->applied = true;
-    enum permit_status status = store_apply(worker->store, &run->plan.changes);
-    return PLANTED(17) && status == PERMIT_DATABASE_LOST ? PERMIT_OK : status;
+    return store_apply(worker->store, &run->plan.changes);
 }
 
-/* ---- another server ---- */
+/* ---- failover ---- */
 
-/* The batch runs again on the server that serves then, with ids that are reserved there. */
+/* Handles a failover. PERMIT_CONFLICT: the batch runs again on the server that serves then, with new ids. */
 static enum permit_status fail_over(struct worker *worker, enum epoch_cause cause, uint64_t seen)
 {
     enum permit_status status = store_rollback(worker->store);
@@ -314,8 +309,8 @@ static enum permit_status fail_over(struct worker *worker, enum epoch_cause caus
 }
 
 /*
- * Whether what was locked may be used. Ids of an epoch before may be in use again: they were reserved at another
- * server, or before an older copy took over.
+ * Checks that the locked rows may be used. Ids of an earlier epoch are dropped: another server, or the server before an
+ * older copy took over, reserved them, and they may be in use again.
  */
 static enum permit_status check_server(struct worker *worker, const struct view *view)
 {
@@ -329,10 +324,10 @@ static enum permit_status check_server(struct worker *worker, const struct view 
     return PERMIT_CONFLICT;
 }
 
-/* A session, of the server that serves now, and ids for whatever the batch may insert. */
+/* Connects to the present server and reserves ids for the requests that the batch may insert. */
 static enum permit_status prepare_try(struct worker *worker)
 {
-    unsigned servers = atomic_load(&worker->engine->servers);
+    unsigned servers = atomic_load(&worker->engine->server_generation);
     if (servers != worker->servers)
         store_disconnect(worker->store);
     worker->servers = servers;
@@ -360,25 +355,20 @@ static enum permit_status try_run(struct worker *worker, struct run *run)
 
 /* ---- a batch until it is decided ---- */
 
-static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool open_gates);
+static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool release_prelocks);
 
-/* Each operation in a transaction of its own: only the guilty one fails. */
-static void run_one_by_one(struct worker *worker, struct run *run)
-{
-    for (size_t i = 0; i < run->count; i++)
-        run_until_decided(worker, &run->ops[i], 1, false);
-}
-
-/* After a lock time-out: operations that share their first semaphore stay together, so that one stuck row stops only
- * them. */
+/*
+ * After a lock timeout: runs the operations that share their first semaphore together, so that one locked row delays
+ * only them.
+ */
 static void run_by_semaphore(struct worker *worker, struct run *run)
 {
     for (size_t first = 0, next; first < run->count; first = next) {
-        const struct gate *gate = run->ops[first]->gate_count ? run->ops[first]->gates[0] : NULL;
+        const struct semaphore_entry *entry = run->ops[first]->entry_count ? run->ops[first]->entries[0] : NULL;
         next = first + 1;
         for (size_t i = next; i < run->count; i++) {
             struct op *op = run->ops[i];
-            if ((op->gate_count ? op->gates[0] : NULL) != gate)
+            if ((op->entry_count ? op->entries[0] : NULL) != entry)
                 continue;
             run->ops[i] = run->ops[next];
             run->ops[next++] = op;
@@ -387,11 +377,12 @@ static void run_by_semaphore(struct worker *worker, struct run *run)
     }
 }
 
+/* Returns true if all operations of the run have the same first semaphore. */
 static bool one_semaphore(const struct run *run)
 {
     for (size_t i = 1; i < run->count; i++)
-        if (run->ops[i]->gate_count != run->ops[0]->gate_count ||
-            (run->ops[0]->gate_count && run->ops[i]->gates[0] != run->ops[0]->gates[0]))
+        if (run->ops[i]->entry_count != run->ops[0]->entry_count ||
+            (run->ops[0]->entry_count && run->ops[i]->entries[0] != run->ops[0]->entries[0]))
             return false;
     return true;
 }
@@ -399,9 +390,9 @@ static bool one_semaphore(const struct run *run)
 enum next_step { TRY_AGAIN, ONE_BY_ONE, BY_SEMAPHORE, GIVE_UP };
 
 /*
- * Transient errors: the batch again, then its parts. Others: its parts at once. What stands alone fails alone. A lock
- * time-out behind the locks of the semaphores is about a row of one operation: the others do not wait for that row.
- * `losses`: how many tries have lost the connection.
+ * The step after a failed try. A transient error retries the whole run, then splits it; another error splits it
+ * immediately; a single operation fails alone. A lock timeout after the semaphores were locked (`applied`) concerns a
+ * row of one operation, so the others are not delayed by that row. `losses`: tries that have lost the connection.
  */
 static enum next_step after_failure(enum permit_status status, const struct run *run, unsigned tries, unsigned losses)
 {
@@ -423,13 +414,14 @@ static enum next_step after_failure(enum permit_status status, const struct run 
     }
 }
 
-static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool open_gates)
+/* Runs these operations until all are decided, put back or parked. `release_prelocks`: as in deliver. */
+static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool release_prelocks)
 {
     struct run run = {.ops = ops, .count = count};
     enum permit_status status = PERMIT_BUSY;
     unsigned losses = 0;
     for (unsigned tries = 1; run.count; tries++) {
-        drop_late(worker, &run, status);
+        run_drop_timed_out(worker, &run, status);
         if (run.count == 0)
             break;
         mono_us began = clock_mono();
@@ -437,24 +429,27 @@ static void run_until_decided(struct worker *worker, struct op **ops, size_t cou
         if (status == PERMIT_DATABASE_LOST)
             losses += clock_mono() - began < LONG_TRY_MS * US_PER_MS ? 1 : LOSSES_TOGETHER;
         if (status == PERMIT_OK) {
-            all_is_well(worker);
+            worker_recovered(worker);
             metrics_batch(&worker->engine->metrics, run.count);
-            deliver(worker, &run, open_gates);
+            deliver(worker, &run, release_prelocks);
             return;
         }
-        note_failure(worker, status, "batch attempt failed");
+        worker_record_failure(worker, status, "batch attempt failed");
         switch (after_failure(status, &run, tries, losses)) {
-        case TRY_AGAIN: pause_before_retry(status, tries); break;
-        case ONE_BY_ONE: run_one_by_one(worker, &run); return;
+        case TRY_AGAIN: retry_backoff(status, tries); break;
+        case ONE_BY_ONE: /* so that only the operation that causes the error fails */
+            for (size_t i = 0; i < run.count; i++)
+                run_until_decided(worker, &run.ops[i], 1, false);
+            return;
         case BY_SEMAPHORE: run_by_semaphore(worker, &run); return;
-        case GIVE_UP: give_up_all(worker, &run, status); return;
+        case GIVE_UP: run_fail_all(worker, &run, status); return;
         }
     }
 }
 
 /* ---- the thread ---- */
 
-/* Waits for work; false after a while without any. Engine's mutex held. */
+/* Waits for work; false after PING_AFTER_MS without work. Caller holds the engine's mutex. */
 static bool wait_for_work(struct engine *engine)
 {
     struct timespec until;
@@ -470,44 +465,45 @@ static void run_batch(struct worker *worker)
 {
     run_until_decided(worker, worker->batch.ops, worker->batch.op_count, true);
     pthread_mutex_lock(&worker->engine->mutex);
-    queue_finish(&worker->engine->queue, &worker->batch); /* nothing left to do, unless the batch ran in parts */
+    queue_finish(&worker->engine->queue, &worker->batch); /* deliver has done it, unless the batch ran in parts */
     pthread_mutex_unlock(&worker->engine->mutex);
 }
 
-static void keep_session(struct worker *worker)
+/* Reconnects and pings, so that the server does not end an idle session. */
+static void check_session(struct worker *worker)
 {
     enum permit_status status = store_reconnect(worker->store);
     if (status == PERMIT_OK)
         status = store_ping(worker->store);
     if (status == PERMIT_OK)
-        all_is_well(worker);
+        worker_recovered(worker);
     else
-        log_trouble(worker, status, "the database does not answer");
+        log_failure(worker, status, "the database does not answer");
 }
 
 /*
- * True if the batch had to stop before it had looked at all that waits: another worker may find something. In all other
- * cases what is left waits for a batch that runs, and its worker comes back for it: waking somebody else to take over
- * would take longer than the answers that this one writes first.
+ * Returns true if the batch was full before all queued operations were considered: another worker may find a batch. In
+ * all other cases the remaining operations wait for a running batch, and its worker takes them next. To wake another
+ * worker for them would take longer than the answers that this worker writes first.
  */
-static bool left_others(const struct batch *batch)
+static bool batch_was_full(const struct batch *batch)
 {
-    return batch->op_count >= BATCH_MAX_PENDING || batch->gate_count == BATCH_MAX_SEMAPHORES ||
+    return batch->op_count >= BATCH_MAX_PENDING || batch->entry_count == BATCH_MAX_SEMAPHORES ||
            operation_is_administrative(batch->ops[0]->operation->kind);
 }
 
-/* One piece of work, or a look at the session. Engine's mutex held, let go in between. */
+/* Resolves, runs one batch, or checks the session. Caller holds the engine's mutex, which is released meanwhile. */
 static void work_once(struct worker *worker)
 {
     struct engine *engine = worker->engine;
     size_t count =
         engine->resolving ? 0 : queue_take_unresolved(&engine->queue, worker->batch.ops, BATCH_MAX_OPERATIONS);
     mono_us now = clock_mono();
-    bool taken = count == 0 && queue_take(&engine->queue, &worker->batch, now, waits_aged_since(engine, now));
+    bool taken = count == 0 && queue_take(&engine->queue, &worker->batch, now, waitlist_aged_since(engine, now));
     if (count == 0 && !taken && wait_for_work(engine))
         return;
     engine->resolving |= count > 0;
-    bool wake = taken && left_others(&worker->batch) && engine->idle_workers;
+    bool wake = taken && batch_was_full(&worker->batch) && engine->idle_workers;
     pthread_mutex_unlock(&engine->mutex);
     if (wake)
         pthread_cond_signal(&engine->work);
@@ -516,7 +512,7 @@ static void work_once(struct worker *worker)
     else if (taken)
         run_batch(worker);
     else
-        keep_session(worker);
+        check_session(worker);
     pthread_mutex_lock(&engine->mutex);
     if (count)
         engine->resolving = false;
@@ -530,7 +526,7 @@ void *worker_thread(void *context)
     arena_init(&worker.arena, ARENA_CHUNK, ARENA_LIMIT);
     worker.store = engine_open_store(engine, "worker");
     if (worker.store)
-        keep_session(&worker);
+        check_session(&worker);
     pthread_mutex_lock(&engine->mutex);
     while (!atomic_load(&engine->stopping))
         work_once(&worker);

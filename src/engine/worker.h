@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A worker: one thread, one session of the store, straight blocking code. It takes what may run, runs it as one
- * transaction, runs it again on any error (the whole batch from step 0, then one by one, so that only the guilty
- * operation fails), and decides the operations after COMMIT returned. worker.c has the thread and the tries, step0.c
- * the look-up of semaphores, deliver.c what happens after COMMIT.
+ * A worker: one thread with one session of the store, in blocking code. It takes a batch, runs it as one transaction,
+ * and decides its operations after COMMIT has returned. On an error it retries the whole batch, then one operation at a
+ * time, so that only the operation that causes the error fails. worker.c has the thread and the retries, resolve.c
+ * resolves names and keys, deliver.c decides after COMMIT.
  */
 #ifndef ENGINE_WORKER_H
 #define ENGINE_WORKER_H
@@ -13,42 +13,48 @@
 struct worker {
     struct engine *engine;
     struct store *store;
-    struct arena arena; /* of one try */
+    struct arena arena; /* cleared for each try */
     struct id_range ids;
-    uint64_t ids_epoch; /* in which they were reserved */
-    unsigned servers;   /* of engine->servers: the session is of that time */
+    uint64_t ids_epoch; /* epoch in which the ids were reserved */
+    unsigned servers;   /* engine->server_generation when the session was last used */
     struct batch batch;
-    bool in_trouble; /* the last call failed: logged once */
+    bool failing; /* the last call lost the database; its failure is logged */
 };
 
-/* A part of the batch that runs in one transaction. */
+/* The batch, or a part of it, that runs in one transaction. */
 struct run {
     struct op **ops;
     size_t count;
     struct view view;
     struct plan plan;
-    bool applied; /* the last try locked all semaphores and came to its writes */
+    bool applied; /* the last try locked all semaphores and began to write */
 };
 
-/* Finds the semaphores of operations that memory does not know, and puts them into the queue. */
+/* Resolves operations: looks up their semaphores in the database and queues them; or decides them. */
 void resolve_ops(struct worker *worker, struct op **ops, size_t count);
 /*
- * The run is durable: what was put back goes into the queue, caches learn, and if `open_gates` the batch's gates open;
- * then the operations are decided.
+ * Ends a run after COMMIT: requeues the operations that were put back, updates the caches, releases the pre-locks of
+ * the batch if `release_prelocks`, and decides the other operations.
  */
-void deliver(struct worker *worker, struct run *run, bool open_gates);
+void deliver(struct worker *worker, struct run *run, bool release_prelocks);
 
-/* ---- failing and trying again, for worker.c and step0.c ---- */
+/* ---- failures and retries, for worker.c, resolve.c and owners.c ---- */
 
-/* Drops from the run what is past its deadline, or everything when the engine stops. `status`: of the last try. */
-void drop_late(struct worker *worker, struct run *run, enum permit_status status);
-/* Tells one operation, or all of the run, that it failed with this status. */
-void give_up(struct engine *engine, struct op *op, enum permit_status status, const char *detail);
-void give_up_all(struct worker *worker, struct run *run, enum permit_status status);
-/* Logs and counts a failed try, and ends what is left of its transaction. */
-void note_failure(struct worker *worker, enum permit_status status, const char *what);
-/* Logs that trouble is over, if there was any. */
-void all_is_well(struct worker *worker);
-/* Waits before the next try: at once with jitter after a conflict, with back-off while the database is away. */
-void pause_before_retry(enum permit_status status, unsigned tries);
+/*
+ * Decides and drops the operations of the run that are past their deadline or answered, with `status`, the status of
+ * the last try. Drops all if the engine stops or the database is refused.
+ */
+void run_drop_timed_out(struct worker *worker, struct run *run, enum permit_status status);
+/* Decides one operation, or all of the run, after a failure with this status. */
+void op_fail(struct engine *engine, struct op *op, enum permit_status status, const char *detail);
+void run_fail_all(struct worker *worker, struct run *run, enum permit_status status);
+/* Logs and counts a failed try, and rolls back. */
+void worker_record_failure(struct worker *worker, enum permit_status status, const char *what);
+/* Records a success; logs the recovery after a failure. */
+void worker_recovered(struct worker *worker);
+/*
+ * Sleeps before the next try, with jitter: about 2 to 16 ms after a conflict, up to 1 s while the database is
+ * unavailable.
+ */
+void retry_backoff(enum permit_status status, unsigned tries);
 #endif

@@ -15,7 +15,7 @@ static bool is_loopback(const struct sockaddr *address)
 }
 
 /* "127.0.0.1:7070" or "[::1]:0". */
-static bool parse_numeric(const char *text, struct sockaddr_storage *address, socklen_t *ret_length)
+static bool parse_numeric_address(const char *text, struct sockaddr_storage *address, socklen_t *ret_length)
 {
     char host[64];
     char *end;
@@ -44,7 +44,7 @@ static bool parse_numeric(const char *text, struct sockaddr_storage *address, so
 bool address_parse(const char *text, bool any_address, struct sockaddr_storage *ret_address, socklen_t *ret_length,
                    struct buf *message)
 {
-    if (!parse_numeric(text, ret_address, ret_length)) {
+    if (!parse_numeric_address(text, ret_address, ret_length)) {
         buf_printf(message, "listen must be ADDRESS:PORT with a numeric address, such as 127.0.0.1:7070, not %s", text);
         return false;
     }

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A body of a megabyte takes its handler some milliseconds to read, which nobody else should wait for: handlers of
- * large bodies run here, one after the other, on a thread of their own. What the exchange's `stage` says:
+ * Runs the handlers of large bodies, one after the other, on a thread of their own: a handler takes some milliseconds
+ * to read a body of a megabyte, and the loop must not stop for so long. The exchange's `stage`:
  *
  *     ON_LOOP --bodies_handle--> OFF_LOOP_QUEUED --the thread--> OFF_LOOP_TAKEN
  *                                       +--the loop's deadline--> OFF_LOOP_CANCELLED: the handler is not called
  *
- * In either case it comes back to the loop through `returned`. The engine may have finished it before that: then it is
- * answered when it has returned.
+ * In both cases the exchange returns to the loop through `returned`. If the engine finishes the exchange before that,
+ * the exchange is answered after it has returned.
  */
 #include "http/loop.h"
 
-#include <errno.h>
-#include <unistd.h>
-
-#include "base/log.h"
 #include "base/memory.h"
 
-static bool take_stage(struct exchange *exchange, int stage)
+static bool claim_stage(struct exchange *exchange, int stage)
 {
     int queued = OFF_LOOP_QUEUED;
     return atomic_compare_exchange_strong(&exchange->off_loop.stage, &queued, stage);
@@ -25,30 +21,31 @@ static bool take_stage(struct exchange *exchange, int stage)
 
 bool bodies_cancel(struct exchange *exchange)
 {
-    return take_stage(exchange, OFF_LOOP_CANCELLED);
+    return claim_stage(exchange, OFF_LOOP_CANCELLED);
 }
 
-static void give_back(struct server *server, struct exchange *exchange)
+static void return_exchange(struct server *server, struct exchange *exchange)
 {
-    uint64_t one = 1;
     pthread_mutex_lock(&server->outbox_mutex);
     exchange->off_loop.next = server->returned;
     server->returned = exchange;
     pthread_mutex_unlock(&server->outbox_mutex);
-    if (write(server->wake_fd, &one, sizeof one) < 0)
-        log_write(LOG_ERROR, "cannot wake the event loop", "error", strerror(errno), NULL);
+    server_wake(server);
 }
 
-/* The next exchange; NULL: the server stops. Memory is given back to the system meanwhile, if that is wanted. */
+/*
+ * Waits for the next exchange and returns it; NULL: the server stops. While it waits it returns freed memory to the
+ * system on request.
+ */
 static struct exchange *take_next(struct bodies *bodies)
 {
     pthread_mutex_lock(&bodies->mutex);
     while (!bodies->first && !bodies->stopping) {
-        if (!bodies->trims) {
+        if (!bodies->trim_requested) {
             pthread_cond_wait(&bodies->changed, &bodies->mutex);
             continue;
         }
-        bodies->trims = false;
+        bodies->trim_requested = false;
         pthread_mutex_unlock(&bodies->mutex);
         memory_trim();
         pthread_mutex_lock(&bodies->mutex);
@@ -68,11 +65,11 @@ static void *run(void *context)
     struct server *server = context;
     struct exchange *exchange;
     while ((exchange = take_next(&server->bodies))) {
-        if (take_stage(exchange, OFF_LOOP_TAKEN)) {
+        if (claim_stage(exchange, OFF_LOOP_TAKEN)) {
             exchange->service = server->settings.body_service;
-            exchange->off_loop.answered = server->settings.handle(exchange);
+            exchange->off_loop.answered = server->settings.hooks->handle(exchange);
         }
-        give_back(server, exchange);
+        return_exchange(server, exchange);
     }
     return NULL;
 }
@@ -81,7 +78,7 @@ void bodies_trim(struct server *server)
 {
     struct bodies *bodies = &server->bodies;
     pthread_mutex_lock(&bodies->mutex);
-    bodies->trims = true;
+    bodies->trim_requested = true;
     pthread_cond_signal(&bodies->changed);
     pthread_mutex_unlock(&bodies->mutex);
 }
@@ -98,18 +95,18 @@ void bodies_handle(struct server *server, struct exchange *exchange)
     pthread_mutex_unlock(&bodies->mutex);
 }
 
-/* The handler has returned, or was not called. */
-static void take_back(struct server *server, struct exchange *exchange)
+/* Takes an exchange back after its handler has returned or was cancelled. */
+static void finish_returned(struct server *server, struct exchange *exchange)
 {
     struct off_loop *off_loop = &exchange->off_loop;
     off_loop->returned = true;
     if (off_loop->answered || off_loop->finished) {
-        exchange_answer_later(server, exchange);
+        exchange_answer_decided(server, exchange);
     } else if (atomic_load(&off_loop->stage) == OFF_LOOP_CANCELLED) {
         server->counts.exchanges--;
         exchange_recycle(server, exchange);
     } else {
-        exchange_settle(server, exchange);
+        exchange_handed_over(server, exchange);
     }
 }
 
@@ -121,7 +118,7 @@ void bodies_drain(struct server *server)
     pthread_mutex_unlock(&server->outbox_mutex);
     while (exchange) {
         struct exchange *next = exchange->off_loop.next;
-        take_back(server, exchange);
+        finish_returned(server, exchange);
         exchange = next;
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a connection, from accept to close. */
+/* Connections, from accept to close. */
 #include "http/loop.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,44 +13,31 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "http/parser.h"
-#include "http/problem.h"
 
 enum {
-    ACCEPT_MAX = 64,                 /* in one turn of the loop */
-    LINGER_MS = 2000,                /* of a client that goes on sending behind its last answer */
-    LINGER_BYTES = 16 * 1024 * 1024, /* that are dropped meanwhile */
+    ACCEPT_MAX = 64,                 /* connections accepted in one callback */
+    LINGER_MS = 2000,                /* time that a connection is LINGERING */
+    LINGER_BYTES = 16 * 1024 * 1024, /* input that is dropped in that time; more closes the connection */
 };
 
 /* ---- states ---- */
 
-static void end_watch_release(struct connection *connection)
+static void close_watch_release(struct connection *connection)
 {
-    if (connection->end_watch)
-        event_free(connection->end_watch);
-    connection->end_watch = NULL;
-}
-
-/* Whoever sends much before it is wanted is not read from until it is. */
-static void pause_reading(struct connection *connection)
-{
-    if (connection->ahead.length < READ_AHEAD)
-        return;
-    event_del(connection->readable);
-    connection->paused = true;
-}
-
-static void resume_reading(struct connection *connection)
-{
-    end_watch_release(connection);
-    if (connection->paused && event_add(connection->readable, NULL) != 0)
-        connection->ended = true; /* without memory it is not read any more */
-    connection->paused = false;
+    if (connection->close_watch)
+        event_free(connection->close_watch);
+    connection->close_watch = NULL;
 }
 
 void connection_move(struct connection *connection, enum connection_state state)
 {
-    if (state == CONNECTION_READING || state == CONNECTION_LINGERING)
-        resume_reading(connection);
+    assert(connection->state != CONNECTION_CLOSED);
+    if (state == CONNECTION_READING || state == CONNECTION_LINGERING) {
+        close_watch_release(connection);
+        if (connection->paused && event_add(connection->readable, NULL) != 0)
+            connection->ended = true; /* out of memory: it cannot be read any more */
+        connection->paused = false;
+    }
     list_remove(&connection->node);
     list_remove(&connection->of_peer);
     connection->state = state;
@@ -58,11 +46,14 @@ void connection_move(struct connection *connection, enum connection_state state)
     if (state != CONNECTION_READING)
         return;
     list_append(&connection->peer->idle, &connection->of_peer);
-    server_listen_again(connection->server); /* now one may yield to a newcomer */
+    server_resume_accepting(connection->server); /* this idle connection can be closed for a new one */
 }
 
-/* A request of which not all has come is dropped; one that is with the engine goes on, and is answered to nobody. */
-static void leave_exchange(struct connection *connection)
+/*
+ * Detaches the exchange from the connection. An incomplete request is dropped. An exchange that is with the engine
+ * continues, and its answer is dropped.
+ */
+static void detach_exchange(struct connection *connection)
 {
     struct exchange *exchange = connection->exchange;
     if (!exchange)
@@ -77,11 +68,11 @@ void connection_close(struct connection *connection)
 {
     if (connection->state == CONNECTION_CLOSED)
         return;
-    leave_exchange(connection);
-    end_watch_release(connection);
+    detach_exchange(connection);
+    close_watch_release(connection);
     buf_release(&connection->ahead);
     event_free(connection->readable);
-    bufferevent_free(connection->bev); /* with the descriptor */
+    bufferevent_free(connection->bev); /* also closes the descriptor */
     connection->bev = NULL;
     connection_move(connection, CONNECTION_CLOSED);
 }
@@ -93,12 +84,13 @@ void connections_dispose(struct server *server)
         return;
     list_for_each (node, following, closed) {
         struct connection *connection = LIST_ENTRY(node, struct connection, node);
+        assert(!connection->exchange);
         list_remove(&connection->node);
         peer_leave(&server->peers, connection->peer);
         free(connection);
         server->connection_count--;
     }
-    server_listen_again(server);
+    server_resume_accepting(server);
 }
 
 static void close_older(struct server *server, enum connection_state state, mono_us too_old)
@@ -121,16 +113,16 @@ void connections_sweep(struct server *server)
 
 /* ---- reading ---- */
 
-/* Reads requests until one has to be waited for; true: all of the input is read. */
-static bool take_input(struct connection *connection, struct bytes *input)
+/* Reads requests until one must wait for the engine. Returns true if all of the input is used. */
+static bool process_input(struct connection *connection, struct bytes *input)
 {
     while (input->length && connection->state == CONNECTION_READING)
         request_receive(connection, input);
     return input->length == 0;
 }
 
-/* What was read ahead and is not yet used; without any it takes no memory. */
-static void keep_ahead(struct connection *connection, struct bytes rest)
+/* Keeps the unused rest of the input read in advance. Frees the buffer if there is none. */
+static void keep_unread(struct connection *connection, struct bytes rest)
 {
     struct buf *ahead = &connection->ahead;
     if (!rest.length) {
@@ -145,98 +137,102 @@ void connection_read(struct connection *connection)
 {
     struct bytes ahead = {connection->ahead.data, connection->ahead.length};
     if (ahead.length && connection->state == CONNECTION_READING) {
-        (void)take_input(connection, &ahead);
+        (void)process_input(connection, &ahead);
         if (connection->state != CONNECTION_CLOSED)
-            keep_ahead(connection, ahead);
+            keep_unread(connection, ahead);
     }
     if (connection->state == CONNECTION_READING && connection->ended)
         connection_close(connection);
 }
 
 /*
- * The client has closed its side, or the connection is broken. One that has closed its side may still read: what was
- * asked is answered. But one that waits for room is taken to have gone.
+ * The client has closed its side, or the connection is broken. A client that has closed its side may still read, so its
+ * request is answered. But a client of a waiting exchange is taken to have disconnected.
  */
-static void client_ended(struct connection *connection)
+static void client_closed(struct connection *connection)
 {
     event_del(connection->readable);
     connection->ended = true;
     if (connection->state == CONNECTION_DECIDING)
-        exchange_client_gone(connection->server, connection->exchange);
+        exchange_client_disconnected(connection->server, connection->exchange);
     else if (connection->state != CONNECTION_SENDING)
         connection_close(connection);
 }
 
-static void on_ended(evutil_socket_t fd, short what, void *context)
+static void on_client_closed(evutil_socket_t fd, short what, void *context)
 {
     struct connection *connection = context;
     struct server *server = connection->server;
     (void)fd, (void)what;
     server->now = clock_mono();
-    client_ended(connection);
+    client_closed(connection);
     connections_dispose(server);
 }
 
-void connection_watch_end(struct connection *connection)
+void connection_watch_close(struct connection *connection)
 {
-    if (connection->end_watch || !connection->paused || !exchange_waits(connection->exchange))
+    if (connection->close_watch || !connection->paused || !exchange_waits(connection->exchange))
         return;
-    connection->end_watch =
-        event_new(connection->server->base, bufferevent_getfd(connection->bev), EV_CLOSED, on_ended, connection);
-    if (connection->end_watch && event_add(connection->end_watch, NULL) != 0)
-        end_watch_release(connection);
+    connection->close_watch = event_new(connection->server->base, bufferevent_getfd(connection->bev), EV_CLOSED,
+                                        on_client_closed, connection);
+    if (connection->close_watch && event_add(connection->close_watch, NULL) != 0)
+        close_watch_release(connection);
 }
 
-/* What comes before it is wanted is kept. */
+/* Keeps input that arrives before it can be processed. Pauses reading while it has READ_AHEAD bytes or more. */
 static void read_ahead(struct connection *connection, struct bytes input)
 {
     buf_append(&connection->ahead, input.data, input.length);
-    if (connection->ahead.broken) { /* what is lost cannot be read again */
-        client_ended(connection);
+    if (connection->ahead.broken) { /* the lost input cannot be read again */
+        client_closed(connection);
         connection_close(connection);
         return;
     }
-    pause_reading(connection);
+    if (connection->ahead.length >= READ_AHEAD) {
+        event_del(connection->readable);
+        connection->paused = true;
+    }
     if (connection->state == CONNECTION_DECIDING)
-        connection_watch_end(connection);
+        connection_watch_close(connection);
 }
 
-/* Behind the last answer nobody reads any more. */
-static void drop(struct connection *connection, size_t length)
-{
-    connection->dropped += length;
-    if (connection->dropped > LINGER_BYTES)
-        connection_close(connection);
-}
-
-/* A piece at a time, so that nobody who sends much holds up the others; a larger one where much is wanted. */
-static size_t piece_of(const struct connection *connection)
+/*
+ * Returns how many bytes to read at once: a small number, so that no client delays the others; more for bodies and for
+ * input that is dropped.
+ */
+static size_t read_size(const struct connection *connection)
 {
     bool reads = connection->state == CONNECTION_READING && connection->exchange;
     bool much = reads ? connection->exchange->parser->state == READ_BODY : connection->state == CONNECTION_LINGERING;
     return much ? INPUT_SIZE : READ_AHEAD;
 }
 
-/* Reads from the socket itself: a bufferevent would first ask how much is there, and make memory for it. */
+/*
+ * Reads from the socket directly: a bufferevent would first query the number of available bytes and allocate memory for
+ * them.
+ */
 static void on_readable(evutil_socket_t fd, short what, void *context)
 {
     struct connection *connection = context;
     struct server *server = connection->server;
     (void)what;
     server->now = clock_mono();
-    ssize_t got = recv(fd, server->input, piece_of(connection), MSG_DONTWAIT);
+    ssize_t got = recv(fd, server->input, read_size(connection), MSG_DONTWAIT);
     struct bytes input = {server->input, got > 0 ? (size_t)got : 0};
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-        client_ended(connection);
-    else if (connection->state == CONNECTION_LINGERING)
-        drop(connection, input.length);
-    else if (!take_input(connection, &input) && connection->state != CONNECTION_CLOSED)
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+        client_closed(connection);
+    } else if (connection->state == CONNECTION_LINGERING) {
+        connection->dropped += input.length;
+        if (connection->dropped > LINGER_BYTES)
+            connection_close(connection);
+    } else if (!process_input(connection, &input) && connection->state != CONNECTION_CLOSED) {
         read_ahead(connection, input);
+    }
     connections_dispose(server);
 }
 
-/* All of an answer is in the socket: the next request, or the end. */
-static void answered(struct connection *connection)
+/* All of an answer is in the socket: continues with the next request, or closes the connection. */
+static void answer_written(struct connection *connection)
 {
     bool more_comes = connection->refused || connection->more;
     if (!connection->closes) {
@@ -256,13 +252,13 @@ static void on_written(struct bufferevent *bev, void *context)
     (void)bev;
     server->now = clock_mono();
     if (connection->state == CONNECTION_SENDING) {
-        answered(connection);
+        answer_written(connection);
         connection_read(connection);
     }
     connections_dispose(server);
 }
 
-/* The output cannot be written. */
+/* The output cannot be written: closes the connection. */
 static void on_broken(struct bufferevent *bev, short what, void *context)
 {
     struct connection *connection = context;
@@ -273,7 +269,7 @@ static void on_broken(struct bufferevent *bev, short what, void *context)
     connections_dispose(server);
 }
 
-bool connection_has_ended(const struct connection *connection)
+bool connection_client_closed(const struct connection *connection)
 {
     char byte;
     if (connection->ended)
@@ -284,8 +280,8 @@ bool connection_has_ended(const struct connection *connection)
 
 /* ---- writing ---- */
 
-/* The rest of a body, which the output refers to until it is in the socket. */
-static void rest_sent(const void *data, size_t length, void *context)
+/* Frees the rest of a body, which the output refers to until it is in the socket. */
+static void free_body(const void *data, size_t length, void *context)
 {
     struct buf *body = context;
     (void)data, (void)length;
@@ -293,7 +289,10 @@ static void rest_sent(const void *data, size_t length, void *context)
     free(body);
 }
 
-/* Takes the memory of the body over. False: no memory; then the body is released. */
+/*
+ * Adds the body from offset `from` to the output. Takes over the body's memory. False: out of memory; the body is
+ * released.
+ */
 static bool output_body(struct evbuffer *output, struct buf *body, size_t from)
 {
     struct buf *rest = malloc(sizeof *rest);
@@ -304,13 +303,13 @@ static bool output_body(struct evbuffer *output, struct buf *body, size_t from)
     *rest = *body;
     *body = (struct buf){.max = rest->max, .budget = rest->budget};
     buf_fit(rest);
-    if (evbuffer_add_reference(output, rest->data + from, rest->length - from, rest_sent, rest) == 0)
+    if (evbuffer_add_reference(output, rest->data + from, rest->length - from, free_body, rest) == 0)
         return true;
-    rest_sent(NULL, 0, rest);
+    free_body(NULL, 0, rest);
     return false;
 }
 
-/* Small answers go as one piece, which is cheaper for the system than two. */
+/* Sends head and body. A small answer is sent as one piece, which costs the kernel less than two. */
 static ssize_t send_now(int fd, struct bytes head, struct bytes body)
 {
     enum { SMALL = 2048 };
@@ -325,7 +324,10 @@ static ssize_t send_now(int fd, struct bytes head, struct bytes body)
     return send(fd, all, head.length + body.length, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* How much of it the socket takes now, if nothing else waits to be written; what fails shows again with the rest. */
+/*
+ * Returns how many bytes the socket accepts now; 0 if earlier output still waits. A write error shows again with the
+ * rest.
+ */
 static size_t write_now(struct connection *connection, struct bytes head, struct bytes body)
 {
     if (evbuffer_get_length(bufferevent_get_output(connection->bev)))
@@ -335,8 +337,9 @@ static size_t write_now(struct connection *connection, struct bytes head, struct
 }
 
 /*
- * What the socket does not take now, the bufferevent writes later; true: nothing of that is left. It is sent whole or
- * not at all: without memory for it the connection is closed, and whoever asked asks again.
+ * Writes head and body: now, as far as the socket accepts them, and the rest later through the bufferevent. Returns
+ * true if all is written. An answer is sent completely or not at all: if there is no memory for the rest, the
+ * connection is closed and the client has to repeat the request.
  */
 static bool write_all(struct connection *connection, struct bytes head, struct buf *body)
 {
@@ -357,7 +360,7 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
     return false;
 }
 
-bool connection_say_continue(struct connection *connection)
+bool connection_send_continue(struct connection *connection)
 {
     (void)write_all(connection, BYTES("HTTP/1.1 100 Continue\r\n\r\n"), NULL);
     return connection->state != CONNECTION_CLOSED;
@@ -366,35 +369,35 @@ bool connection_say_continue(struct connection *connection)
 void connection_answer(struct connection *connection, struct bytes head, struct buf *body)
 {
     if (write_all(connection, head, body))
-        answered(connection);
+        answer_written(connection);
     else if (connection->state != CONNECTION_CLOSED)
         connection_move(connection, CONNECTION_SENDING);
 }
 
 /* ---- accepting ---- */
 
-/* A few connections are taken however short memory is. */
+/* Returns true if the server accepts no more connections. Short memory never stops the first ALWAYS_ACCEPTED. */
 static bool server_is_full(const struct server *server)
 {
-    enum { A_FEW = 1000 };
+    enum { ALWAYS_ACCEPTED = 1000 };
     return (int64_t)server->connection_count >= server->settings.max_connections ||
-           (server->memory_short && server->connection_count >= A_FEW);
+           (server->memory_short && server->connection_count >= ALWAYS_ACCEPTED);
 }
 
-void server_listen_again(struct server *server)
+void server_resume_accepting(struct server *server)
 {
-    if (!server->deaf || server->stopping || event_add(server->acceptable, NULL) != 0)
-        return; /* without memory the tick tries again */
-    server->deaf = false;
+    if (!server->accept_paused || server->stopping || event_add(server->acceptable, NULL) != 0)
+        return; /* out of memory: the tick tries again */
+    server->accept_paused = false;
 }
 
-static void stop_listening(struct server *server)
+static void pause_accepting(struct server *server)
 {
     event_del(server->acceptable);
-    server->deaf = true;
+    server->accept_paused = true;
 }
 
-/* The connection that yields to a newcomer: the longest idle one. NULL: none is idle. */
+/* Returns the connection to close for a new one: the longest lingering one, else the longest idle one. NULL: none. */
 static struct connection *longest_idle(struct server *server)
 {
     static const enum connection_state states[] = {CONNECTION_LINGERING, CONNECTION_READING};
@@ -404,8 +407,8 @@ static struct connection *longest_idle(struct server *server)
     return NULL;
 }
 
-/* For a line in the log each second at most. */
-static bool is_quiet(const struct server *server, mono_us *until)
+/* Limits a log line to one per second. */
+static bool is_log_limited(const struct server *server, mono_us *until)
 {
     if (server->now < *until)
         return true;
@@ -413,12 +416,12 @@ static bool is_quiet(const struct server *server, mono_us *until)
     return false;
 }
 
-/* Further clients just hang. */
-static void say_full(struct server *server)
+/* Counts and logs that the server is full. New clients wait in the backlog without an answer. */
+static void log_full(struct server *server)
 {
     char connections[24];
     server->counts.full++;
-    if (is_quiet(server, &server->full_quiet_until))
+    if (is_log_limited(server, &server->full_quiet_until))
         return;
     snprintf(connections, sizeof connections, "%zu", server->connection_count);
     log_write(LOG_WARN,
@@ -427,7 +430,7 @@ static void say_full(struct server *server)
               "connections", connections, NULL);
 }
 
-/* Takes the descriptor over. NULL: no memory; then it is closed. */
+/* Creates a connection. Takes over the descriptor. NULL: out of memory; the descriptor is closed. */
 static struct connection *connection_new(struct server *server, int fd, const struct sockaddr_storage *address)
 {
     struct connection *connection = calloc(1, sizeof *connection);
@@ -461,15 +464,15 @@ err_accepted:
     return NULL;
 }
 
-static int64_t most_from_one_address(const struct server_settings *settings)
+static int64_t peer_limit(const struct server_settings *settings)
 {
-    enum { A_PART = 4 };
+    enum { PEER_SHARE = 4 };
     int64_t most = settings->max_connections_per_address;
-    return most ? most : max_i64(1, settings->max_connections / A_PART);
+    return most ? most : max_i64(1, settings->max_connections / PEER_SHARE);
 }
 
-/* As many connections come from its address as may, and none of them is idle. */
-static void refuse_crowd(struct connection *connection)
+/* Answers 429: max_connections_per_address is reached and none of the peer's connections is idle. */
+static void refuse_crowded(struct connection *connection)
 {
     struct server *server = connection->server;
     struct exchange *exchange = exchange_take(connection);
@@ -480,49 +483,48 @@ static void refuse_crowd(struct connection *connection)
         return;
     }
     snprintf(sentence, sizeof sentence, "too many connections from this address (max_connections_per_address is %lld)",
-             (long long)most_from_one_address(&server->settings));
-    problem_answer(exchange, PERMIT_TOO_MANY, sentence);
-    exchange_refuse(exchange);
+             (long long)peer_limit(&server->settings));
+    exchange_refuse(exchange, PERMIT_TOO_MANY, sentence);
 }
 
-/* `yields` is closed for it, or an idle one from the same address, if too many come from there. */
-static void connection_begin(struct connection *connection, struct connection *yields)
+/* Starts a new connection. Closes `yields` for it, or an idle connection of the same peer if the peer has too many. */
+static void connection_begin(struct connection *connection, struct connection *victim)
 {
     struct server *server = connection->server;
     struct peer *peer = connection->peer;
-    bool crowded = (int64_t)peer->connections > most_from_one_address(&server->settings);
+    bool crowded = (int64_t)peer->connections > peer_limit(&server->settings);
     if (crowded)
-        yields = list_empty(&peer->idle) ? NULL : LIST_ENTRY(peer->idle.next, struct connection, of_peer);
+        victim = list_empty(&peer->idle) ? NULL : LIST_ENTRY(peer->idle.next, struct connection, of_peer);
     server->connection_count++;
     server->counts.accepted++;
     connection_move(connection, CONNECTION_READING);
-    if (yields) {
+    if (victim) {
         server->counts.yielded++;
-        connection_close(yields);
+        connection_close(victim);
     } else if (crowded) {
-        refuse_crowd(connection);
+        refuse_crowded(connection);
     }
 }
 
-/* No file descriptor, for example. The tick tries again. */
+/* Stops accepting after an error such as no free file descriptor. The tick tries again. */
 static void accept_failed(struct server *server, int error)
 {
     if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
         return;
-    stop_listening(server);
-    if (!is_quiet(server, &server->accept_quiet_until))
+    pause_accepting(server);
+    if (!is_log_limited(server, &server->accept_quiet_until))
         log_write(LOG_WARN, "cannot accept a connection", "error", strerror(error), NULL);
 }
 
-/* False: there is none to accept now. */
+/* Accepts one connection. False: none can be accepted now. */
 static bool accept_one(struct server *server)
 {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
-    struct connection *yields = NULL;
-    if (server_is_full(server) && !(yields = longest_idle(server))) {
-        stop_listening(server);
-        say_full(server);
+    struct connection *victim = NULL;
+    if (server_is_full(server) && !(victim = longest_idle(server))) {
+        pause_accepting(server);
+        log_full(server);
         return false;
     }
     int fd = accept4(server->listen_fd, (struct sockaddr *)&address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -532,7 +534,7 @@ static bool accept_one(struct server *server)
     }
     struct connection *connection = connection_new(server, fd, &address);
     if (connection)
-        connection_begin(connection, yields);
+        connection_begin(connection, victim);
     return true;
 }
 

@@ -4,11 +4,11 @@
 #include <arpa/inet.h>
 #include <strings.h>
 
-enum { SHOWN_MAX = 200 }; /* bytes of a header that a sentence quotes */
+enum { SHOWN_MAX = 200 }; /* bytes of a header that a message quotes */
 
 /* "host:port"; a host in brackets is an IPv6 address. */
 struct authority {
-    struct bytes host; /* without a dot at its end */
+    struct bytes host; /* without a trailing dot */
     struct bytes port; /* length 0: none */
     bool bracketed;
 };
@@ -70,12 +70,12 @@ static bool is_listed(struct bytes host, struct bytes list)
     return false;
 }
 
-static int shown(struct bytes text)
+static int shown_length(struct bytes text)
 {
     return (int)(text.length < SHOWN_MAX ? text.length : SHOWN_MAX);
 }
 
-static bool is_served(struct bytes text, struct bytes allowed_hosts, struct authority *ret_authority)
+static bool host_is_served(struct bytes text, struct bytes allowed_hosts, struct authority *ret_authority)
 {
     if (!parse_authority(text, ret_authority))
         return false;
@@ -85,14 +85,17 @@ static bool is_served(struct bytes text, struct bytes allowed_hosts, struct auth
     return named || is_address(ret_authority);
 }
 
-/* The port that a URL of this scheme means if it names none. */
-static struct bytes port_or(struct bytes port, struct bytes usual)
+/* Returns the port, or the default port of the scheme if there is none. */
+static struct bytes port_or_default(struct bytes port, struct bytes usual)
 {
     return port.length ? port : usual;
 }
 
-/* "http://localhost:7070" is of the host "localhost:7070". https: a proxy in front of permitd speaks TLS. */
-static bool is_of_host(struct bytes origin, const struct authority *host)
+/*
+ * Returns true if the origin has this host: "http://localhost:7070" has the host "localhost:7070". https: a proxy in
+ * front of permitd terminates TLS.
+ */
+static bool origin_has_host(struct bytes origin, const struct authority *host)
 {
     static const struct {
         const char *prefix;
@@ -106,7 +109,8 @@ static bool is_of_host(struct bytes origin, const struct authority *host)
             continue;
         struct bytes rest = {origin.data + scheme.length, origin.length - scheme.length};
         return parse_authority(rest, &page) && page.bracketed == host->bracketed &&
-               is_same_text(page.host, host->host) && is_same_text(port_or(page.port, port), port_or(host->port, port));
+               is_same_text(page.host, host->host) &&
+               is_same_text(port_or_default(page.port, port), port_or_default(host->port, port));
     }
     return false;
 }
@@ -116,27 +120,27 @@ enum permit_status origin_check(const struct origin *origin, struct bytes allowe
     struct authority host = {0};
     struct bytes site = origin->sec_fetch_site;
     buf_clear(message);
-    if (origin->host.data && !is_served(origin->host, allowed_hosts, &host)) {
+    if (origin->host.data && !host_is_served(origin->host, allowed_hosts, &host)) {
         struct bytes name = host.host.length ? host.host : origin->host;
         buf_printf(message,
                    "the URL names the host \"%.*s\", which this permitd does not serve: use its address, or add the "
                    "host to its setting allowed_hosts",
-                   shown(name), name.data);
+                   shown_length(name), name.data);
         return PERMIT_MISDIRECTED;
     }
     if (origin->repeated) {
         buf_append_text(message, "duplicate Origin or Sec-Fetch-Site header");
         return PERMIT_FORBIDDEN;
     }
-    if (origin->origin.data && !is_of_host(origin->origin, &host)) {
+    if (origin->origin.data && !origin_has_host(origin->origin, &host)) {
         buf_printf(message,
                    "a web page of \"%.*s\" sent this request (Origin); only pages of the host \"%.*s\" itself may",
-                   shown(origin->origin), origin->origin.data, shown(origin->host),
+                   shown_length(origin->origin), origin->origin.data, shown_length(origin->host),
                    origin->host.data ? origin->host.data : "");
         return PERMIT_FORBIDDEN;
     }
     if (site.data && !is_same_text(site, BYTES("same-origin")) && !is_same_text(site, BYTES("none"))) {
-        buf_printf(message, "a web page of another site sent this request (Sec-Fetch-Site: %.*s)", shown(site),
+        buf_printf(message, "a web page of another site sent this request (Sec-Fetch-Site: %.*s)", shown_length(site),
                    site.data);
         return PERMIT_FORBIDDEN;
     }

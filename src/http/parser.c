@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "http/parser.h"
 
+#include <assert.h>
 #include <strings.h>
 
-enum { CHUNK_LINE = 18 /* bytes of the line of a chunk's size that are not counted for PARSER_HEAD_MAX */ };
+enum { CHUNK_LINE = 18 /* bytes of a chunk size line that do not count against PARSER_HEAD_MAX */ };
 
-/* What may stand in a line: HT, printable ASCII, and obs-text (RFC 9110, 5.5). */
+/* Characters allowed in a line: HT, printable ASCII, and obs-text (RFC 9110, 5.5). */
 static bool is_text(unsigned char byte)
 {
     return byte >= ' ' ? byte != 0x7F : byte == '\t';
 }
 
-/* A character of a token (RFC 9110, 5.6.2). */
+/* Characters of a token (RFC 9110, 5.6.2). */
 static bool is_token_char(unsigned char byte)
 {
     static const bool others[0x80] = {
@@ -65,7 +66,7 @@ static enum parser_event malformed(struct parser *parser, const char *why)
 
 /* ---- the request line ---- */
 
-/* "host", "host:7070", "[::1]:7070" (RFC 9110, 7.2); what a host's name may be is not looked at. */
+/* "host", "host:7070", "[::1]:7070" (RFC 9110, 7.2). Does not check whether the host name is valid. */
 static bool is_authority(struct bytes text)
 {
     const char *end = text.data + text.length;
@@ -82,12 +83,12 @@ static bool is_authority(struct bytes text)
     return true;
 }
 
-static struct bytes_at place_of(const struct parser *parser, struct bytes text)
+static struct bytes_at offsets_of(const struct parser *parser, struct bytes text)
 {
     return (struct bytes_at){(size_t)(text.data - parser->text.data), text.length};
 }
 
-/* "/path?query", "http://host/path?query", or "*" for OPTIONS (RFC 9112, 3.2). False: another one. */
+/* Splits "/path?query", "http://host/path?query", or "*" of OPTIONS (RFC 9112, 3.2). False: another form. */
 static bool take_target(struct parser *parser, struct bytes method, struct bytes target)
 {
     size_t scheme = target.length > 7 && strncasecmp(target.data, "http://", 7) == 0    ? 7
@@ -98,19 +99,20 @@ static bool take_target(struct parser *parser, struct bytes method, struct bytes
         struct bytes authority = {target.data, strcspn(target.data, "/?")};
         if (authority.length == 0 || !is_authority(authority))
             return false;
-        parser->authority = place_of(parser, authority);
+        parser->authority = offsets_of(parser, authority);
         target = (struct bytes){target.data + authority.length, target.length - authority.length};
     } else if (target.data[0] != '/' && !(equal_words(target, "*") && bytes_equal(method, BYTES("OPTIONS")))) {
         return false;
     }
     struct bytes path = {target.data, strcspn(target.data, "?")};
-    parser->path = place_of(parser, path);
+    parser->path = offsets_of(parser, path);
     if (path.length < target.length)
-        parser->query = place_of(parser, (struct bytes){path.data + path.length + 1, target.length - path.length - 1});
+        parser->query =
+            offsets_of(parser, (struct bytes){path.data + path.length + 1, target.length - path.length - 1});
     return true;
 }
 
-/* Of visible ASCII, without a fragment, which no request has. */
+/* Returns true for visible ASCII without a fragment, which no request has. */
 static bool is_target(struct bytes text)
 {
     for (size_t i = 0; i < text.length; i++)
@@ -119,14 +121,14 @@ static bool is_target(struct bytes text)
     return text.length > 0;
 }
 
-/* "GET /path HTTP/1.1": three parts, one space between two of them. */
+/* Reads "GET /path HTTP/1.1": three parts, separated by one space each. */
 static enum parser_event read_request_line(struct parser *parser, struct bytes line)
 {
     if (line.length == 0) {
         if (parser->skipped_line)
             return malformed(parser, "more than one empty line before the request");
         parser->skipped_line = true;
-        return PARSER_GO_ON;
+        return PARSER_CONTINUE;
     }
     const char *first = memchr(line.data, ' ', line.length);
     const char *last = memrchr(line.data, ' ', line.length);
@@ -147,14 +149,15 @@ static enum parser_event read_request_line(struct parser *parser, struct bytes l
     parser->target_at = method.length + 1;
     if (!take_target(parser, method, target))
         return malformed(parser, "the request target must be a path");
-    parser->line_at = parser->headers_at = parser->headers_end = parser->text.length + 1; /* behind the zero */
+    parser->line_at = parser->headers_at = parser->headers_end = parser->text.length + 1; /* after the terminating
+                                                                                             zero */
     parser->state = READ_HEADER;
-    return PARSER_GO_ON;
+    return PARSER_CONTINUE;
 }
 
 /* ---- headers ---- */
 
-/* One Content-Length, of digits alone, below 2^63. */
+/* Reads Content-Length: digits only, below 2^63, once. */
 static const char *take_length(struct parser *parser, struct bytes value)
 {
     uint64_t length = 0;
@@ -218,7 +221,7 @@ static const char *take_expect(struct parser *parser, struct bytes value)
     return NULL;
 }
 
-/* The headers that decide how the request and its connection are read. NULL: well, else what is wrong. */
+/* Headers that decide how the request and its connection are read. `take` returns NULL, or the reason of a refusal. */
 static const struct {
     const char *name;
     const char *(*take)(struct parser *parser, struct bytes value);
@@ -238,7 +241,7 @@ static const char *take_framing(struct parser *parser, struct bytes name, struct
     return NULL;
 }
 
-/* What the headers say only together. */
+/* Checks combinations of headers. Returns NULL, or the reason of a refusal. */
 static const char *check_head(const struct parser *parser)
 {
     if (parser->hosts == 0 && parser->minor_version > 0)
@@ -263,7 +266,7 @@ static enum parser_event end_head(struct parser *parser)
     return PARSER_HEAD;
 }
 
-/* "Name: value", without a space before the colon and not folded. NULL: well. */
+/* Splits "Name: value". A space before the colon and folded lines are refused. Returns NULL, or the reason. */
 static const char *split_header(struct bytes line, struct bytes *ret_name, struct bytes *ret_value)
 {
     if (is_blank(line.data[0]))
@@ -279,7 +282,7 @@ static const char *split_header(struct bytes line, struct bytes *ret_name, struc
     return NULL;
 }
 
-/* Kept as the name, a zero, the value, a zero. */
+/* Reads a header line and stores it as name, zero, value, zero. */
 static enum parser_event read_header(struct parser *parser, struct bytes line)
 {
     struct bytes name, value;
@@ -295,19 +298,19 @@ static enum parser_event read_header(struct parser *parser, struct bytes line)
     memmove(behind_name + 1, value.data, value.length);
     behind_name[1 + value.length] = '\0';
     parser->line_at = parser->headers_end = parser->line_at + name.length + value.length + 2;
-    return PARSER_GO_ON;
+    return PARSER_CONTINUE;
 }
 
-/* Trailers are looked at as headers are, and dropped. */
+/* Checks a trailer line like a header, and drops it. */
 static enum parser_event read_trailer(struct parser *parser, struct bytes line)
 {
     struct bytes name, value;
     if (line.length == 0) {
         parser->state = READ_NO_MORE;
-        return PARSER_GO_ON;
+        return PARSER_CONTINUE;
     }
     const char *wrong = split_header(line, &name, &value);
-    return wrong ? malformed(parser, wrong) : PARSER_GO_ON;
+    return wrong ? malformed(parser, wrong) : PARSER_CONTINUE;
 }
 
 /* ---- the body ---- */
@@ -320,7 +323,7 @@ static int hex_digit(char byte)
     return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-/* "1a", perhaps with extensions ";name=value", which are ignored. */
+/* Reads a chunk size such as "1a". Extensions such as ";name=value" are ignored. */
 static enum parser_event read_chunk_size(struct parser *parser, struct bytes line)
 {
     uint64_t size = 0;
@@ -337,7 +340,7 @@ static enum parser_event read_chunk_size(struct parser *parser, struct bytes lin
         return refuse(parser, PARSER_TOO_LARGE, NULL);
     parser->left = size;
     parser->state = size ? READ_CHUNK : READ_TRAILER;
-    return PARSER_GO_ON;
+    return PARSER_CONTINUE;
 }
 
 static enum parser_event begin_body(struct parser *parser)
@@ -346,14 +349,15 @@ static enum parser_event begin_body(struct parser *parser)
         return refuse(parser, PARSER_TOO_LARGE, NULL);
     parser->body.max = parser->chunked ? parser->body_max : (size_t)parser->length;
     parser->state = parser->chunked ? READ_CHUNK_SIZE : parser->length ? READ_BODY : READ_NO_MORE;
-    return PARSER_GO_ON;
+    return PARSER_CONTINUE;
 }
 
-/* Bytes of the body, or of a chunk. */
-static enum parser_event take_body(struct parser *parser, struct bytes *input)
+/* Reads bytes of the body, or of a chunk. */
+static enum parser_event read_body(struct parser *parser, struct bytes *input)
 {
     if (input->length == 0)
-        return PARSER_HUNGRY;
+        return PARSER_NEEDS_INPUT;
+    assert(parser->left > 0);
     size_t taken = parser->left < input->length ? (size_t)parser->left : input->length;
     buf_append(&parser->body, input->data, taken);
     if (parser->body.broken)
@@ -362,7 +366,7 @@ static enum parser_event take_body(struct parser *parser, struct bytes *input)
     parser->left -= taken;
     if (parser->left == 0)
         parser->state = parser->chunked ? READ_CHUNK_END : READ_NO_MORE;
-    return PARSER_GO_ON;
+    return PARSER_CONTINUE;
 }
 
 /* ---- lines ---- */
@@ -370,7 +374,7 @@ static enum parser_event take_body(struct parser *parser, struct bytes *input)
 static enum parser_event end_line(struct parser *parser)
 {
     struct bytes line = {buf_text(&parser->text) + parser->line_at, parser->text.length - parser->line_at};
-    enum parser_event event = PARSER_GO_ON;
+    enum parser_event event = PARSER_CONTINUE;
     switch (parser->state) {
     case READ_REQUEST_LINE: event = read_request_line(parser, line); break;
     case READ_HEADER: event = read_header(parser, line); break;
@@ -378,7 +382,7 @@ static enum parser_event end_line(struct parser *parser)
     case READ_CHUNK_END: parser->state = READ_CHUNK_SIZE; break;
     default: event = read_trailer(parser, line); break;
     }
-    parser->text.length = parser->line_at; /* where the next one goes */
+    parser->text.length = parser->line_at; /* the next line starts here */
     parser->line_bytes = 0;
     return event;
 }
@@ -388,8 +392,8 @@ static size_t beyond(size_t bytes, size_t free)
     return bytes > free ? bytes - free : 0;
 }
 
-/* Counts bytes of a line for PARSER_HEAD_MAX, but not those without which there is no chunk. False: too many. */
-static bool spend(struct parser *parser, size_t bytes)
+/* Counts bytes of a line against PARSER_HEAD_MAX, except those that every chunk needs. False: too many. */
+static bool count_bytes(struct parser *parser, size_t bytes)
 {
     size_t free = parser->state == READ_CHUNK_SIZE || parser->state == READ_CHUNK_END ? CHUNK_LINE : 0;
     parser->spent += beyond(parser->line_bytes + bytes, free) - beyond(parser->line_bytes, free);
@@ -397,8 +401,8 @@ static bool spend(struct parser *parser, size_t bytes)
     return parser->spent <= PARSER_HEAD_MAX;
 }
 
-/* A line up to its CR LF. Neither of these stands anywhere alone, and no control character stands in a line. */
-static enum parser_event take_line(struct parser *parser, struct bytes *input)
+/* Reads a line up to its CR LF. A lone CR or LF is refused, and so is any other control character in a line. */
+static enum parser_event read_line(struct parser *parser, struct bytes *input)
 {
     size_t length = 0;
     while (!parser->after_cr && length < input->length && is_text((unsigned char)input->data[length]))
@@ -406,7 +410,7 @@ static enum parser_event take_line(struct parser *parser, struct bytes *input)
     bool ends = length < input->length;
     if (length && parser->state == READ_CHUNK_END)
         return malformed(parser, "chunk data longer than the chunk size");
-    if (!spend(parser, length + ends))
+    if (!count_bytes(parser, length + ends))
         return malformed(parser, "request line and headers, or trailers, exceed 16384 bytes");
     buf_append(&parser->text, input->data, length);
     if (parser->text.broken)
@@ -414,11 +418,11 @@ static enum parser_event take_line(struct parser *parser, struct bytes *input)
     char end = ends ? input->data[length] : '\0';
     *input = (struct bytes){input->data + length + ends, input->length - length - ends};
     if (!ends)
-        return PARSER_HUNGRY;
+        return PARSER_NEEDS_INPUT;
     if (end != (parser->after_cr ? '\n' : '\r'))
         return malformed(parser, "a line does not end with CR LF or contains a control character");
     parser->after_cr = !parser->after_cr;
-    return parser->after_cr ? PARSER_GO_ON : end_line(parser);
+    return parser->after_cr ? PARSER_CONTINUE : end_line(parser);
 }
 
 /* ---- all of it ---- */
@@ -429,7 +433,7 @@ void parser_begin(struct parser *parser)
     *parser = (struct parser){.text = text, .body = body};
     buf_clear(&parser->text);
     buf_clear(&parser->body);
-    parser->text.max = 2 * PARSER_HEAD_MAX; /* the head, and a trailer */
+    parser->text.max = 2 * PARSER_HEAD_MAX; /* request line, headers and one trailer */
 }
 
 void parser_release(struct parser *parser)
@@ -440,15 +444,15 @@ void parser_release(struct parser *parser)
 
 enum parser_event parser_feed(struct parser *parser, struct bytes *input)
 {
-    enum parser_event event = PARSER_GO_ON;
-    while (event == PARSER_GO_ON) {
+    enum parser_event event = PARSER_CONTINUE;
+    while (event == PARSER_CONTINUE) {
         switch (parser->state) {
         case AFTER_HEAD: event = begin_body(parser); break;
         case READ_BODY:
-        case READ_CHUNK: event = take_body(parser, input); break;
+        case READ_CHUNK: event = read_body(parser, input); break;
         case READ_NO_MORE: event = PARSER_DONE; break;
         case REFUSED: event = parser->refusal; break;
-        default: event = take_line(parser, input); break;
+        default: event = read_line(parser, input); break;
         }
     }
     return event;
@@ -456,6 +460,7 @@ enum parser_event parser_feed(struct parser *parser, struct bytes *input)
 
 struct bytes parser_method(const struct parser *parser)
 {
+    assert(parser->target_at > 0);
     return (struct bytes){parser->text.data, parser->target_at - 1};
 }
 

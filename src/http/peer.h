@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The addresses that connections come from, with the connections of each. */
+/* Peers: the client addresses, with the connections of each. */
 #ifndef HTTP_PEER_H
 #define HTTP_PEER_H
 
@@ -12,13 +12,14 @@ enum { PEER_ADDRESS_SIZE = 16 };
 
 struct peer {
     struct map_node by_address;
-    unsigned char address[PEER_ADDRESS_SIZE]; /* of IPv6; an address of IPv6 counts by its first 64 bits */
+    unsigned char address[PEER_ADDRESS_SIZE]; /* an IPv6 address (IPv4 is mapped); of IPv6 only the first 64 bits are
+                                                 kept */
     size_t connections;
-    struct list idle; /* those of them that are idle, the longest first: `of_peer` of struct connection */
+    struct list idle; /* idle connections, longest idle first: `of_peer` of struct connection */
 };
 
-/* The peer of this address, with one connection more. NULL: no memory. */
+/* Returns the peer of this address and adds a connection to it. NULL: out of memory. */
 struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address) MUST_CHECK;
-/* One connection less; frees it with the last. */
+/* Removes a connection from the peer. Frees the peer with its last connection. */
 void peer_leave(struct map *peers, struct peer *peer);
 #endif

@@ -2,297 +2,106 @@
 #include "http/probe.h"
 
 #include <arpa/inet.h>
-#include <event2/dns.h>
-#include <event2/event.h>
-#include <event2/http.h>
-#include <event2/http_struct.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
-#include "core/name.h"
+#include "base/log.h"
 
 enum {
-    AT_ONCE = 16,
-    TIMEOUT_S = 5,        /* of a question, from the look-up of the name to the end of the answer */
-    STOP_LOOK_MS = 100,   /* how late a stop may be noticed */
-    ANSWER_MAX = 1 << 20, /* longer ones are not read, and say nothing */
-    HEADERS_MAX = 64 * 1024,
-    TARGET_MAX = 16 * 1024,
-    DEFAULT_PORT = 80,
+    CALLS_MAX = 16,       /* at the same time */
+    TIMEOUT_MS = 5000,    /* of a call, from the look-up of the host to the end of the answer */
+    STOP_CHECK_MS = 100,  /* how late a stop may be noticed */
+    ANSWER_MAX = 1 << 20, /* bytes of headers and body */
+    URL_MAX = 16 * 1024,
+    FILLED_URL_MAX = 64 * 1024, /* with the owner in it */
 };
 
-#define PLACE "{owner}"
-
-/* One question under way. */
-struct slot {
-    struct probe *probe;
-    struct evhttp_connection *connection; /* NULL: nothing is asked */
-    struct event *over; /* its time is over, or it has been answered: not in evhttp's callback, which still uses the
-                           connection afterwards */
-    struct probe_question *question;
-    enum probe_answer answer;
-};
+#define PLACEHOLDER "{owner}"
 
 struct probe {
-    char *host;
-    unsigned short port;
-    char *target; /* path and query, with PLACE in it */
-    struct event_base *base;
-    struct evdns_base *dns; /* NULL: the host is an address */
-    struct event *stop_look;
-    struct slot slots[AT_ONCE];
-
-    /* While it asks. */
-    struct probe_question *questions;
-    size_t count;
-    size_t next;
-    size_t under_way;
-    const atomic_bool *stopping;
+    char *url;     /* with PLACEHOLDER in it */
+    char *ca_file; /* NULL: the certificates of the system */
+    bool loopback; /* the host is this machine: no proxy */
+    bool failing;  /* the last calls were not answered; the log says so */
 };
 
-/* ---- the URL ---- */
+struct call {
+    CURL *easy;                      /* NULL: not used yet */
+    struct probe_question *question; /* NULL: idle */
+    size_t received;                 /* bytes of the answer */
+    char error[CURL_ERROR_SIZE];
+};
 
-static bool refuse_url(struct buf *message, const char *why)
+/* ---- the settings ---- */
+
+static bool is_loopback(const char *host)
 {
-    buf_printf(message, "liveness_url: %s", why);
-    return false;
+    struct in_addr address;
+    if (inet_pton(AF_INET, host, &address) == 1)
+        return ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
+    return strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0;
 }
 
-/* The braces of {owner} are not allowed in a URL: the rest is judged with a letter in their place. */
-static bool without_place(const char *url, struct buf *out)
+/* Returns what is wrong with the URL, NULL if nothing is. libcurl alone accepts more than the documentation says. */
+static const char *url_fault(const char *url, bool *ret_loopback)
 {
-    const char *at = url;
-    for (const char *place; (place = strstr(at, PLACE)); at = place + strlen(PLACE)) {
-        buf_append(out, at, (size_t)(place - at));
-        buf_append_char(out, 'o');
-    }
-    buf_append_text(out, at);
-    return at != url && !out->broken;
+    size_t scheme = strncasecmp(url, "http://", 7) == 0 ? 7 : strncasecmp(url, "https://", 8) == 0 ? 8 : 0;
+    const char *target = url + scheme + strcspn(url + scheme, "/?");
+    char *host = NULL, *port = NULL;
+    if (!scheme)
+        return "must begin with http:// or https://";
+    if (target == url + scheme)
+        return "missing host";
+    if (strlen(url) > URL_MAX)
+        return "longer than 16 KiB";
+    if (strchr(url, '#'))
+        return "a fragment is not allowed";
+    if (!strstr(target, PLACEHOLDER) || strstr(url, PLACEHOLDER) < target)
+        return PLACEHOLDER " must be in the path or query";
+    CURLU *parts = curl_url();
+    CURLUcode code = curl_url_set(parts, CURLUPART_URL, url, CURLU_DISALLOW_USER);
+    if (!code)
+        code = curl_url_get(parts, CURLUPART_HOST, &host, 0);
+    if (!code)
+        code = curl_url_get(parts, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT);
+    if (!code && strtoul(port, NULL, 10) == 0)
+        code = CURLUE_BAD_PORT_NUMBER;
+    if (!code)
+        *ret_loopback = is_loopback(host);
+    curl_free(host);
+    curl_free(port);
+    curl_url_cleanup(parts);
+    return code ? curl_url_strerror(code) : NULL;
 }
 
-static bool take_host(struct probe *probe, const struct evhttp_uri *uri, struct buf *message)
+static void curl_set_up(void)
 {
-    const char *scheme = evhttp_uri_get_scheme(uri);
-    const char *host = evhttp_uri_get_host(uri);
-    int port = evhttp_uri_get_port(uri);
-    if (!scheme || strcmp(scheme, "http") != 0)
-        return refuse_url(message, "must begin with http://");
-    if (!host || !*host)
-        return refuse_url(message, "missing host");
-    if (evhttp_uri_get_userinfo(uri) || evhttp_uri_get_fragment(uri))
-        return refuse_url(message, "user and fragment are not allowed");
-    if (port == 0 || port > UINT16_MAX)
-        return refuse_url(message, "invalid port");
-    size_t length = strlen(host);
-    bool bracketed = host[0] == '[' && host[length - 1] == ']';
-    probe->host = bracketed ? strndup(host + 1, length - 2) : strdup(host);
-    probe->port = (unsigned short)(port < 0 ? DEFAULT_PORT : port);
-    return probe->host != NULL;
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static bool take_url(struct probe *probe, const char *url, struct buf *message)
+struct probe *probe_new(const char *url, const char *ca_file, struct buf *message)
 {
-    struct buf plain;
-    buf_init(&plain, TARGET_MAX);
-    bool placed = without_place(url, &plain);
-    struct evhttp_uri *uri = placed ? evhttp_uri_parse(buf_text(&plain)) : NULL;
-    const char *authority = strstr(url, "://");
-    const char *target = authority ? strpbrk(authority + 3, "/?") : NULL;
-    bool good = false;
-    if (!placed)
-        (void)refuse_url(message, "must contain {owner} for the owner's name, and be at most 16 KiB");
-    else if (!uri)
-        (void)refuse_url(message, "invalid URL");
-    else if (!target || *target != '/' || !strstr(target, PLACE) || strstr(url, PLACE) < target)
-        (void)refuse_url(message, "{owner} must be in the path or query");
-    else
-        good = take_host(probe, uri, message) && (probe->target = strdup(target));
-    if (uri)
-        evhttp_uri_free(uri);
-    buf_release(&plain);
-    return good;
-}
-
-static bool is_address(const char *host)
-{
-    unsigned char address[sizeof(struct in6_addr)];
-    return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
-}
-
-/* ---- one question ---- */
-
-static void ask_next(struct slot *slot);
-
-/* Everything but letters, digits and - . _ ~ as %XX. */
-static void append_encoded(struct buf *out, struct bytes name)
-{
-    static const char unreserved[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-    for (size_t i = 0; i < name.length; i++) {
-        if (name.data[i] && strchr(unreserved, name.data[i]))
-            buf_append_char(out, name.data[i]);
-        else
-            buf_printf(out, "%%%02X", (unsigned)(unsigned char)name.data[i]);
-    }
-}
-
-static void append_target(struct buf *out, const char *target, struct bytes owner)
-{
-    for (const char *place; (place = strstr(target, PLACE)); target = place + strlen(PLACE)) {
-        buf_append(out, target, (size_t)(place - target));
-        append_encoded(out, owner);
-    }
-    buf_append_text(out, target);
-}
-
-static enum probe_answer answer_of(int code)
-{
-    switch (code) {
-    case 200: return PROBE_ALIVE;
-    case 404:
-    case 410: return PROBE_DEAD;
-    default: return PROBE_UNKNOWN;
-    }
-}
-
-/* Also when there is no answer: then without a request, or with code 0. */
-static void answered(struct evhttp_request *request, void *context)
-{
-    struct slot *slot = context;
-    slot->answer = request ? answer_of(evhttp_request_get_response_code(request)) : PROBE_UNKNOWN;
-    event_active(slot->over, EV_TIMEOUT, 0);
-}
-
-static void slot_close(struct slot *slot)
-{
-    event_del(slot->over);
-    if (slot->connection)
-        evhttp_connection_free(slot->connection);
-    slot->connection = NULL;
-}
-
-static void slot_over(evutil_socket_t fd, short what, void *context)
-{
-    struct slot *slot = context;
-    (void)fd, (void)what;
-    slot->question->ret_answer = slot->answer;
-    slot_close(slot);
-    slot->probe->under_way--;
-    ask_next(slot);
-}
-
-/* Host: as in the URL; brackets around an IPv6 address. */
-static bool add_headers(struct slot *slot, struct evhttp_request *request)
-{
-    const struct probe *probe = slot->probe;
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
-    struct buf host;
-    buf_init(&host, TARGET_MAX);
-    buf_printf(&host, strchr(probe->host, ':') ? "[%s]:%u" : "%s:%u", probe->host, (unsigned)probe->port);
-    bool added = !host.broken && evhttp_add_header(headers, "Host", buf_text(&host)) == 0 &&
-                 evhttp_add_header(headers, "Connection", "close") == 0 &&
-                 evhttp_add_header(headers, "User-Agent", "permitd/" PERMIT_VERSION) == 0;
-    buf_release(&host);
-    return added;
-}
-
-static bool slot_ask(struct slot *slot)
-{
-    struct probe *probe = slot->probe;
-    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
-    struct buf target;
-    slot->answer = PROBE_UNKNOWN;
-    slot->connection = evhttp_connection_base_new(probe->base, probe->dns, probe->host, probe->port);
-    struct evhttp_request *request = slot->connection ? evhttp_request_new(answered, slot) : NULL;
-    if (!request)
-        return false;
-    evhttp_connection_set_timeout(slot->connection, TIMEOUT_S);
-    evhttp_connection_set_max_body_size(slot->connection, ANSWER_MAX);
-    evhttp_connection_set_max_headers_size(slot->connection, HEADERS_MAX);
-    buf_init(&target, TARGET_MAX + 3 * NAME_MAX_BYTES);
-    append_target(&target, probe->target, slot->question->owner);
-    bool ready = !target.broken && add_headers(slot, request) && event_add(slot->over, &timeout) == 0;
-    if (!ready)
-        evhttp_request_free(request);
-    else /* frees the request in any case */
-        ready = evhttp_make_request(slot->connection, request, EVHTTP_REQ_GET, buf_text(&target)) == 0;
-    buf_release(&target);
-    return ready;
-}
-
-/* The slot takes the next question, or rests; the last one ends the loop. */
-static void ask_next(struct slot *slot)
-{
-    struct probe *probe = slot->probe;
-    while (probe->next < probe->count && !atomic_load(probe->stopping)) {
-        slot->question = &probe->questions[probe->next++];
-        if (slot_ask(slot)) {
-            probe->under_way++;
-            return;
-        }
-        slot_close(slot);
-    }
-    if (probe->under_way == 0)
-        event_base_loopbreak(probe->base);
-}
-
-/* ---- all of them ---- */
-
-static void look_for_stop(evutil_socket_t fd, short what, void *context)
-{
-    struct probe *probe = context;
-    (void)fd, (void)what;
-    if (atomic_load(probe->stopping))
-        event_base_loopbreak(probe->base);
-}
-
-void probe_ask_all(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping)
-{
-    struct probe *probe = context;
-    const struct timeval every = {.tv_usec = STOP_LOOK_MS * US_PER_MS};
-    probe->questions = questions;
-    probe->count = count;
-    probe->next = probe->under_way = 0;
-    probe->stopping = stopping;
-    for (size_t i = 0; i < count; i++)
-        questions[i].ret_answer = PROBE_UNKNOWN;
-    for (size_t i = 0; i < AT_ONCE; i++)
-        ask_next(&probe->slots[i]);
-    if (probe->under_way && event_add(probe->stop_look, &every) == 0)
-        event_base_dispatch(probe->base);
-    event_del(probe->stop_look);
-    for (size_t i = 0; i < AT_ONCE; i++)
-        slot_close(&probe->slots[i]);
-}
-
-/* ---- life ---- */
-
-static bool open_loop(struct probe *probe)
-{
-    probe->base = event_base_new();
-    if (!probe->base)
-        return false;
-    if (!is_address(probe->host)) {
-        probe->dns = evdns_base_new(probe->base, EVDNS_BASE_INITIALIZE_NAMESERVERS);
-        if (!probe->dns)
-            return false;
-    }
-    probe->stop_look = event_new(probe->base, -1, EV_PERSIST, look_for_stop, probe);
-    bool made = probe->stop_look != NULL;
-    for (size_t i = 0; i < AT_ONCE; i++) {
-        probe->slots[i].probe = probe;
-        probe->slots[i].over = evtimer_new(probe->base, slot_over, &probe->slots[i]);
-        made = made && probe->slots[i].over;
-    }
-    return made;
-}
-
-struct probe *probe_new(const char *url, struct buf *message)
-{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, curl_set_up);
+    bool has_ca = ca_file && *ca_file;
     struct probe *probe = calloc(1, sizeof *probe);
-    if (probe && take_url(probe, url, message) && open_loop(probe))
+    if (!probe || !(probe->url = strdup(url)) || (has_ca && !(probe->ca_file = strdup(ca_file)))) {
+        buf_append_text(message, "liveness_url: no memory");
+        probe_free(probe);
+        return NULL;
+    }
+    const char *fault = url_fault(url, &probe->loopback);
+    if (fault)
+        buf_printf(message, "liveness_url: %s", fault);
+    else if (has_ca && access(ca_file, R_OK) != 0)
+        buf_printf(message, "liveness_ca: cannot read %s: %s", ca_file, strerror(errno));
+    else
         return probe;
-    if (!message->length)
-        buf_append_text(message, "cannot create the liveness probe: out of memory, or no name server");
     probe_free(probe);
     return NULL;
 }
@@ -301,16 +110,139 @@ void probe_free(struct probe *probe)
 {
     if (!probe)
         return;
-    for (size_t i = 0; i < AT_ONCE; i++)
-        if (probe->slots[i].over)
-            event_free(probe->slots[i].over);
-    if (probe->stop_look)
-        event_free(probe->stop_look);
-    if (probe->dns)
-        evdns_base_free(probe->dns, 0);
-    if (probe->base)
-        event_base_free(probe->base);
-    free(probe->target);
-    free(probe->host);
+    free(probe->url);
+    free(probe->ca_file);
     free(probe);
+}
+
+/* ---- one call ---- */
+
+/* Counts headers and body, and keeps nothing. Ends the call if it is too long. */
+static size_t count_received(char *data, size_t size, size_t count, void *context)
+{
+    struct call *call = context;
+    (void)data;
+    call->received += size * count;
+    return call->received <= ANSWER_MAX ? size * count : 0;
+}
+
+static CURL *call_open(struct call *call, const struct probe *probe)
+{
+    CURL *easy = curl_easy_init();
+    if (!easy)
+        return NULL;
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a stop does not wait for the resolver */
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "permitd/" PERMIT_VERSION);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)TIMEOUT_MS);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, count_received);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, count_received);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->error);
+    if (probe->loopback) /* other hosts: as http_proxy, https_proxy and no_proxy in the environment say */
+        curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    if (probe->ca_file) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, probe->ca_file);
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL); /* nor the system's */
+    }
+    return easy;
+}
+
+static void append_url(struct buf *out, const char *url, const char *owner)
+{
+    for (const char *at; (at = strstr(url, PLACEHOLDER)); url = at + strlen(PLACEHOLDER)) {
+        buf_append(out, url, (size_t)(at - url));
+        buf_append_text(out, owner);
+    }
+    buf_append_text(out, url);
+}
+
+/* False: no memory, or the URL is too long with this owner in it. */
+static bool call_begin(struct call *call, const struct probe *probe, CURLM *multi, struct probe_question *question)
+{
+    struct buf url;
+    if (!call->easy)
+        call->easy = call_open(call, probe);
+    /* All but letters, digits and - . _ ~ becomes %XX. */
+    char *owner = curl_easy_escape(call->easy, question->owner.data, (int)question->owner.length);
+    call->received = 0;
+    call->error[0] = '\0';
+    buf_init(&url, FILLED_URL_MAX);
+    if (owner)
+        append_url(&url, probe->url, owner);
+    bool begun = call->easy && owner && !url.broken &&
+                 curl_easy_setopt(call->easy, CURLOPT_URL, buf_text(&url)) == CURLE_OK &&
+                 curl_multi_add_handle(multi, call->easy) == CURLM_OK;
+    call->question = begun ? question : NULL;
+    buf_release(&url);
+    curl_free(owner);
+    return begun;
+}
+
+/* Returns why the call was not answered, NULL if it was. */
+static const char *call_end(struct call *call, CURLM *multi, CURLcode result)
+{
+    long status = 0;
+    (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (result == CURLE_OK && status == 200)
+        call->question->ret_answer = PROBE_ALIVE;
+    else if (result == CURLE_OK && (status == 404 || status == 410))
+        call->question->ret_answer = PROBE_DEAD;
+    call->question = NULL;
+    (void)curl_multi_remove_handle(multi, call->easy);
+    if (result == CURLE_OK)
+        return NULL;
+    return call->error[0] ? call->error : curl_easy_strerror(result);
+}
+
+/* ---- all of them ---- */
+
+/* Logs when none of the calls was answered, and when one is answered again. `error`: of the last one. */
+static void log_change(struct probe *probe, bool failing, const char *error)
+{
+    if (failing && !probe->failing)
+        log_write(LOG_WARN, "no answer from liveness_url", "error", error, NULL);
+    else if (!failing && probe->failing)
+        log_write(LOG_INFO, "liveness_url answers again", NULL);
+    probe->failing = failing;
+}
+
+/* Connections are kept while it asks, and no longer: the two answers that end a request come over different ones. */
+void probe_ask_all(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping)
+{
+    struct probe *probe = context;
+    struct call calls[CALLS_MAX] = {0};
+    CURLM *multi = curl_multi_init();
+    size_t next = 0, running = 0, answered = 0;
+    const char *error = "no memory";
+    int ignored;
+    for (size_t i = 0; i < count; i++)
+        questions[i].ret_answer = PROBE_UNKNOWN;
+    for (;;) {
+        for (size_t i = 0; i < CALLS_MAX; i++)
+            while (!calls[i].question && next < count)
+                running += call_begin(&calls[i], probe, multi, &questions[next++]);
+        if (!running || atomic_load(stopping) || curl_multi_poll(multi, NULL, 0, STOP_CHECK_MS, NULL) ||
+            curl_multi_perform(multi, &ignored))
+            break;
+        for (const CURLMsg *message; (message = curl_multi_info_read(multi, &ignored)); running--) {
+            struct call *call;
+            (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
+            const char *failure = call_end(call, multi, message->data.result);
+            error = failure ? failure : error;
+            answered += !failure;
+        }
+    }
+    if (count && !atomic_load(stopping))
+        log_change(probe, answered == 0, error);
+    for (size_t i = 0; i < CALLS_MAX && calls[i].easy; i++) {
+        (void)curl_multi_remove_handle(multi, calls[i].easy);
+        curl_easy_cleanup(calls[i].easy);
+    }
+    (void)curl_multi_cleanup(multi);
 }

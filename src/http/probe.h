@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asks over HTTP whether owners are alive: GET of liveness_url with {owner} filled in, percent-encoded. 200 is alive,
- * 404 and 410 are dead; everything else (other statuses, redirects, a time-out, no connection) says nothing. It
- * speaks to libevent as the server does, but has a loop of its own, on the thread that asks.
+ * Calls liveness_url over HTTP or HTTPS to find out whether owners are alive: a GET of the URL with {owner} replaced by
+ * the percent-encoded name. 200 is alive, 404 and 410 are dead. Everything else is unknown: another status, a redirect,
+ * a certificate that does not match, no complete answer within 5 s, or an answer of more than 1 MiB. Speaks to libcurl,
+ * on the thread that asks.
  */
 #ifndef HTTP_PROBE_H
 #define HTTP_PROBE_H
@@ -12,10 +13,11 @@
 struct probe;
 
 /*
- * url: http://HOST[:PORT]/PATH with {owner} at least once, in its path or query. NULL: it cannot be used, or no memory
+ * url: http://HOST[:PORT]/PATH or https://..., with {owner} at least once, in its path or query. ca_file: certificates
+ * in PEM that https is checked against; NULL or empty: those of the system. Copies both. NULL: invalid, or no memory
  * (message).
  */
-struct probe *probe_new(const char *url, struct buf *message) MUST_CHECK;
+struct probe *probe_new(const char *url, const char *ca_file, struct buf *message) MUST_CHECK;
 /* Accepts NULL. */
 void probe_free(struct probe *probe);
 /* A probe_ask: `context` is the probe. One thread at a time. */

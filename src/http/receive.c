@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* A request comes in: an exchange is made of it and handled. */
+/* Receives requests: reads them into exchanges and calls the handlers. */
 #include "http/loop.h"
+
+#include <assert.h>
+#include <stdio.h>
+
 #include "http/parser.h"
-#include "http/problem.h"
-#include "http/service.h"
 
 enum {
     FREE_MAX = 1024,        /* recycled exchanges kept */
-    LARGE_BODY = 16 * 1024, /* larger ones are handled off the loop */
+    LARGE_BODY = 16 * 1024, /* larger bodies are handled off the loop */
 };
 
 /* ---- exchanges ---- */
 
-/* "6f1c09ab-000000000012": a seed of this process and a number. */
+/* Writes a request id such as "6f1c09ab-000000000012": a random number of this process and a counter. */
 static void request_id_make(struct server *server, char id[EXCHANGE_ID_SIZE])
 {
     static const char digits[] = "0123456789abcdef";
@@ -29,17 +31,20 @@ static void request_id_make(struct server *server, char id[EXCHANGE_ID_SIZE])
 struct exchange *exchange_take(struct connection *connection)
 {
     struct server *server = connection->server;
+    assert(!connection->exchange);
     struct exchange *exchange = server->free_exchanges;
     if (exchange) {
         server->free_exchanges = exchange->next;
         server->free_count--;
     } else {
-        exchange = exchange_new(server->settings.service);
+        exchange = exchange_new(server->settings.hooks->exchange_size, &server->answering);
     }
-    if (!exchange || !exchange_make_parser(exchange)) {
+    if (!exchange || !exchange_make_parser(exchange, &server->receiving)) {
         exchange_free(exchange);
         return NULL;
     }
+    exchange->server = server;
+    exchange->service = server->settings.service;
     exchange->connection = connection;
     connection->exchange = exchange;
     request_id_make(server, exchange->id);
@@ -49,12 +54,12 @@ struct exchange *exchange_take(struct connection *connection)
 void exchange_recycle(struct server *server, struct exchange *exchange)
 {
     heap_remove(&server->under_way, &exchange->by_deadline);
+    server->settings.hooks->clear(exchange);
     if (server->free_count >= FREE_MAX) {
         exchange_free(exchange);
         return;
     }
     exchange_clear(exchange);
-    exchange->service = server->settings.service;
     exchange->next = server->free_exchanges;
     server->free_exchanges = exchange;
     server->free_count++;
@@ -76,7 +81,7 @@ static const struct {
     {"PUT", METHOD_PUT, false}, {"HEAD", METHOD_GET, true},   {"OPTIONS", METHOD_OPTIONS, false},
 };
 
-static void take_head(struct exchange *exchange)
+static void read_head(struct exchange *exchange)
 {
     struct bytes word = parser_method(exchange->parser);
     exchange->method = METHOD_OTHER;
@@ -89,6 +94,7 @@ static void take_head(struct exchange *exchange)
     }
     exchange->is_old = exchange->parser->minor_version == 0;
     exchange->keep_alive = exchange->parser->keep_alive;
+    exchange->has_body = parser_has_body(exchange->parser);
     exchange->path = parser_path(exchange->parser);
     exchange->query = parser_query(exchange->parser);
 }
@@ -97,104 +103,105 @@ static void take_head(struct exchange *exchange)
 
 bool exchange_waits(const struct exchange *exchange)
 {
-    return exchange_is_handled(exchange) && exchange->wait_ms;
+    return exchange_is_handled(exchange) && exchange->may_wait;
 }
 
-void exchange_client_gone(struct server *server, struct exchange *exchange)
+void exchange_client_disconnected(struct server *server, struct exchange *exchange)
 {
     if (!exchange_waits(exchange))
         return;
     if (exchange->connection)
         connection_close(exchange->connection);
-    if (!engine_abandon(server->settings.service->engine, &exchange->first.op))
-        return; /* too late: it comes back through the outbox and finds nobody */
+    if (!server->settings.hooks->abandon(exchange))
+        return; /* too late: it returns through the outbox, and its answer is dropped */
+    assert(server->counts.exchanges > 0);
     server->counts.exchanges--;
     exchange_recycle(server, exchange);
 }
 
-void exchange_settle(struct server *server, struct exchange *exchange)
+void exchange_handed_over(struct server *server, struct exchange *exchange)
 {
     exchange_drop_request(exchange);
-    if (!exchange->wait_ms)
+    if (!exchange->may_wait)
         return;
     if (exchange->by_deadline.place)
-        heap_move(&server->under_way, &exchange->by_deadline, exchange->deadline); /* it may take as long as it asked */
+        heap_move(&server->under_way, &exchange->by_deadline, exchange->deadline); /* the handler has extended the
+                                                                                      deadline by the wait */
     if (!exchange->connection || exchange->connection->ended)
-        exchange_client_gone(server, exchange);
+        exchange_client_disconnected(server, exchange);
     else
-        connection_watch_end(exchange->connection);
+        connection_watch_close(exchange->connection);
 }
 
 /* ---- a request ---- */
 
-void exchange_refuse(struct exchange *exchange)
+/* Sends the exchange's answer, which is a refusal. The connection is not read any more. */
+static void send_refusal(struct exchange *exchange)
 {
     exchange->answer.close = true;
     exchange->connection->refused = true;
     exchange_answer(exchange->connection->server, exchange);
 }
 
-static void refuse(struct exchange *exchange, enum permit_status status, const char *detail)
+void exchange_refuse(struct exchange *exchange, enum permit_status status, const char *detail)
 {
-    problem_answer(exchange, status, detail);
-    exchange_refuse(exchange);
+    answer_refuse(exchange, status, detail);
+    send_refusal(exchange);
 }
 
 static void refuse_large(struct exchange *exchange)
 {
-    struct buf *message = &exchange->service->message;
-    buf_clear(message);
-    buf_printf(message, "body too large: the limit is %zu bytes", exchange->parser->body_max);
-    refuse(exchange, PERMIT_TOO_LARGE, buf_text(message));
+    char detail[64];
+    snprintf(detail, sizeof detail, "body too large: the limit is %zu bytes", exchange->parser->body_max);
+    exchange_refuse(exchange, PERMIT_TOO_LARGE, detail);
 }
 
-/* It has been read whole. From now on its time counts. */
-static bool begin(struct server *server, struct exchange *exchange)
+/* Handles a completely received request. Its deadline counts from now. */
+static void handle(struct server *server, struct exchange *exchange)
 {
-    take_head(exchange);
+    assert(exchange->parser->state == READ_NO_MORE);
+    read_head(exchange);
     exchange->body = (struct bytes){exchange->parser->body.data, exchange->parser->body.length};
     exchange->arrived_at = server->now;
     exchange->deadline = exchange->arrived_at + server->settings.request_timeout_ms * US_PER_MS;
-    return heap_add(&server->under_way, &exchange->by_deadline, exchange->deadline);
-}
-
-static void handle(struct server *server, struct exchange *exchange)
-{
-    if (!begin(server, exchange)) {
-        refuse(exchange, PERMIT_BUSY, "no memory");
+    if (!heap_add(&server->under_way, &exchange->by_deadline, exchange->deadline)) {
+        exchange_refuse(exchange, PERMIT_BUSY, "no memory");
     } else if (server->stopping) {
-        problem_answer(exchange, PERMIT_SHUTTING_DOWN, NULL);
+        answer_refuse(exchange, PERMIT_SHUTTING_DOWN, NULL);
         exchange_answer(server, exchange);
     } else if (exchange->body.length > LARGE_BODY) {
         server->counts.exchanges++;
         connection_move(exchange->connection, CONNECTION_DECIDING);
         bodies_handle(server, exchange);
-    } else if (server->settings.handle(exchange)) {
+    } else if (server->settings.hooks->handle(exchange)) {
         exchange_answer(server, exchange);
     } else {
         server->counts.exchanges++;
         connection_move(exchange->connection, CONNECTION_DECIDING);
-        exchange_settle(server, exchange);
+        exchange_handed_over(server, exchange);
     }
 }
 
-/* The headers are read: whether it is read on, and how far, is decided before more comes. False: it is refused, or the
- * connection is closed. */
+/*
+ * Called when the headers are complete: decides whether the request is read further, and how many bytes of body. False:
+ * the request is refused or the connection is closed.
+ */
 static bool admit(struct exchange *exchange, size_t more_bytes)
 {
     struct parser *parser = exchange->parser;
-    take_head(exchange);
-    if (!exchange->connection->server->settings.admit(exchange, &parser->body_max)) {
-        exchange_refuse(exchange);
+    read_head(exchange);
+    if (!exchange->connection->server->settings.hooks->admit(exchange, &parser->body_max)) {
+        send_refusal(exchange);
         return false;
     }
-    if (parser->expects_continue && !more_bytes && parser_has_body(parser) && parser->length <= parser->body_max)
-        return connection_say_continue(exchange->connection);
+    if (parser->expects_continue && !more_bytes && exchange->has_body && parser->length <= parser->body_max)
+        return connection_send_continue(exchange->connection);
     return true;
 }
 
 void request_receive(struct connection *connection, struct bytes *input)
 {
+    assert(connection->state == CONNECTION_READING);
     struct exchange *exchange = connection->exchange ? connection->exchange : exchange_take(connection);
     if (!exchange) {
         connection_close(connection);
@@ -209,11 +216,11 @@ void request_receive(struct connection *connection, struct bytes *input)
     connection->more = input->length > 0;
     switch (event) {
     case PARSER_DONE: handle(connection->server, exchange); break;
-    case PARSER_MALFORMED: refuse(exchange, PERMIT_MALFORMED, exchange->parser->why); break;
+    case PARSER_MALFORMED: exchange_refuse(exchange, PERMIT_MALFORMED, exchange->parser->why); break;
     case PARSER_TOO_LARGE: refuse_large(exchange); break;
-    case PARSER_NO_MEMORY: refuse(exchange, PERMIT_BUSY, "the memory limit max_memory is reached"); break;
-    case PARSER_HUNGRY:
+    case PARSER_NO_MEMORY: exchange_refuse(exchange, PERMIT_BUSY, "the memory limit max_memory is reached"); break;
+    case PARSER_NEEDS_INPUT:
     case PARSER_HEAD:
-    case PARSER_GO_ON: break;
+    case PARSER_CONTINUE: break;
     }
 }

@@ -1,33 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* An answer goes out: its headers, the outbox through which the engine hands exchanges back, and their end. */
+/* Sends answers: headers, the outbox through which the engine returns exchanges, and the end of exchanges. */
 #include "http/loop.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "http/problem.h"
-#include "http/service.h"
-#include "http/unclaimed.h"
 
 enum {
-    HEAD_SIZE = 640, /* the longest head of an answer: all its headers have bounds */
+    HEAD_SIZE = 640, /* longest head of an answer: all headers have a maximum length */
     NO_CONTENT = 204,
-    NOT_MODIFIED = 304, /* neither has a body, and so neither has a type and a length */
+    NOT_MODIFIED = 304, /* neither has a body, so neither has Content-Type and Content-Length */
 };
 
 /* ---- the head ---- */
 
-void date_renew(struct server *server)
+void date_update(struct server *server)
 {
     time_t now = time(NULL);
-    struct tm parts;
+    struct tm items;
     if (now == server->date_at)
         return;
-    gmtime_r(&now, &parts);
-    strftime(server->date, sizeof server->date, "%a, %d %b %Y %H:%M:%S GMT", &parts);
+    gmtime_r(&now, &items);
+    strftime(server->date, sizeof server->date, "%a, %d %b %Y %H:%M:%S GMT", &items);
     server->date_at = now;
 }
 
@@ -65,7 +63,7 @@ static const char *reason_of(int http_status)
     return "";
 }
 
-/* Text of an answer's head; what does not fit would be a fault of ours, and is cut. */
+/* Head of an answer. Text that does not fit is cut, which would be a bug. */
 struct head {
     char text[HEAD_SIZE];
     size_t length;
@@ -90,20 +88,11 @@ static void add_number(struct head *head, uint64_t number)
     add_bytes(head, bytes_of(at));
 }
 
-/* `name` as it stands behind the header before it. */
+/* Adds `name`, which includes the line end of the header before it, and `value`. */
 static void add_header(struct head *head, struct bytes name, const char *value)
 {
     add_bytes(head, name);
     add_bytes(head, bytes_of(value));
-}
-
-/* Whole seconds, at least 1. */
-static void add_retry_after(struct head *head, int64_t retry_after_ms)
-{
-    if (retry_after_ms <= 0)
-        return;
-    add_bytes(head, BYTES("\r\nRetry-After: "));
-    add_number(head, (uint64_t)(retry_after_ms + MS_PER_SECOND - 1) / MS_PER_SECOND);
 }
 
 static bool has_body(const struct answer *answer)
@@ -126,7 +115,10 @@ static void write_head(struct head *head, struct connection *connection, const s
         add_header(head, BYTES("\r\nETag: "), answer->etag);
     if (answer->allow)
         add_header(head, BYTES("\r\nAllow: "), answer->allow);
-    add_retry_after(head, answer->retry_after_ms);
+    if (answer->retry_after_ms > 0) { /* in whole seconds, at least 1 */
+        add_bytes(head, BYTES("\r\nRetry-After: "));
+        add_number(head, (uint64_t)(answer->retry_after_ms + MS_PER_SECOND - 1) / MS_PER_SECOND);
+    }
     if (has_body(answer)) {
         add_bytes(head, BYTES("\r\nContent-Length: "));
         add_number(head, answer->body.length);
@@ -140,28 +132,25 @@ static void write_head(struct head *head, struct connection *connection, const s
 
 /* ---- an answer ---- */
 
-/* For those who read it in a terminal: a line feed, in the place of the terminating zero. */
-static void end_with_line_feed(struct buf *body)
-{
-    if (body->data)
-        body->data[body->length++] = '\n';
-}
-
 void answer_send(struct connection *connection, const struct exchange *exchange, struct answer *answer)
 {
     struct head head;
+    assert(connection->exchange == exchange);
+    assert((size_t)answer->http_status / 100 < ARRAY_LENGTH(connection->server->counts.answers));
     bool with_body = has_body(answer) && !exchange->head_only;
     connection->exchange = NULL;
     connection->closes = answer->close || connection->server->stopping || !exchange->keep_alive;
     connection->server->counts.answers[answer->http_status / 100]++;
-    end_with_line_feed(&answer->body);
+    if (answer->body.data)
+        answer->body.data[answer->body.length++] = '\n'; /* for terminals; in the place of the terminating zero */
     write_head(&head, connection, exchange, answer);
+    assert(head.length < sizeof head.text);
     connection_answer(connection, (struct bytes){head.text, head.length}, with_body ? &answer->body : NULL);
 }
 
-/* ---- what the engine has decided ---- */
+/* ---- finished exchanges ---- */
 
-static void wake(struct server *server)
+void server_wake(struct server *server)
 {
     uint64_t one = 1;
     if (write(server->wake_fd, &one, sizeof one) < 0)
@@ -170,7 +159,7 @@ static void wake(struct server *server)
 
 void exchange_finish(struct exchange *exchange)
 {
-    struct server *server = exchange->service->server;
+    struct server *server = exchange->server;
     exchange->next = NULL;
     pthread_mutex_lock(&server->outbox_mutex);
     bool was_empty = server->outbox == NULL;
@@ -178,26 +167,31 @@ void exchange_finish(struct exchange *exchange)
     server->outbox_end = &exchange->next;
     pthread_mutex_unlock(&server->outbox_mutex);
     if (was_empty)
-        wake(server);
+        server_wake(server);
 }
 
-/* Its body could not be written. What it would tell has been done, or read. */
+void answer_refuse(struct exchange *exchange, enum permit_status status, const char *detail)
+{
+    exchange->server->settings.hooks->refuse(&exchange->answer, exchange->id, status, detail);
+}
+
+/* Answers an exchange whose body could not be written. The operation itself has been done. */
 static void answer_without_body(struct exchange *exchange)
 {
     if (exchange->answer.body.broken & BUF_TOO_LONG)
-        problem_answer(exchange, PERMIT_INTERNAL, "the answer is too large");
+        answer_refuse(exchange, PERMIT_INTERNAL, "the answer is too large");
     else
-        problem_answer(exchange, exchange->method == METHOD_GET ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN,
-                       "no memory for the answer");
+        answer_refuse(exchange, exchange->method == METHOD_GET ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN,
+                      "no memory for the answer");
 }
 
 void exchange_answer(struct server *server, struct exchange *exchange)
 {
     struct connection *connection = exchange->connection;
-    if (connection && exchange->wait_ms && part_is_unknown_grant(&exchange->first) && connection_has_ended(connection))
+    if (connection && exchange->may_wait && exchange->answer.must_arrive && connection_client_closed(connection))
         connection_close(connection);
-    if (!exchange->connection && !exchange->answered_late)
-        unclaimed_release(exchange);
+    if (!exchange->connection && !exchange->answered_late && exchange->answer.must_arrive)
+        server->settings.hooks->undelivered(exchange);
     if (exchange->answer.body.broken)
         answer_without_body(exchange);
     if (exchange->connection)
@@ -205,16 +199,17 @@ void exchange_answer(struct server *server, struct exchange *exchange)
     exchange_recycle(server, exchange);
 }
 
-void exchange_answer_later(struct server *server, struct exchange *exchange)
+void exchange_answer_decided(struct server *server, struct exchange *exchange)
 {
     struct connection *connection = exchange->connection;
+    assert(server->counts.exchanges > 0);
     server->counts.exchanges--;
     exchange_answer(server, exchange);
     if (connection)
         connection_read(connection);
 }
 
-/* An engine's thread has finished some: takes all there are. */
+/* Answers all exchanges that the engine's threads have finished. */
 void outbox_drain(struct server *server)
 {
     pthread_mutex_lock(&server->outbox_mutex);
@@ -225,7 +220,7 @@ void outbox_drain(struct server *server)
     while (exchange) {
         struct exchange *next = exchange->next;
         if (exchange_is_handled(exchange))
-            exchange_answer_later(server, exchange);
+            exchange_answer_decided(server, exchange);
         else
             exchange->off_loop.finished = true;
         exchange = next;

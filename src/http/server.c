@@ -14,48 +14,25 @@
 #include "base/uuid.h"
 #include "http/address.h"
 #include "http/loop.h"
-#include "http/problem.h"
-#include "http/service.h"
-#include "http/write.h"
 
 enum {
-    TICK_MS = 100, /* how late a deadline may be noticed */
+    TICK_MS = 100, /* maximum delay until an expired deadline is noticed */
     BACKLOG = 4096,
 };
 
 /* ---- the tick ---- */
 
-/* What it is answered whose time is over. What was sent with a COMMIT may have happened; nothing else will
- * (P22). */
-static enum permit_status late_status(struct server *server, struct exchange *exchange)
+/* Sends the timeout answer. A handler that has not begun is not called any more. */
+static void time_out(struct server *server, struct exchange *exchange)
 {
-    bool handled = exchange_is_handled(exchange);
-    if (!handled && bodies_cancel(exchange))
-        return PERMIT_BUSY;
-    if (!handled || !exchange_close(exchange))
-        return PERMIT_OUTCOME_UNKNOWN;
-    return engine_database_up(server->settings.service->engine) ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE;
-}
-
-static bool names_its_key(const struct exchange *exchange)
-{
-    return exchange_is_handled(exchange) && exchange->part_count == 1 && !exchange->batch &&
-           exchange->first.operation.external_id.data;
-}
-
-/* The engine has not answered in time. */
-static void exchange_expire(struct server *server, struct exchange *exchange)
-{
-    enum permit_status status = late_status(server, exchange);
+    const struct server_hooks *hooks = server->settings.hooks;
     struct connection *connection = exchange->connection;
     struct answer answer = {.body = server->scratch};
-    problem_head(&answer, status, 0);
     buf_clear(&answer.body);
-    problem_begin(&answer.body, status, NULL);
-    if (names_its_key(exchange))
-        write_member_text(&answer.body, "external_id", exchange->first.operation.external_id);
-    problem_retry_after(&answer.body, answer.retry_after_ms);
-    problem_end(&answer.body);
+    if (exchange_is_handled(exchange))
+        hooks->time_out(exchange, &answer);
+    else
+        hooks->refuse(&answer, exchange->id, bodies_cancel(exchange) ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN, NULL);
     exchange->connection = NULL;
     exchange->answered_late = true;
     answer_send(connection, exchange, &answer);
@@ -64,22 +41,15 @@ static void exchange_expire(struct server *server, struct exchange *exchange)
     connection_read(connection);
 }
 
-static void expire_exchanges(struct server *server)
+static void time_out_exchanges(struct server *server)
 {
     struct heap_node *first;
     while ((first = heap_first(&server->under_way)) && first->time <= server->now) {
         struct exchange *exchange = HEAP_ENTRY(first, struct exchange, by_deadline);
-        heap_remove(&server->under_way, first); /* it comes back through the outbox, some time */
+        heap_remove(&server->under_way, first); /* it returns later through the outbox */
         if (exchange->connection)
-            exchange_expire(server, exchange);
+            time_out(server, exchange);
     }
-}
-
-static void leave_when_done(struct server *server)
-{
-    bool sending = !list_empty(&server->connections[CONNECTION_SENDING]);
-    if (server->now >= server->stop_by || (server->counts.exchanges == 0 && !sending))
-        event_base_loopbreak(server->base);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *context)
@@ -87,14 +57,17 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
     struct server *server = context;
     (void)fd, (void)what;
     server->now = clock_mono();
-    date_renew(server);
-    expire_exchanges(server);
+    date_update(server);
+    time_out_exchanges(server);
     connections_sweep(server);
     connections_dispose(server);
     memory_watch(server);
-    server_listen_again(server);
-    if (server->stopping)
-        leave_when_done(server);
+    server_resume_accepting(server);
+    if (!server->stopping)
+        return;
+    bool sending = !list_empty(&server->connections[CONNECTION_SENDING]);
+    if (server->now >= server->stop_by || (server->counts.exchanges == 0 && !sending))
+        event_base_loopbreak(server->base);
 }
 
 /* ---- start and end ---- */
@@ -112,7 +85,7 @@ static void on_woken(evutil_socket_t fd, short what, void *context)
     connections_dispose(server);
 }
 
-/* On Linux what is accepted inherits TCP_NODELAY. */
+/* Returns a listening socket, or -1 with errno. On Linux, accepted sockets inherit TCP_NODELAY. */
 static int listen_at(const struct sockaddr_storage *address, socklen_t length)
 {
     int on = 1;
@@ -157,7 +130,9 @@ static bool open_events(struct server *server)
     return server->woken && server->tick && event_add(server->woken, NULL) == 0 && event_add(server->tick, &tick) == 0;
 }
 
-/* Only one thread has to do with the base: no locks. Changes of interest go to epoll once a turn. */
+/*
+ * Creates the event base without locks, because only one thread uses it. Changes of events go to epoll once per turn.
+ */
 static struct event_base *open_base(void)
 {
     struct event_config *config = event_config_new();
@@ -180,8 +155,6 @@ static void server_init(struct server *server, const struct server_settings *set
         list_init(&server->connections[i]);
     buf_init(&server->scratch, 16 * 1024);
     pthread_mutex_init(&server->outbox_mutex, NULL);
-    settings->service->receiving = settings->body_service->receiving = &server->receiving;
-    settings->service->answering = settings->body_service->answering = &server->answering;
 }
 
 bool server_open(const struct server_settings *settings, struct server **ret_server, struct buf *message)
@@ -196,7 +169,7 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
     if (server->base && open_events(server) && bodies_start(server) && open_listener(server, message)) {
         server->now = clock_mono();
         memory_watch(server);
-        date_renew(server);
+        date_update(server);
         *ret_server = server;
         return true;
     }
@@ -275,7 +248,7 @@ void server_stop(struct server *server, int64_t grace_ms)
 
 void server_flush(struct server *server)
 {
-    enum { TURNS = 3 }; /* read the outbox, write, take note */
+    enum { TURNS = 3 }; /* read the outbox, write, process the write events */
     for (int turn = 0; turn < TURNS; turn++)
         event_base_loop(server->base, EVLOOP_NONBLOCK);
 }
@@ -321,7 +294,7 @@ void server_free(struct server *server)
     for (size_t i = 0; i < server->signal_count; i++)
         event_release(server->signals[i]);
     if (server->base)
-        event_base_free(server->base); /* also what the connections left in it */
+        event_base_free(server->base); /* frees also the events that connections left in it */
     if (server->listen_fd >= 0)
         close(server->listen_fd);
     if (server->wake_fd >= 0)

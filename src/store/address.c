@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where a database is, as a URL. No connection is made here. A sentence about a URL that cannot be parsed quotes no
- * part of it: where the parts are misread, any of them may be a piece of the password.
+ * Parses and prints database URLs; opens no connection. An error message quotes no part of the URL: if the parts were
+ * misread, any of them may be a piece of the password.
  */
 #include <ctype.h>
 #include <stdlib.h>
 
-#include "store/session.h"
+#include "store/mysql_session.h"
 
 void database_address_release(struct database_address *address)
 {
@@ -21,7 +21,7 @@ void database_address_release(struct database_address *address)
     *address = (struct database_address){.port = 0};
 }
 
-/* A malloc'ed copy without percent-encoding; NULL: bad encoding, a zero byte, or no memory. */
+/* Returns a percent-decoded copy (malloc'ed); NULL: bad encoding, a zero byte, or out of memory. */
 static char *decode(struct bytes text)
 {
     char *decoded = malloc(text.length + 1);
@@ -45,7 +45,7 @@ static char *decode(struct bytes text)
     return decoded;
 }
 
-/* Cuts what stands before the first `separator` off the front of *rest; false, and nothing cut, if there is none. */
+/* Splits *rest at the first `separator`. Returns false, and changes nothing, if there is none. */
 static bool cut_front(struct bytes *rest, char separator, struct bytes *ret_front)
 {
     const char *at = rest->length ? memchr(rest->data, separator, rest->length) : NULL;
@@ -70,7 +70,7 @@ static bool has_byte(struct bytes text, char byte)
     return text.length && memchr(text.data, byte, text.length);
 }
 
-/* An empty part counts as one that is missing. */
+/* Sets a member to the decoded part. An empty part counts as missing. */
 static bool set_part(char **member, struct bytes text, const char *what, struct buf *message)
 {
     if (text.length == 0)
@@ -99,7 +99,7 @@ static bool parse_port(struct database_address *address, struct bytes text, stru
     return true;
 }
 
-/* "host", "host:port", "[::1]:port" or nothing. */
+/* Parses "host", "host:port", "[::1]:port" or "". */
 static bool parse_host(struct database_address *address, struct bytes text, struct buf *message)
 {
     struct bytes host;
@@ -149,7 +149,7 @@ static bool parse_parameters(struct database_address *address, struct bytes rest
     return parse_parameter(address, rest, message);
 }
 
-/* What follows "mysql://". */
+/* Parses the part after "mysql://". */
 static bool parse_parts(struct database_address *address, struct bytes rest, struct buf *message)
 {
     struct bytes authority;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What makes up a semaphore's sums is read in pages within one transaction that sees the database as it was when it
- * began. It reads nothing else, so that the server does not have to keep old rows for it for long: the requests behind
- * the permits, three times the work, are looked at afterwards, each page in a view of its own.
+ * The permits and slots of a semaphore are read in pages within one transaction with one read view. That transaction
+ * reads nothing else, so that the server need not keep old row versions for long. The requests of the permits, three
+ * times the work, are read afterwards, each page in a read view of its own.
  */
 #include "store/audit.h"
 
@@ -14,18 +14,18 @@
 
 enum {
     SQL_MAX = 4096,
-    PERMITS_PAGE = 2000, /* some 6 ms */
+    PERMITS_PAGE = 2000, /* about 6 ms */
     SLOTS_PAGE = 5000,
     REQUESTS_PAGE = 500,
 };
 
-/* So that whoever looks at the server's log of statements sees who reads all the rows, a few at a time. */
+/* Marks the statements of the audit in the server's logs, because they read all rows. */
 #define AUDIT_SELECT "SELECT /* audit */ "
 
 #define ONE_VIEW                                                                                                       \
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;"
 
-/* What apart[] counts. */
+/* Indexes of differences[]. */
 enum { UNITS, PERMITS_OF_ENDED, SLOTS_OF_OTHERS, SLOTS_OUT_OF_PLACE, PERMITS_WITH_ODD_SLOTS };
 
 /* ---- sending ---- */
@@ -72,12 +72,15 @@ enum permit_status audit_begin(struct audit *audit, struct session *session, uin
     if (audit->semaphore.kind != KIND_SLOTTED)
         return PERMIT_OK;
     audit->holders = arena_array(arena, SLOTS_MAX_CAPACITY + 1, sizeof audit->holders[0]);
-    audit->apart[SLOTS_OUT_OF_PLACE] = audit->semaphore.capacity; /* less one for each that is there */
+    audit->differences[SLOTS_OUT_OF_PLACE] = audit->semaphore.capacity; /* check_slot subtracts the slots that exist */
     return audit->holders ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-/* Notes who names which slot; two permits that name the same one are odd, as is one that has not `count` of them. */
-static void note_slots(struct audit *audit, const struct permit *permit)
+/*
+ * Records the permit as the holder of its slots. A permit is odd if another one names the same slot, or if it does not
+ * name `count` slots.
+ */
+static void record_holders(struct audit *audit, const struct permit *permit)
 {
     bool odd = permit->slots.count != permit->count;
     for (uint32_t i = 0; i < permit->slots.count; i++) {
@@ -85,10 +88,10 @@ static void note_slots(struct audit *audit, const struct permit *permit)
         odd |= *holder != 0;
         *holder = permit->token;
     }
-    audit->apart[PERMITS_WITH_ODD_SLOTS] += odd;
+    audit->differences[PERMITS_WITH_ODD_SLOTS] += odd;
 }
 
-static void note_permit(struct audit *audit, struct row_reader *reader)
+static void check_permit(struct audit *audit, struct row_reader *reader)
 {
     struct permit permit = {.token = row_u64(reader), .count = row_i64(reader)};
     struct bytes text = row_column(reader);
@@ -97,55 +100,58 @@ static void note_permit(struct audit *audit, struct row_reader *reader)
     if (!audit->holders)
         return;
     if (slots_parse(text, audit->arena, &permit.slots))
-        note_slots(audit, &permit);
+        record_holders(audit, &permit);
     else
-        audit->apart[PERMITS_WITH_ODD_SLOTS]++;
+        audit->differences[PERMITS_WITH_ODD_SLOTS]++;
 }
 
-/* A slot is as it should be if the permit that names it has it, or nobody; see follow_capacity for `retired`. */
-static void note_slot(struct audit *audit, struct row_reader *reader)
+/*
+ * Checks a slot: its permit_id must be the permit that names it, or 0; it must be retired if and only if its number is
+ * above the capacity.
+ */
+static void check_slot(struct audit *audit, struct row_reader *reader)
 {
     uint64_t number = row_u64(reader);
     uint64_t token = row_u64(reader);
     bool retired = row_u64(reader) != 0;
     audit->last = number;
     if (number > SLOTS_MAX_CAPACITY) {
-        audit->apart[SLOTS_OUT_OF_PLACE]++;
+        audit->differences[SLOTS_OUT_OF_PLACE]++;
         return;
     }
-    audit->apart[SLOTS_OF_OTHERS] += audit->holders[number] != token;
+    audit->differences[SLOTS_OF_OTHERS] += audit->holders[number] != token;
     audit->holders[number] = 0;
-    audit->apart[SLOTS_OUT_OF_PLACE] += retired != ((int64_t)number > audit->semaphore.capacity);
-    audit->apart[SLOTS_OUT_OF_PLACE] -= (int64_t)number <= audit->semaphore.capacity;
+    audit->differences[SLOTS_OUT_OF_PLACE] += retired != ((int64_t)number > audit->semaphore.capacity);
+    audit->differences[SLOTS_OUT_OF_PLACE] -= (int64_t)number <= audit->semaphore.capacity;
 }
 
-static void note_request_of(struct audit *audit, struct row_reader *reader)
+static void check_request_of(struct audit *audit, struct row_reader *reader)
 {
     audit->last = row_u64(reader);
-    audit->apart[PERMITS_OF_ENDED] += row_u64(reader) != REQUEST_ACQUIRED; /* or it is gone */
+    audit->differences[PERMITS_OF_ENDED] += row_u64(reader) != REQUEST_ACQUIRED; /* NULL: the request does not exist */
 }
 
-/* The pages of a semaphore, in this order; slots only if it has them. */
+/* The steps of an audit, in this order. */
 static const struct {
-    const char *sql; /* the index that it walks is named */
-    const char *from;
-    int page;
-    void (*note)(struct audit *audit, struct row_reader *reader);
-    bool in_view;
-    bool slotted;
+    const char *sql;                                               /* names the index it walks */
+    const char *from;                                              /* column by which pages continue */
+    int page;                                                      /* rows of a page */
+    void (*check)(struct audit *audit, struct row_reader *reader); /* checks one row */
+    bool in_view;                                                  /* runs in the read view of audit_begin */
+    bool slotted;                                                  /* only for slotted semaphores */
 } steps[] = {
     [AUDIT_PERMITS] = {AUDIT_SELECT
                        "id,count,slots FROM permit p FORCE INDEX (permit_state) WHERE state=1 AND semaphore_id=",
-                       "id", PERMITS_PAGE, note_permit, true, false},
+                       "id", PERMITS_PAGE, check_permit, true, false},
     [AUDIT_SLOTS] = {AUDIT_SELECT "number,permit_id,retired FROM slot p FORCE INDEX (PRIMARY) WHERE semaphore_id=",
-                     "number", SLOTS_PAGE, note_slot, true, true},
+                     "number", SLOTS_PAGE, check_slot, true, true},
     [AUDIT_REQUESTS] = {AUDIT_SELECT
                         "p.id,r.state FROM permit p FORCE INDEX (permit_state) LEFT JOIN permit_request r"
                         " FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE p.state=1 AND p.semaphore_id=",
-                        "id", REQUESTS_PAGE, note_request_of, false, false},
+                        "id", REQUESTS_PAGE, check_request_of, false, false},
 };
 
-/* Nothing was written: ROLLBACK, so that the cleaner, which counts COMMITs, does not take this for work. */
+/* Ends the read view with ROLLBACK: retention counts COMMITs as load, and this transaction wrote nothing. */
 static enum permit_status close_view(struct audit *audit)
 {
     if (!audit->in_view)
@@ -176,26 +182,26 @@ enum permit_status audit_step(struct audit *audit)
                steps[audit->step].from, page);
     enum permit_status status = send_text(audit->session, &sql);
     for (; status == PERMIT_OK && row_step(&reader, audit->session); rows++)
-        steps[audit->step].note(audit, &reader);
+        steps[audit->step].check(audit, &reader);
     status = session_end(audit->session, status);
     return status == PERMIT_OK && rows < page ? next_step(audit) : status;
 }
 
-static const char *const texts[AUDIT_NUMBERS] = {
+static const char *const drift_texts[AUDIT_NUMBERS] = {
     [PERMITS_OF_ENDED] = "held permits of ended requests",
     [SLOTS_OF_OTHERS] = "slots that are not with the permit that names them",
     [SLOTS_OUT_OF_PLACE] = "slots missing, or in service against the capacity",
     [PERMITS_WITH_ODD_SLOTS] = "permits whose slots are not theirs alone, or not as many as they count",
 };
 
-static enum permit_status judge(struct audit *audit, struct audit_result *ret_result)
+static enum permit_status report_drift(struct audit *audit, struct audit_result *ret_result)
 {
     bool drifts = false;
     for (uint32_t number = 1; audit->holders && number <= SLOTS_MAX_CAPACITY; number++)
-        audit->apart[SLOTS_OF_OTHERS] += audit->holders[number] != 0; /* named by a permit, and there is no such row */
-    audit->apart[UNITS] = audit->semaphore.in_use - audit->held;
+        audit->differences[SLOTS_OF_OTHERS] += audit->holders[number] != 0; /* a permit names it, but it has no row */
+    audit->differences[UNITS] = audit->semaphore.in_use - audit->held;
     for (size_t i = 0; i < AUDIT_NUMBERS; i++)
-        drifts |= audit->apart[i] != 0;
+        drifts |= audit->differences[i] != 0;
     struct audit_drift *drift = drifts ? arena_alloc(audit->arena, sizeof *drift) : NULL;
     if (drifts && !drift)
         return PERMIT_NO_MEMORY;
@@ -203,14 +209,14 @@ static enum permit_status judge(struct audit *audit, struct audit_result *ret_re
     if (!drift)
         return PERMIT_OK;
     drift->id = audit->semaphore.id;
-    memcpy(drift->apart, audit->apart, sizeof drift->apart);
+    memcpy(drift->differences, audit->differences, sizeof drift->differences);
     snprintf(drift->subject, sizeof drift->subject, "%s", audit->semaphore.name.data);
     int length = snprintf(drift->sentence, sizeof drift->sentence, "in_use is %lld, its held permits have %lld units",
                           (long long)audit->semaphore.in_use, (long long)audit->held);
     for (size_t i = UNITS + 1; i < AUDIT_NUMBERS; i++)
-        if (audit->apart[i])
+        if (audit->differences[i])
             length += snprintf(drift->sentence + length, sizeof drift->sentence - (size_t)length, "; %lld %s",
-                               (long long)audit->apart[i], texts[i]);
+                               (long long)audit->differences[i], drift_texts[i]);
     return PERMIT_OK;
 }
 
@@ -222,34 +228,13 @@ enum permit_status audit_end(struct audit *audit, enum permit_status status, str
     if (status != PERMIT_OK)
         return status;
     *ret_result = (struct audit_result){0};
-    return audit->semaphore.id ? judge(audit, ret_result) : PERMIT_OK;
+    return audit->semaphore.id ? report_drift(audit, ret_result) : PERMIT_OK;
 }
 
 /* ---- requests ---- */
 
-/* Walks permit_request_due among the ACQUIRED, and permit_request for each. One statement: one read view. */
-static void requests_sql(const struct audit_place *from, struct buf *sql)
-{
-    buf_append_text(sql, AUDIT_SELECT
-                    "r.id,r.due_at,r.external_id,"
-                    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id),"
-                    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id AND"
-                    " p.state<>1) FROM permit_request r FORCE INDEX (permit_request_due) WHERE r.state=1 AND ");
-    if (from->dated) {
-        buf_append_text(sql, "(r.due_at>");
-        sql_time(sql, from->due_at);
-        buf_append_text(sql, " OR (r.due_at=");
-        sql_time(sql, from->due_at);
-        buf_append_text(sql, " AND r.id>");
-    } else {
-        buf_append_text(sql, "((r.due_at IS NULL AND r.id>");
-    }
-    buf_append_u64(sql, from->id);
-    buf_printf(sql, ")) ORDER BY r.due_at,r.id LIMIT %d", AUDIT_PAGE);
-}
-
-/* Notes one that has no permits, or some that ended. */
-static void note_request(struct row_reader *reader, struct audit_result *result, struct audit_place *place)
+/* Checks one request: adds a drift if it has no permits, or if some of them have ended. */
+static void check_request(struct row_reader *reader, struct audit_result *result, struct audit_place *place)
 {
     uint64_t id = place->id = row_u64(reader);
     place->due_at = row_time(reader);
@@ -259,13 +244,16 @@ static void note_request(struct row_reader *reader, struct audit_result *result,
     if (permits > 0 && ended == 0)
         return;
     struct audit_drift *drift = &result->drifts[result->drift_count++];
-    *drift = (struct audit_drift){.is_request = true, .id = id, .apart = {permits, ended}};
+    *drift = (struct audit_drift){.is_request = true, .id = id, .differences = {permits, ended}};
     snprintf(drift->subject, sizeof drift->subject, "%.*s", (int)key.length, key.data);
     snprintf(drift->sentence, sizeof drift->sentence,
              permits ? "it is held, and %lld of its %lld permits are not" : "it is held and has no permits",
              (long long)ended, (long long)permits);
 }
 
+/*
+ * Walks permit_request_due over the ACQUIRED requests, and permit_request for each. One statement has one read view.
+ */
 enum permit_status audit_requests(struct session *session, const struct audit_place *from, struct arena *arena,
                                   struct audit_result *ret_result, struct audit_place *ret_place)
 {
@@ -276,11 +264,26 @@ enum permit_status audit_requests(struct session *session, const struct audit_pl
     if (!result.drifts)
         return PERMIT_NO_MEMORY;
     buf_init(&sql, SQL_MAX);
-    requests_sql(from, &sql);
+    buf_append_text(&sql, AUDIT_SELECT
+                    "r.id,r.due_at,r.external_id,"
+                    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id),"
+                    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id AND"
+                    " p.state<>1) FROM permit_request r FORCE INDEX (permit_request_due) WHERE r.state=1 AND ");
+    if (from->dated) {
+        buf_append_text(&sql, "(r.due_at>");
+        sql_time(&sql, from->due_at);
+        buf_append_text(&sql, " OR (r.due_at=");
+        sql_time(&sql, from->due_at);
+        buf_append_text(&sql, " AND r.id>");
+    } else {
+        buf_append_text(&sql, "((r.due_at IS NULL AND r.id>");
+    }
+    buf_append_u64(&sql, from->id);
+    buf_printf(&sql, ")) ORDER BY r.due_at,r.id LIMIT %d", AUDIT_PAGE);
     enum permit_status status = send_text(session, &sql);
     size_t count = 0;
     for (; status == PERMIT_OK && count < AUDIT_PAGE && row_step(&reader, session); count++)
-        note_request(&reader, &result, &place);
+        check_request(&reader, &result, &place);
     status = session_end(session, status);
     if (status != PERMIT_OK)
         return status;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Do the rows agree with each other? "in_use cannot drift, because it changes only together with the rows; a check that
- * compares them runs all the time." Plain reads, each comparison within one read view, no locks, in pieces that end
- * soon. When to look at what is the engine's business (auditor.c).
+ * Audit: compares the rows of a semaphore with each other. in_use changes only together with its permits, so a mismatch
+ * is a bug or a manual write. The reads take no locks; each comparison uses one read view; each call is short. The
+ * engine's audit task decides the schedule.
  */
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H
 
 #include "base/arena.h"
 #include "core/request.h"
-#include "store/session.h"
+#include "store/mysql_session.h"
 
 enum { AUDIT_SUBJECT_SIZE = 256, AUDIT_SENTENCE_SIZE = 400, AUDIT_NUMBERS = 5, AUDIT_PAGE = 500 };
 
-/* A semaphore whose rows do not match, or a request that is ACQUIRED without its permits. */
+/* A mismatch: of a semaphore, or of an ACQUIRED request without its permits. */
 struct audit_drift {
     bool is_request;
-    uint64_t id;                        /* semaphore.id, permit_request.id */
-    char subject[AUDIT_SUBJECT_SIZE];   /* name, external_id */
-    char sentence[AUDIT_SENTENCE_SIZE]; /* what does not match, with the numbers of that moment */
-    int64_t apart[AUDIT_NUMBERS];       /* by how much: the same as long as the drift is, however busy it is */
+    uint64_t id;                        /* semaphore.id or permit_request.id */
+    char subject[AUDIT_SUBJECT_SIZE];   /* name or external_id */
+    char sentence[AUDIT_SENTENCE_SIZE]; /* the mismatch, with the numbers at the time of the read */
+    int64_t differences[AUDIT_NUMBERS]; /* by kind; traffic does not change them, so equal ones mean the same drift */
 };
 
 struct audit_result {
@@ -28,42 +28,56 @@ struct audit_result {
 };
 
 /*
- * One semaphore, page by page: in_use is what its ACQUIRED permits add up to; a slot is taken by exactly the permit
- * that names it, and out of service exactly if it is above the capacity; then, no such permit is of an ended request.
+ * Audit of one semaphore, page by page. It checks that
+ * - in_use is the sum of its ACQUIRED permits;
+ * - a slot is held by the permit that names it and by no other, and is out of service if and only if its number is
+ *   above the capacity;
+ * - no ACQUIRED permit belongs to an ended request.
  *
  *     status = audit_begin(&audit, session, after, arena);
  *     while (status == PERMIT_OK && audit.step != AUDIT_DONE)
- *         status = audit_step(&audit);                            pauses as the caller likes, short ones while in_view
- *     status = audit_end(&audit, status, &result);                always due; a status other than PERMIT_OK gives up
+ *         status = audit_step(&audit);                            the caller may pause; only briefly while in_view
+ *     status = audit_end(&audit, status, &result);                always required; a failed status ends the audit
  */
 struct audit {
     struct session *session;
     struct arena *arena;
     enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_DONE } step;
-    bool in_view;               /* the server keeps old rows for us until that is over */
-    struct semaphore semaphore; /* id, name, kind, capacity, in_use; id 0: there is none any more */
+    bool in_view;               /* a read view is open; the server keeps old row versions until it closes */
+    struct semaphore semaphore; /* id, name, kind, capacity, in_use; id 0: no semaphore is left */
     int64_t held;               /* units of its ACQUIRED permits */
-    int64_t apart[AUDIT_NUMBERS];
-    uint64_t *holders; /* by slot number: the token of the permit that names it; NULL if counted */
-    uint64_t last;     /* token or slot: where the next page begins */
+    int64_t differences[AUDIT_NUMBERS];
+    uint64_t *holders; /* by slot number: token of the permit that names the slot; NULL: a counted semaphore */
+    uint64_t last;     /* token or slot number after which the next page starts */
 };
 
-/* The semaphore with the smallest id above `after`. */
+/* Starts the audit of the semaphore with the smallest id above `after`, and opens the read view. */
 enum permit_status audit_begin(struct audit *audit, struct session *session, uint64_t after,
                                struct arena *arena) MUST_CHECK;
+/* Reads one page and moves audit->step on after the last page of a step. */
 enum permit_status audit_step(struct audit *audit) MUST_CHECK;
+/*
+ * Ends the read view. `status` is that of the last step; if it is not PERMIT_OK it is returned, and *ret_result is
+ * untouched. The result has at most one drift.
+ */
 enum permit_status audit_end(struct audit *audit, enum permit_status status,
                              struct audit_result *ret_result) MUST_CHECK;
 
-/* How far the walk over the ACQUIRED requests has come: those that are never due, by id, then the others, by due_at. */
+/*
+ * Position in the walk over all ACQUIRED requests: first the requests without a deadline, by id, then the others, by
+ * (due_at, id). A zeroed place is the start.
+ */
 struct audit_place {
-    bool dated;
+    bool dated; /* the walk is among the requests with a deadline */
     utc_us due_at;
     uint64_t id;
-    bool at_end;
+    bool at_end; /* the walk has passed the last request */
 };
 
-/* A page of ACQUIRED requests: each has permits, all of them ACQUIRED. */
+/*
+ * Checks one page of ACQUIRED requests, from `from` on: each must have permits, and all of them must be ACQUIRED.
+ * *ret_place is the start of the next page.
+ */
 enum permit_status audit_requests(struct session *session, const struct audit_place *from, struct arena *arena,
                                   struct audit_result *ret_result, struct audit_place *ret_place) MUST_CHECK;
 #endif

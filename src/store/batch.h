@@ -1,35 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The two packets of a batch as text (batch_sql.c), and reading what the first one brings (batch_view.c). Only
- * mysql_store.c calls these.
+ * The packets of a batch: the text of the first one (lock and read) and of the last one (write and commit), and the
+ * readers of the results. Internal to mysql_store.c. Each packet is one round trip; only batch_read_due sends others
+ * between them. All functions that append SQL set sql->broken on failure.
  */
 #ifndef STORE_BATCH_H
 #define STORE_BATCH_H
 
-#include "store/session.h"
+#include "store/mysql_session.h"
 #include "store/store.h"
 
 /*
- * Step 1: BEGIN, locks, reads. `identity`: an SQL expression (epoch.h). The statements of named slots depend on the
- * order of the names: batch_sort_named first.
+ * Appends the lock packet: BEGIN, locks, reads. `identity` is an SQL expression (epoch_identity_sql). The statements
+ * for specific slots depend on the order of the names: call batch_sort_named before.
  */
 void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql);
-/* Sends it and reads all results. On failure the packet is finished, the transaction may be open. */
+/* Sends the lock packet and reads its results. On failure the packet is finished, but the transaction may be open. */
 enum permit_status batch_read_view(struct session *session, const struct lock_set *set, const char *identity,
                                    struct buf *sql, struct arena *arena, struct view *ret_view) MUST_CHECK;
-/* batch_named.c: the named slots, each key once, so that there are few statements; false: no memory. */
+/*
+ * Sorts the names of specific slots of each semaphore and removes duplicates, so that few statements suffice. Replaces
+ * set->slots_wanted by a copy in the arena. Returns false if memory runs out.
+ */
 bool batch_sort_named(struct lock_set *set, struct arena *arena) MUST_CHECK;
+/* Appends the statements that read specific slots. The names are sorted. */
 void batch_named_sql(const struct lock_set *set, struct buf *sql);
-/* Their results, into the view whose semaphores were read. */
+/* Reads the results of these statements into view->named_slots. The semaphores of the view are already read. */
 enum permit_status batch_read_named(struct session *session, const struct lock_set *set, struct arena *arena,
                                     struct view *view) MUST_CHECK;
-/* Still under the locks: the due holders of semaphores that are short; adds to view->requests and next_due. */
+/* Compares two requests by key (external_id), for qsort. */
+int batch_compare_keys(const void *a, const void *b);
+/* Reads the due holders of semaphores that lack units, as store_read_due says. `sql` is scratch. */
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
                                   struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
-/* Of these tokens the ids of their requests. */
+/* Appends a SELECT of the request ids of these tokens. */
 void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql);
 
-/* Step 3: all changes, guarded, and COMMIT. */
+/* Appends the write packet: all changes with their guards, and COMMIT. Scratch memory comes from the arena. */
 void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql);
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Step 1, for operations that name slots: the rows of these, or of all slots where labels change, with the requests
- * that hold them. In the same packet, after the locks: nobody else changes them.
+ * The part of the lock packet for specific slots: their rows, or the rows of all slots if labels change, with the
+ * requests that hold them. The statements come after the locks, so no other transaction changes these rows.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 
 enum { KEYS_A_STATEMENT = 500 };
 
-/* Walks the index named, then the primary keys of the permit and the request that hold the slot. */
+/* Walks the given index, then the primary keys of the permit and the request that hold the slot. */
 static const char select_slots[] =
     "SELECT l.number,l.label,l.permit_id,l.retired,r.external_id,r.due_at,r.grace_ms,r.ttl_ms"
     " FROM slot l FORCE INDEX (%s) LEFT JOIN permit p FORCE INDEX (PRIMARY)"
@@ -18,14 +18,14 @@ static const char select_slots[] =
     " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
     " WHERE l.semaphore_id=";
 
-/* ---- keys, each once ---- */
+/* ---- names without duplicates ---- */
 
 static bool is_number(const struct slot_name *name)
 {
     return name->label.data == NULL;
 }
 
-/* Numbers first. */
+/* Numbers sort before labels. */
 static int compare_names(const void *a, const void *b)
 {
     const struct slot_name *left = a;
@@ -37,7 +37,7 @@ static int compare_names(const void *a, const void *b)
     return bytes_compare(left->label, right->label);
 }
 
-/* A crowd may name the same slot in one batch. */
+/* Sorts a copy of the names and removes duplicates: many operations of a batch may name the same slot. */
 static bool sort_names(struct slots_wanted *wanted, struct arena *arena)
 {
     struct slot_name *names = arena_array(arena, wanted->named_count, sizeof *names);
@@ -74,7 +74,7 @@ bool batch_sort_named(struct lock_set *set, struct arena *arena)
     return true;
 }
 
-/* The end of the keys that go into one statement, from `first` on: numbers or labels. */
+/* Returns the end of the names that the statement starting at `first` has: only numbers or only labels. */
 static size_t statement_end(const struct slots_wanted *wanted, size_t first)
 {
     size_t end = first + 1;
@@ -135,17 +135,6 @@ static void read_slot(struct row_reader *reader, struct slot_row *ret_slot)
     ret_slot->without_ttl = ret_slot->holder.data && !has_ttl;
 }
 
-/* The rows of one statement, behind those that are there. */
-static enum permit_status read_statement(struct session *session, struct arena *arena, size_t room,
-                                         struct named_slots *slots)
-{
-    enum permit_status status = session_next(session);
-    struct row_reader reader = {.arena = arena};
-    while (status == PERMIT_OK && slots->count < room && row_step(&reader, session))
-        read_slot(&reader, &slots->rows[slots->count++]);
-    return reader.broken ? PERMIT_NO_MEMORY : status;
-}
-
 static int compare_rows(const void *a, const void *b)
 {
     const struct slot_row *left = a;
@@ -153,7 +142,7 @@ static int compare_rows(const void *a, const void *b)
     return (left->number > right->number) - (left->number < right->number);
 }
 
-/* What was named by its number and by its label was read twice. */
+/* Removes duplicates: a slot named by number and by label was read twice. */
 static void merge_rows(struct named_slots *slots)
 {
     size_t count = 0;
@@ -168,16 +157,22 @@ static enum permit_status read_wanted(struct session *session, const struct slot
                                       struct named_slots *ret_slots)
 {
     enum permit_status status = PERMIT_OK;
+    struct row_reader reader = {.arena = arena};
     ret_slots->rows = arena_array(arena, wanted->named_count, sizeof *ret_slots->rows);
     if (!ret_slots->rows)
         return PERMIT_NO_MEMORY;
-    for (size_t first = 0; first < wanted->named_count && status == PERMIT_OK; first = statement_end(wanted, first))
-        status = read_statement(session, arena, wanted->named_count, ret_slots);
+    for (size_t first = 0; first < wanted->named_count && status == PERMIT_OK; first = statement_end(wanted, first)) {
+        status = session_next(session);
+        while (status == PERMIT_OK && ret_slots->count < wanted->named_count && row_step(&reader, session))
+            read_slot(&reader, &ret_slots->rows[ret_slots->count++]);
+        if (reader.broken)
+            status = PERMIT_NO_MEMORY;
+    }
     merge_rows(ret_slots);
     return status;
 }
 
-/* Those of the semaphore that was locked by its name; in order, along the primary key. */
+/* Reads all slots of the semaphore that was locked by name. */
 static enum permit_status read_all(struct session *session, struct arena *arena, struct named_slots *ret_slots)
 {
     enum permit_status status = session_next(session);
@@ -192,7 +187,7 @@ static enum permit_status read_all(struct session *session, struct arena *arena,
     return reader.broken ? PERMIT_NO_MEMORY : status;
 }
 
-/* A semaphore that does not exist is absent from the view, and has no slots. */
+/* Returns the named slots of a semaphore in the view; `if_none` if the semaphore does not exist. */
 static struct named_slots *slots_of(struct view *view, uint64_t semaphore_id, struct named_slots *if_none)
 {
     for (size_t i = 0; i < view->semaphore_count; i++)

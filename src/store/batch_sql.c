@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Step 3 of a batch: one packet that writes the final images and commits. Semaphores first, in the order of their ids,
- * by a compare-and-set that raises (NULL into NOT NULL is error 1048 in strict mode and stops the packet before
- * COMMIT); then one INSERT of all new requests, sorted by the bytes of external_id; their permits; ends; slots; labels;
- * UPDATEs by primary key.
+ * The write packet of a batch: writes the final row images and commits. In this order:
+ * - semaphores, in ascending id order, by a compare-and-set: if it misses, NULL goes into a NOT NULL column, which is
+ *   error 1048 in strict mode and stops the packet before COMMIT;
+ * - events;
+ * - new requests, sorted by the bytes of external_id, and their permits;
+ * - permits that end, slots, labels;
+ * - changed requests, by primary key.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "core/slots.h"
@@ -12,29 +16,30 @@
 #include "store/sql_text.h"
 
 /*
- * Rows that one statement names. The work of every statement is linear in its rows (one ELT(FIELD(...)) over 45,000
- * slots took longer than the session's time-out), and a list of 500 keys is walked along the primary key.
+ * Maximum number of rows in one statement. A list of 500 keys is walked along the primary key, and the work of each
+ * statement is linear in its rows. (One ELT(FIELD(...)) over 45,000 slots took longer than the session's time-out.)
  */
 enum { ROWS_A_STATEMENT = 500 };
 
-/* Where the statement that begins at `first` ends; `count`: of all rows. */
+/* Returns the end of the statement that starts at row `first` of `count` rows. */
 static size_t statement_end(size_t first, size_t count)
 {
     return count - first < ROWS_A_STATEMENT ? count : first + ROWS_A_STATEMENT;
 }
 
 /*
- * An UPDATE of requests, permits or slots must have changed just as many rows as it names. Each looks at how the one
- * before it fared: ROW_COUNT() in its first assignment, NULL into NOT NULL if that was wrong. All rows are under locks
- * of ours, so it would be a bug, or a stranger who writes without them.
+ * Row count check. An UPDATE of requests, permits or slots must change exactly the rows it names. The next UPDATE
+ * checks this: its first assignment compares ROW_COUNT() and, on a mismatch, assigns NULL to a NOT NULL column. The
+ * batch holds the locks of all these rows, so a mismatch is a bug, or a client that writes without the locks.
  */
 struct guard {
-    bool pending; /* an UPDATE has run that nobody has looked at */
-    size_t rows;  /* that it must have counted */
+    bool pending; /* the last UPDATE is not checked yet */
+    size_t rows;  /* the ROW_COUNT() it must have */
 };
 
 /*
- * `column`=`value`, which raises unless `condition` holds (NULL: always) and the UPDATE before changed what it should.
+ * Appends `column`=`value`. The assignment fails unless `condition` is true (NULL: none) and the UPDATE before changed
+ * the right number of rows.
  */
 static void guarded_sql(struct guard *guard, const char *column, const char *condition, const char *value,
                         struct buf *sql)
@@ -54,14 +59,7 @@ static void guarded_sql(struct guard *guard, const char *column, const char *con
     buf_append_text(sql, ",NULL)");
 }
 
-/* The last UPDATE has none behind it: 1242 unless it changed what it should. (DO would swallow the error.) */
-static void final_guard_sql(const struct guard *guard, struct buf *sql)
-{
-    if (guard->pending)
-        buf_printf(sql, "SET @guard=IF(ROW_COUNT()=%zu,0,(SELECT 1 UNION SELECT 2));", guard->rows);
-}
-
-static void separate(struct buf *sql, size_t index)
+static void comma_sql(struct buf *sql, size_t index)
 {
     if (index > 0)
         buf_append_char(sql, ',');
@@ -69,7 +67,7 @@ static void separate(struct buf *sql, size_t index)
 
 /* ---- semaphores ---- */
 
-/* name=value pairs that every batch writes. */
+/* Appends the name=value pairs that every batch writes. */
 static void usage_sql(const struct semaphore_image *image, struct buf *sql)
 {
     const struct semaphore *semaphore = image->semaphore;
@@ -83,27 +81,21 @@ static void usage_sql(const struct semaphore_image *image, struct buf *sql)
     buf_append_u64(sql, semaphore->first_free);
 }
 
-/* name=value pairs that an operator changes. */
+/* Appends the name=value pairs that only an operator changes. */
 static void settings_sql(const struct semaphore *semaphore, struct buf *sql)
 {
-    buf_printf(sql, ",config_version=%llu,queue=%d,capacity=%lld,default_ttl_ms=%lld,max_ttl_ms=",
-               (unsigned long long)semaphore->config_version, (int)semaphore->queue, (long long)semaphore->capacity,
-               (long long)semaphore->default_ttl_ms);
-    sql_ms_or_null(sql, semaphore->max_ttl_ms);
-    buf_printf(sql, ",grace_ms=%lld,max_hold_ms=%lld,paused_reason=", (long long)semaphore->grace_ms,
-               (long long)semaphore->max_hold_ms);
+    buf_printf(sql, ",config_version=%llu,paused_reason=", (unsigned long long)semaphore->config_version);
     sql_text_or_null(sql, semaphore->paused_reason);
-    buf_append_text(sql, ",note=");
-    sql_text_or_null(sql, semaphore->note);
     buf_append_text(sql, ",retired_at=");
     sql_time(sql, semaphore->retired_at);
+    sql_settings(sql, semaphore);
 }
 
 static void insert_semaphore_sql(const struct semaphore_image *image, struct buf *sql)
 {
     const struct semaphore *semaphore = image->semaphore;
-    buf_printf(sql, "INSERT INTO semaphore SET id=%llu,kind=%d,version=%llu,name=", (unsigned long long)semaphore->id,
-               (int)semaphore->kind, (unsigned long long)semaphore->version);
+    buf_printf(sql, "INSERT INTO semaphore SET id=%llu,version=%llu,name=", (unsigned long long)semaphore->id,
+               (unsigned long long)semaphore->version);
     sql_bytes(sql, semaphore->name);
     buf_append_char(sql, ',');
     usage_sql(image, sql);
@@ -113,6 +105,7 @@ static void insert_semaphore_sql(const struct semaphore_image *image, struct buf
 
 static void update_semaphore_sql(const struct semaphore_image *image, struct buf *sql)
 {
+    assert(image->semaphore->version == image->expected_version + 1);
     buf_append_text(sql, "UPDATE semaphore SET version=IF(version=");
     buf_append_u64(sql, image->expected_version);
     buf_append_text(sql, ",version+1,NULL),");
@@ -124,13 +117,13 @@ static void update_semaphore_sql(const struct semaphore_image *image, struct buf
     buf_append_char(sql, ';');
 }
 
-/* A bounded statement each; a row that exists already comes back into service. */
-static void make_slots_sql(const struct semaphore_image *image, struct buf *sql)
+/* Creates slot rows, ROWS_A_STATEMENT per statement. A row that exists already is put back into service. */
+static void create_slots_sql(const struct semaphore_image *image, struct buf *sql)
 {
     for (uint32_t first = image->slots_from; first <= image->slots_to; first += ROWS_A_STATEMENT) {
         buf_append_text(sql, "INSERT INTO slot (semaphore_id,number) VALUES ");
         for (uint32_t number = first; number <= image->slots_to && number < first + ROWS_A_STATEMENT; number++) {
-            separate(sql, number - first);
+            comma_sql(sql, number - first);
             buf_append_char(sql, '(');
             buf_append_u64(sql, image->semaphore->id);
             buf_append_char(sql, ',');
@@ -141,40 +134,6 @@ static void make_slots_sql(const struct semaphore_image *image, struct buf *sql)
     }
 }
 
-static void slot_rows_sql(const struct semaphore_image *image, struct buf *sql)
-{
-    if (image->drop_labels)
-        buf_printf(sql,
-                   "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
-                   (unsigned long long)image->semaphore->id);
-    if (image->slots_to)
-        make_slots_sql(image, sql);
-    if (image->retire_from)
-        buf_printf(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET retired=1 WHERE semaphore_id=%llu AND number>=%u;",
-                   (unsigned long long)image->semaphore->id, image->retire_from);
-}
-
-static void event_values_sql(const struct event *event, utc_us wall_now, struct buf *sql)
-{
-    buf_append_char(sql, '(');
-    buf_append_u64(sql, event->semaphore_id);
-    buf_append_char(sql, ',');
-    sql_time(sql, wall_now);
-    buf_append_char(sql, ',');
-    sql_bytes(sql, event->who);
-    buf_append_char(sql, ',');
-    sql_bytes(sql, bytes_of(event->what));
-    buf_append_char(sql, ',');
-    sql_text_or_null(sql, event->from);
-    buf_append_char(sql, ',');
-    sql_text_or_null(sql, event->to);
-    buf_append_char(sql, ',');
-    sql_text_or_null(sql, event->why);
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, event->next_permit_id);
-    buf_append_char(sql, ')');
-}
-
 static void events_sql(const struct changes *changes, struct buf *sql)
 {
     if (changes->event_count == 0)
@@ -182,8 +141,25 @@ static void events_sql(const struct changes *changes, struct buf *sql)
     buf_append_text(sql, "INSERT INTO semaphore_event (semaphore_id,at,who,what,from_value,to_value,why,next_permit_id)"
                          " VALUES ");
     for (size_t i = 0; i < changes->event_count; i++) {
-        separate(sql, i);
-        event_values_sql(&changes->events[i], changes->wall_now, sql);
+        const struct event *event = &changes->events[i];
+        comma_sql(sql, i);
+        buf_append_char(sql, '(');
+        buf_append_u64(sql, event->semaphore_id);
+        buf_append_char(sql, ',');
+        sql_time(sql, changes->wall_now);
+        buf_append_char(sql, ',');
+        sql_bytes(sql, event->who);
+        buf_append_char(sql, ',');
+        sql_bytes(sql, bytes_of(event->what));
+        buf_append_char(sql, ',');
+        sql_text_or_null(sql, event->from);
+        buf_append_char(sql, ',');
+        sql_text_or_null(sql, event->to);
+        buf_append_char(sql, ',');
+        sql_text_or_null(sql, event->why);
+        buf_append_char(sql, ',');
+        buf_append_u64(sql, event->next_permit_id);
+        buf_append_char(sql, ')');
     }
     buf_append_char(sql, ';');
 }
@@ -198,13 +174,21 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
             insert_semaphore_sql(image, sql);
         else
             update_semaphore_sql(image, sql);
-        slot_rows_sql(image, sql);
+        if (image->drop_labels)
+            buf_printf(
+                sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
+                (unsigned long long)image->semaphore->id);
+        if (image->slots_to)
+            create_slots_sql(image, sql);
+        if (image->retire_from)
+            buf_printf(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET retired=1 WHERE semaphore_id=%llu AND number>=%u;",
+                       (unsigned long long)image->semaphore->id, image->retire_from);
     }
 }
 
 /* ---- new requests and their permits ---- */
 
-/* A grant, or a tombstone; what a new row does not say has its default. */
+/* Appends the values of a new row, a grant or a tombstone. The other columns have their defaults. */
 static void request_values_sql(const struct request *request, struct buf *sql)
 {
     struct bytes digest = {(const char *)request->digest, DIGEST_SIZE};
@@ -230,33 +214,18 @@ static void request_values_sql(const struct request *request, struct buf *sql)
     sql_bytes(sql, request->nonce);
 }
 
-/* What has happened to a row within the batch that makes it. */
-static void request_history_sql(const struct request *request, struct buf *sql)
-{
-    buf_printf(sql, ",%d,%d,%u,%u,", (int)request->state, (int)request->end_reason, request->renewals,
-               request->replays);
-    sql_ended(sql, request->ended_at);
-    buf_append_char(sql, ',');
-    sql_time(sql, request->confirmed_at);
-}
-
 static bool is_plain_grant(const struct request *request)
 {
     return request->state == REQUEST_ACQUIRED && request->renewals == 0 && request->replays == 0 &&
            request->confirmed_at == NEVER;
 }
 
-static size_t insert_count(const struct changes *changes)
-{
-    size_t count = 0;
-    while (count < changes->request_count && changes->requests[count].insert)
-        count++;
-    return count;
-}
-
 #define NEW_REQUEST_COLUMNS "id,external_id,digest,owner,principal,ttl_ms,due_at,grace_ms,acquired_at,nonce"
 
-/* One INSERT for all plain grants, and a second, longer one for the few others. */
+/*
+ * Appends one INSERT for all plain grants, or, if `plain` is false, a longer one for the few other new requests, which
+ * later operations of the same batch have changed.
+ */
 static void insert_requests_sql(const struct changes *changes, size_t count, bool plain, struct buf *sql)
 {
     size_t rows = 0;
@@ -268,10 +237,15 @@ static void insert_requests_sql(const struct changes *changes, size_t count, boo
             buf_append_text(sql, plain ? "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS ") VALUES "
                                        : "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS
                                          ",state,end_reason,renewals,replays,ended_at,confirmed_at) VALUES ");
-        separate(sql, rows++);
+        comma_sql(sql, rows++);
         request_values_sql(request, sql);
-        if (!plain)
-            request_history_sql(request, sql);
+        if (!plain) {
+            buf_printf(sql, ",%d,%d,%u,%u,", (int)request->state, (int)request->end_reason, request->renewals,
+                       request->replays);
+            sql_ended(sql, request->ended_at);
+            buf_append_char(sql, ',');
+            sql_time(sql, request->confirmed_at);
+        }
         buf_append_char(sql, ')');
     }
     if (rows)
@@ -335,7 +309,7 @@ static void insert_permits_sql(const struct changes *changes, size_t count, stru
             if (row == 0)
                 buf_append_text(sql, labels ? "INSERT INTO permit (" NEW_PERMIT_COLUMNS ",labels) VALUES "
                                             : "INSERT INTO permit (" NEW_PERMIT_COLUMNS ") VALUES ");
-            separate(sql, row);
+            comma_sql(sql, row);
             permit_values_sql(request, &request->permits[j], labels, sql);
         }
     }
@@ -374,7 +348,7 @@ static size_t collect_ended(const struct changes *changes, struct permit_key *re
     return count;
 }
 
-/* One UPDATE per semaphore and statement, by primary key. */
+/* Appends UPDATEs by primary key; each has permits of one semaphore, at most ROWS_A_STATEMENT. */
 static void end_permits_sql(const struct changes *changes, struct arena *arena, struct guard *guard, struct buf *sql)
 {
     size_t count = collect_ended(changes, NULL);
@@ -391,7 +365,7 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
         buf_printf(sql, " WHERE semaphore_id=%llu AND id IN (", (unsigned long long)keys[first].semaphore_id);
         size_t end = statement_end(first, count);
         for (next = first; next < end && keys[next].semaphore_id == keys[first].semaphore_id; next++) {
-            separate(sql, next - first);
+            comma_sql(sql, next - first);
             buf_append_u64(sql, keys[next].token);
         }
         buf_append_text(sql, ");");
@@ -402,34 +376,32 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
 /* ---- slots ---- */
 
 /*
- * The slots [first, end), which exist and move: the INSERT finds each by its primary key and counts 2 for it. A slot
- * that is not there would be inserted and count 1, which the next guard sees. `permit_id` raises if the statement
- * before went wrong. VALUES() is what both MariaDB and MySQL take.
+ * Moves existing slots to other permits. The INSERT finds each slot by its primary key and counts 2 for the update. A
+ * missing slot would be inserted and count 1, which the next guard detects. The assignment of permit_id is guarded.
+ * Both MariaDB and MySQL accept VALUES().
  */
-static void move_slots_sql(const struct slot_change *slots, size_t count, struct guard *guard, struct buf *sql)
-{
-    buf_append_text(sql, "INSERT INTO slot (semaphore_id,number,permit_id) VALUES ");
-    for (size_t i = 0; i < count; i++) {
-        separate(sql, i);
-        buf_append_char(sql, '(');
-        buf_append_u64(sql, slots[i].semaphore_id);
-        buf_append_char(sql, ',');
-        buf_append_u64(sql, slots[i].number);
-        buf_append_char(sql, ',');
-        buf_append_u64(sql, slots[i].permit_id);
-        buf_append_char(sql, ')');
-    }
-    buf_append_text(sql, " ON DUPLICATE KEY UPDATE ");
-    guarded_sql(guard, "permit_id", NULL, "VALUES(permit_id)", sql);
-    buf_append_text(sql, ",last_permit_id=IF(VALUES(permit_id),VALUES(permit_id),last_permit_id);");
-    *guard = (struct guard){true, 2 * count};
-}
-
-static void slots_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+static void move_slots_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     for (size_t first = 0, end; first < changes->slot_count; first = end) {
         end = statement_end(first, changes->slot_count);
-        move_slots_sql(changes->slots + first, end - first, guard, sql);
+        buf_append_text(sql, "INSERT INTO slot (semaphore_id,number,permit_id) VALUES ");
+        for (size_t i = first; i < end; i++) {
+            const struct slot_change *slot = &changes->slots[i];
+            assert(i == 0 || slot[-1].semaphore_id < slot->semaphore_id ||
+                   (slot[-1].semaphore_id == slot->semaphore_id && slot[-1].number < slot->number));
+            comma_sql(sql, i - first);
+            buf_append_char(sql, '(');
+            buf_append_u64(sql, slot->semaphore_id);
+            buf_append_char(sql, ',');
+            buf_append_u64(sql, slot->number);
+            buf_append_char(sql, ',');
+            buf_append_u64(sql, slot->permit_id);
+            buf_append_char(sql, ')');
+        }
+        buf_append_text(sql, " ON DUPLICATE KEY UPDATE ");
+        guarded_sql(guard, "permit_id", NULL, "VALUES(permit_id)", sql);
+        buf_append_text(sql, ",last_permit_id=IF(VALUES(permit_id),VALUES(permit_id),last_permit_id);");
+        *guard = (struct guard){true, 2 * (end - first)};
     }
 }
 
@@ -441,13 +413,13 @@ static void label_rows_sql(const struct label_change *labels, size_t count, stru
     buf_append_u64(sql, labels[0].semaphore_id);
     buf_append_text(sql, " AND number IN (");
     for (size_t i = 0; i < count; i++) {
-        separate(sql, i);
+        comma_sql(sql, i);
         buf_append_u64(sql, labels[i].number);
     }
     buf_append_text(sql, ");");
 }
 
-/* What these slots had, whatever that was: how many rows that changes cannot be told. */
+/* Clears the labels of these slots. The number of changed rows is unknown, because some may have no label: no guard. */
 static void clear_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
 {
     buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET ");
@@ -457,12 +429,16 @@ static void clear_labels_sql(const struct label_change *labels, size_t count, st
     *guard = (struct guard){0};
 }
 
-static void give_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
+static void set_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
 {
+    size_t labels_set = 0;
+    for (size_t i = 0; i < count; i++)
+        labels_set += labels[i].label.data != NULL;
+    if (labels_set == 0)
+        return;
     buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET ");
     guarded_sql(guard, "retired", NULL, "retired", sql);
     buf_append_text(sql, ",label=CASE number");
-    size_t given = 0;
     for (size_t i = 0; i < count; i++) {
         if (!labels[i].label.data)
             continue;
@@ -470,36 +446,29 @@ static void give_labels_sql(const struct label_change *labels, size_t count, str
         buf_append_u64(sql, labels[i].number);
         buf_append_text(sql, " THEN ");
         sql_bytes(sql, labels[i].label);
-        given++;
     }
     buf_append_text(sql, " END");
     label_rows_sql(labels, count, sql);
-    *guard = (struct guard){true, given};
+    *guard = (struct guard){true, labels_set};
 }
 
-static bool gives_any(const struct label_change *labels, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (labels[i].label.data)
-            return true;
-    return false;
-}
-
-/* How many there are in the statement that begins with this one. */
-static size_t some_labels(const struct changes *changes, size_t first)
+/* Returns the number of labels in the statement that starts at `first`. */
+static size_t label_statement_size(const struct changes *changes, size_t first)
 {
     return statement_end(first, changes->label_count) - first;
 }
 
-/* First none for all that change, then the new ones: each is unique in its semaphore, and one may move. */
+/*
+ * Clears all labels that change before it sets the new ones: a label is unique in its semaphore, and one may move from
+ * one slot to another.
+ */
 static void changed_labels_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     const struct label_change *labels = changes->labels;
     for (size_t first = 0; first < changes->label_count; first += ROWS_A_STATEMENT)
-        clear_labels_sql(labels + first, some_labels(changes, first), guard, sql);
+        clear_labels_sql(labels + first, label_statement_size(changes, first), guard, sql);
     for (size_t first = 0; first < changes->label_count; first += ROWS_A_STATEMENT)
-        if (gives_any(labels + first, some_labels(changes, first)))
-            give_labels_sql(labels + first, some_labels(changes, first), guard, sql);
+        set_labels_sql(labels + first, label_statement_size(changes, first), guard, sql);
 }
 
 /* ---- requests that change ---- */
@@ -540,9 +509,9 @@ static int64_t value_ended_at(const struct request *request)
 }
 
 /*
- * A column of permit_request that an operation may change. Counters are raised, not set: a tombstone has no semaphore
- * whose lock would keep another permitd from counting at the same time. A counter that is full begins anew at 0: one
- * that stayed as it is would leave the answer's transaction without a change.
+ * The columns of permit_request that an operation may change. Counters are incremented, not set: a tombstone has no
+ * semaphore whose lock would stop another permitd from counting at the same time. A counter wraps around to 0: if it
+ * stayed at its maximum, the transaction of the answer would change no row.
  */
 static const struct {
     const char *assign;
@@ -559,26 +528,17 @@ static const struct {
     {",ended_at=", value_ended_at, sql_ended, false},
 };
 
-/* A row to update, with the columns that differ from what was read, as bits. */
+/* A row to update. */
 struct row_update {
     const struct request_change *change;
-    unsigned differing;
+    unsigned differing; /* bit n: columns[n] differs from the row that was read */
 };
 
-/* What is written: the new value, or by how much it rises. */
+/* Returns the value to write: the new value, or the increment of a counter. */
 static int64_t written_value(const struct request_change *change, size_t column)
 {
     int64_t value = columns[column].value(change->request);
     return columns[column].counter ? (uint32_t)(value - columns[column].value(change->before)) : value;
-}
-
-static unsigned differing_columns(const struct request_change *change)
-{
-    unsigned differing = 0;
-    for (size_t i = 0; i < ARRAY_LENGTH(columns); i++)
-        if (columns[i].value(change->request) != columns[i].value(change->before))
-            differing |= 1u << i;
-    return differing;
 }
 
 static int compare_i64(int64_t a, int64_t b)
@@ -586,7 +546,7 @@ static int compare_i64(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* Equal: one UPDATE writes both. */
+/* Returns 0 if one UPDATE can write both rows. */
 static int compare_updates(const struct row_update *left, const struct row_update *right)
 {
     int order = compare_i64(left->differing, right->differing);
@@ -610,24 +570,10 @@ static int compare_updates_and_ids(const void *a, const void *b)
 }
 
 /*
- * State goes one way: a row that is not in the state it was read in raises. Without the hint a list of most of the
- * table is found by a scan, which waits for the rows of strangers.
+ * Appends one UPDATE for all rows with the same new values; usually one for all releases of the batch. It fails if a
+ * row is no longer in the state it was read in; state changes only from ACQUIRED to RELEASED. Without the index hint
+ * the server scans the table if the list names most of it, and waits for the locks of other rows.
  */
-static void set_request_sql(const struct row_update *update, struct guard *guard, struct buf *sql)
-{
-    const struct request *request = update->change->request;
-    bool held = update->change->before->state == REQUEST_ACQUIRED;
-    buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
-    guarded_sql(guard, "state", held ? "state=1" : "state=2", request->state == REQUEST_ACQUIRED ? "1" : "2", sql);
-    for (size_t i = 0; i < ARRAY_LENGTH(columns); i++) {
-        if (!(update->differing & 1u << i))
-            continue;
-        buf_append_text(sql, columns[i].assign);
-        columns[i].write(sql, written_value(update->change, i));
-    }
-}
-
-/* One UPDATE for rows that get the same values: as a rule one for all releases of the batch. */
 static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena, struct guard *guard,
                                 struct buf *sql)
 {
@@ -639,37 +585,54 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
     }
     for (size_t i = 0; i < count; i++) {
         const struct request_change *change = &changes->requests[inserts + i];
-        updates[i] = (struct row_update){change, differing_columns(change)};
+        assert(!change->insert && change->before && change->before->id == change->request->id);
+        updates[i] = (struct row_update){.change = change};
+        for (size_t c = 0; c < ARRAY_LENGTH(columns); c++)
+            if (columns[c].value(change->request) != columns[c].value(change->before))
+                updates[i].differing |= 1u << c;
     }
     qsort(updates, count, sizeof *updates, compare_updates_and_ids);
     for (size_t first = 0, next; first < count; first = next) {
-        set_request_sql(&updates[first], guard, sql);
+        const struct request_change *change = updates[first].change;
+        bool held = change->before->state == REQUEST_ACQUIRED;
+        bool stays_held = change->request->state == REQUEST_ACQUIRED;
+        buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
+        guarded_sql(guard, "state", held ? "state=1" : "state=2", stays_held ? "1" : "2", sql);
+        for (size_t c = 0; c < ARRAY_LENGTH(columns); c++) {
+            if (!(updates[first].differing & 1u << c))
+                continue;
+            buf_append_text(sql, columns[c].assign);
+            columns[c].write(sql, written_value(change, c));
+        }
         buf_append_text(sql, " WHERE id IN (");
         size_t end = statement_end(first, count);
         for (next = first; next < end && compare_updates(&updates[first], &updates[next]) == 0; next++) {
-            separate(sql, next - first);
+            comma_sql(sql, next - first);
             buf_append_u64(sql, updates[next].change->request->id);
         }
         buf_append_text(sql, ");");
-        /* Rows that had ended before may be gone by now: the cleaner takes no semaphore's lock. The answer stands. */
-        bool held = updates[first].change->before->state == REQUEST_ACQUIRED;
+        /* Retention takes no semaphore lock, so it may have deleted rows that had ended before. Their answer stands. */
         *guard = (struct guard){held, next - first};
     }
 }
 
 void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
 {
-    size_t inserts = insert_count(changes);
     struct guard guard = {0};
+    size_t inserts = 0;
+    while (inserts < changes->request_count && changes->requests[inserts].insert)
+        inserts++;
     semaphores_sql(changes, sql);
     events_sql(changes, sql);
     insert_requests_sql(changes, inserts, true, sql);
     insert_requests_sql(changes, inserts, false, sql);
     insert_permits_sql(changes, inserts, sql);
     end_permits_sql(changes, arena, &guard, sql);
-    slots_sql(changes, &guard, sql);
+    move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
     update_requests_sql(changes, inserts, arena, &guard, sql);
-    final_guard_sql(&guard, sql);
+    /* Checks the last UPDATE: a mismatch is error 1242 (subquery returns two rows). DO would ignore the error. */
+    if (guard.pending)
+        buf_printf(sql, "SET @guard=IF(ROW_COUNT()=%zu,0,(SELECT 1 UNION SELECT 2));", guard.rows);
     buf_append_text(sql, "COMMIT");
 }

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Step 1 of a batch: one packet that locks the semaphores in the order of their ids and then reads, plainly, what the
- * plan needs. One rule of locking: whoever changes a request, its permits or its slots holds the X locks of all its
- * semaphores.
+ * The lock packet of a batch: it locks the semaphores in ascending id order and then reads, without further locks but
+ * those of owners, the rows that the plan needs. Locking rule: a transaction that changes a request, its permits or its
+ * slots holds the X locks of all its semaphores.
  */
 #include "store/batch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "store/rows.h"
 
-/* Walks PRIMARY in order: without the hint or the ORDER BY a small table is scanned, and strangers' rows are waited
- * for. */
+/*
+ * Walks PRIMARY in order. Without the hint and the ORDER BY the server scans a small table, and waits for the locks of
+ * rows that the batch does not name.
+ */
 static const char lock_one[] = "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id=";
 static const char lock_by_id[] =
     "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (";
@@ -19,9 +22,9 @@ static const char lock_by_name[] =
     "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name=";
 
 /*
- * The clock, and the requests with their permits: walks the unique key, then permit_request. Always at least one row;
- * the `cluster` row is in front so that this takes one statement and not two. After the locks: a fresh view of
- * everything.
+ * Reads the clock, and the requests with their permits: walks the unique key, then permit_request. The join starts with
+ * the `cluster` row, so one statement reads both and always returns at least one row. It runs after the locks, so its
+ * read view has all that they protect.
  */
 static const char clock_columns[] = "SELECT SYSDATE(6),c.tick_at,c.offset_us,c.epoch,c.grants_from,c.identity=";
 enum { CLOCK_COUNT = 6 };
@@ -33,9 +36,10 @@ static const char and_permits[] = ") LEFT JOIN permit p FORCE INDEX (permit_requ
                                   " WHERE c.id=1";
 
 /*
- * An owner that is read here cannot lapse before the batch has committed. In order of name, like all who lock several.
- * The batch does not wait for the row of an owner, because it holds its semaphores meanwhile: PERMIT_CONFLICT. MariaDB
- * and MySQL have different words for that; each takes the word of the other as a comment.
+ * Shared locks: an owner that is read here cannot lapse before the batch commits. The rows are locked in order of name,
+ * as in every transaction that locks several owners. The batch does not wait for an owner row while it holds its
+ * semaphores; a locked row is PERMIT_CONFLICT. MariaDB and MySQL have different syntax for this, and each ignores the
+ * syntax of the other as a comment.
  */
 static const char lock_owners[] = "SELECT name,lapsed_at IS NULL FROM owner FORCE INDEX (PRIMARY) WHERE name IN (";
 static const char and_share[] = ") ORDER BY name /*M! LOCK IN SHARE MODE NOWAIT */ /*!80000 FOR SHARE NOWAIT */;";
@@ -57,38 +61,7 @@ static void lock_sql(const struct lock_set *set, struct buf *sql)
     }
 }
 
-static void bytes_list_sql(const struct bytes *list, size_t count, struct buf *sql)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            buf_append_char(sql, ',');
-        sql_bytes(sql, list[i]);
-    }
-}
-
-static void requests_sql(const struct lock_set *set, const char *identity, struct buf *sql)
-{
-    buf_append_text(sql, clock_columns);
-    buf_append_text(sql, identity);
-    if (set->key_count == 0) {
-        buf_append_text(sql, clock_only);
-        return;
-    }
-    buf_append_text(sql, and_requests);
-    bytes_list_sql(set->keys, set->key_count, sql);
-    buf_append_text(sql, and_permits);
-}
-
-static void owners_sql(const struct lock_set *set, struct buf *sql)
-{
-    if (set->owner_count == 0)
-        return;
-    buf_append_text(sql, lock_owners);
-    bytes_list_sql(set->owners, set->owner_count, sql);
-    buf_append_text(sql, and_share);
-}
-
-/* Walks PRIMARY from first_free on; the row of the semaphore is ours already. */
+/* Walks PRIMARY from first_free on. The semaphore's row is already locked. */
 static void slots_sql(uint64_t semaphore_id, int64_t wanted, struct buf *sql)
 {
     buf_append_text(sql, "SELECT number,label FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");
@@ -104,12 +77,26 @@ void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf
 {
     buf_append_text(sql, "BEGIN;");
     lock_sql(set, sql);
-    for (size_t i = 0; i < set->semaphore_count; i++)
+    for (size_t i = 0; i < set->semaphore_count; i++) {
+        assert(i == 0 || set->semaphore_ids[i - 1] < set->semaphore_ids[i]);
         if (set->slots_wanted[i].free > 0)
             slots_sql(set->semaphore_ids[i], set->slots_wanted[i].free, sql);
+    }
     batch_named_sql(set, sql);
-    owners_sql(set, sql);
-    requests_sql(set, identity, sql);
+    if (set->owner_count) {
+        buf_append_text(sql, lock_owners);
+        sql_bytes_list(sql, set->owners, set->owner_count);
+        buf_append_text(sql, and_share);
+    }
+    buf_append_text(sql, clock_columns);
+    buf_append_text(sql, identity);
+    if (set->key_count) {
+        buf_append_text(sql, and_requests);
+        sql_bytes_list(sql, set->keys, set->key_count);
+        buf_append_text(sql, and_permits);
+    } else {
+        buf_append_text(sql, clock_only);
+    }
 }
 
 /* ---- reading ---- */
@@ -131,42 +118,32 @@ static enum permit_status read_semaphores(struct session *session, struct arena 
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
-static int compare_keys(const void *a, const void *b)
+int batch_compare_keys(const void *a, const void *b)
 {
     return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
 }
 
 /*
- * An ORDER BY behind the `cluster` row would cost a temporary table; the walk along the key brings the rows in order
- * anyway, which is checked here and not trusted.
+ * Sorts the requests by key if they are not in order. The walk along the key returns them in order, but nothing
+ * guarantees it, and an ORDER BY on the join with `cluster` would need a temporary table.
  */
 static enum permit_status order_requests(struct view *view)
 {
     bool ascending = true;
     for (size_t i = 1; i < view->request_count; i++)
-        ascending &= compare_keys(&view->requests[i - 1], &view->requests[i]) < 0;
+        ascending &= batch_compare_keys(&view->requests[i - 1], &view->requests[i]) < 0;
     if (ascending)
         return PERMIT_OK;
-    qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
+    qsort(view->requests, view->request_count, sizeof *view->requests, batch_compare_keys);
     for (size_t i = 1; i < view->request_count; i++)
-        if (compare_keys(&view->requests[i - 1], &view->requests[i]) == 0)
+        if (batch_compare_keys(&view->requests[i - 1], &view->requests[i]) == 0)
             return PERMIT_INTERNAL;
     return PERMIT_OK;
 }
 
-static void read_clock(struct row_reader *reader, struct view *view)
-{
-    view->now = row_time(reader);
-    view->clock.tick_at = row_time(reader);
-    view->clock.offset_us = row_i64(reader);
-    view->epoch = row_u64(reader);
-    view->grants_from = row_time(reader);
-    view->same_server = row_u64(reader);
-}
-
 /*
- * One row per permit, or one of a request without; the rows of a request follow each other.
- * If no key has a request there is one row with the clock alone.
+ * The result has one row per permit, or one row for a request without permits; the rows of a request are adjacent. If
+ * no key has a request, it is one row with the clock.
  */
 static enum permit_status read_requests(struct session *session, struct arena *arena, size_t key_count,
                                         struct view *view)
@@ -177,7 +154,12 @@ static enum permit_status read_requests(struct session *session, struct arena *a
     struct request *request = NULL;
     struct row_reader reader = {.arena = arena, .broken = !view->requests || !permits};
     while (row_step(&reader, session)) {
-        read_clock(&reader, view);
+        view->now = row_time(&reader);
+        view->clock.tick_at = row_time(&reader);
+        view->clock.offset_us = row_i64(&reader);
+        view->epoch = row_u64(&reader);
+        view->grants_from = row_time(&reader);
+        view->same_server = row_u64(&reader);
         if (key_count == 0 || !reader.row.columns[reader.at].data)
             continue;
         if (!request || request->id != column_u64(reader.row.columns[reader.at])) {
@@ -189,6 +171,8 @@ static enum permit_status read_requests(struct session *session, struct arena *a
         }
         reader.at = CLOCK_COUNT + ROW_REQUEST_COUNT;
         if (reader.row.columns[reader.at].data) {
+            if (request->permit_count == REQUEST_MAX_SEMAPHORES) /* another program has added permits */
+                return PERMIT_INTERNAL;
             row_permit(&reader, permits++);
             request->permit_count++;
         }
@@ -198,7 +182,7 @@ static enum permit_status read_requests(struct session *session, struct arena *a
     return reader.broken ? PERMIT_NO_MEMORY : order_requests(view);
 }
 
-/* Most semaphores have no labels, and then there is no memory for them. */
+/* Allocates the labels at the first one; most semaphores have none. */
 static void read_label(struct row_reader *reader, size_t count, struct free_slots *slots)
 {
     struct bytes label = row_bytes(reader);
@@ -229,7 +213,7 @@ static enum permit_status read_slots(struct session *session, struct arena *aren
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
-/* Free slots belong to the semaphore of that id, if it exists. */
+/* Reads the free slots of a semaphore into the view; skips them if the semaphore does not exist. */
 static enum permit_status read_slots_of(struct session *session, struct arena *arena, uint64_t semaphore_id,
                                         int64_t wanted, struct view *view)
 {
@@ -239,16 +223,13 @@ static enum permit_status read_slots_of(struct session *session, struct arena *a
     return PERMIT_OK;
 }
 
-static enum permit_status next_owners(struct session *session)
-{
-    enum permit_status status = session_next(session);
-    return status == PERMIT_LOCK_TIMEOUT ? PERMIT_CONFLICT : status;
-}
-
 static enum permit_status read_owners(struct session *session, const struct lock_set *set, struct arena *arena,
                                       struct view *view)
 {
     struct row_reader reader = {.arena = arena};
+    enum permit_status status = session_next(session);
+    if (status != PERMIT_OK)
+        return status == PERMIT_LOCK_TIMEOUT ? PERMIT_CONFLICT : status;
     view->owners = arena_array(arena, set->owner_count, sizeof *view->owners);
     reader.broken = !view->owners;
     while (view->owner_count < set->owner_count && row_step(&reader, session)) {
@@ -277,8 +258,6 @@ static enum permit_status read_results(struct session *session, const struct loc
     }
     if (status == PERMIT_OK)
         status = batch_read_named(session, set, arena, view);
-    if (status == PERMIT_OK && set->owner_count)
-        status = next_owners(session);
     if (status == PERMIT_OK && set->owner_count)
         status = read_owners(session, set, arena, view);
     if (status == PERMIT_OK)

@@ -1,49 +1,48 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where MariaDB (10.6 to 12) and MySQL (8.0, 8.4, 9) differ: what permitd says to both in one way, and what only one of
- * them takes. What a mysql_errno means stands in session.c, the names of settings that doctor looks at in doctor.c.
+ * Differences between MariaDB (10.6 to 12) and MySQL (8.0, 8.4, 9): SQL that is written so that both accept it, and
+ * settings that only one of them has. Error numbers are in mysql_session.c, the settings that doctor checks in doctor.c.
  *
- * Every other statement of permitd is understood by all of them. It does without
+ * Every other statement of permitd runs on all of these versions. permitd does not use
  *
  *     MD5, SHA1                               not in MySQL 9; SHA2 is in all
  *     INSERT ... RETURNING, SEQUENCE          not in MySQL
  *     INSERT ... VALUES (...) AS new          not in MariaDB; VALUES(column) is in all
  *     FOR SHARE                               not in MariaDB; LOCK IN SHARE MODE is in all
  *     information_schema.GLOBAL_STATUS        not in MySQL; SHOW GLOBAL STATUS is in all
- *     @@tx_isolation, @@transaction_isolation neither in all; SHOW VARIABLES asks for both
- *     rank, groups, rows, system, lateral, manual, parallel, library, ...  reserved in one of them: no name of a column
+ *     @@tx_isolation, @@transaction_isolation neither in all; SHOW VARIABLES names both
+ *     rank, groups, rows, system, lateral, manual, parallel, library, ...  reserved in one of them: no column has these
  */
 #ifndef STORE_DIALECT_H
 #define STORE_DIALECT_H
 
 /*
- * The name of a lock (GET_LOCK) that there is once for each database of a server. MySQL takes at most 64 characters,
- * whatever the database is called. In a session that has chosen its database.
+ * SQL expression: the name of a named lock (GET_LOCK) that is unique per database of a server. MySQL accepts at most 64
+ * characters; the hash keeps the name short for any database name. The session must have a current database.
  */
 #define DIALECT_LOCK_NAME(purpose) "CONCAT('permitd." purpose ".',LEFT(SHA2(DATABASE(),256),32))"
 
-/* --- settings of a session, beside those that both have (session.c) --- */
+/* --- session settings that only one server has; mysql_session.c has the common ones --- */
 
-/* A list is bounded in rows as well; what takes longer than this has met a slow disk, or a lock on a whole table. */
+/* Time limit of a list, 5 s. Lists are bounded in rows too: only a slow disk or a table lock makes one take longer. */
 #define DIALECT_LIST_MARIADB "SET SESSION max_statement_time = 5"
 #define DIALECT_LIST_MYSQL   "SET SESSION max_execution_time = 5000"
 
-/* Longer lists in IN (...) would become a join that scans. */
+/* Keeps a long IN (...) list a range read. By default MariaDB converts it into a join that scans the table. */
 #define DIALECT_MARIADB        "SET SESSION in_predicate_conversion_threshold = 0"
-/* MySQL has none; wait_timeout ends the connection there, and so the transaction. */
+/* Ends an idle transaction after 5 s. MySQL has no such setting; there wait_timeout ends connection and transaction. */
 #define DIALECT_MARIADB_WORKER "SET SESSION idle_transaction_timeout = 5"
 
 /*
- * "Requests are read plainly after those locks": on a node of a Galera cluster a plain read can lack what was
- * acknowledged through another one, as that is still in the queue of what is to be applied. 1: BEGIN and SELECT wait
- * until all that was committed anywhere before has been applied here. Without a cluster it does nothing; servers
- * that were built without Galera do not have it.
+ * Makes plain reads on a Galera node see every transaction that was acknowledged through another node, which may still
+ * be in the apply queue of this one. 1: BEGIN and SELECT wait until the node has applied all transactions committed
+ * before. No effect without a cluster. Servers built without Galera do not have the setting.
  */
 #define DIALECT_CAUSAL_GALERA "SET SESSION wsrep_sync_wait = 1"
 
 /*
- * The same on a new primary of a group of MySQL servers, which may be elected before it has applied all that the old
- * one has committed: what comes before that has to wait. Only servers with the plugin group_replication have it.
+ * The same for MySQL group replication: a new primary can be elected before it has applied all transactions of the old
+ * one. Statements wait until it has. Only servers with the plugin group_replication have the setting.
  */
 #define DIALECT_CAUSAL_GROUP "SET SESSION group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'"
 #endif

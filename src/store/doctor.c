@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A check is a row: the fact it looks at, a function or the values that are good, and the words for what is not. */
+/* A check is one row of a table: the variable, its good values or a function, the verdict otherwise, and the fix. */
 #include "store/doctor.h"
 
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 enum { VALUE_SIZE = 512, GOOD_MAX = 5 };
 
-/* What the checks look at. What the server does not have is absent, and judged fine. */
+/* The variables that the checks read. A variable that the server does not have passes. */
 enum variable {
     V_VERSION,
     V_FLUSH_AT_COMMIT,
@@ -56,23 +56,22 @@ static const char *const variable_names[V_COUNT] = {
     [V_REDO_LOG] = "Innodb_redo_log_enabled",
 };
 
-/* What the server says. */
+/* The facts read from the server. */
 struct facts {
     char values[V_COUNT][VALUE_SIZE];
     bool present[V_COUNT];
-    char strange_tables[VALUE_SIZE]; /* "permit (MyISAM)", of ours that are not InnoDB */
-    bool has_schema;                 /* there are tables of ours */
+    char non_innodb_tables[VALUE_SIZE]; /* permitd's tables that are not InnoDB: "permit (MyISAM)" */
+    bool has_schema;                    /* the table schema_version exists */
     unsigned schema_version;
 };
 
 struct check {
     const char *name;
     enum variable variable;
-    /* Either a list of good values, or a function. */
-    const char *good[GOOD_MAX];
-    bool (*is_good)(const struct facts *facts);
-    enum doctor_verdict otherwise;
-    const char *mend; /* after "<variable> is <value>: " */
+    const char *good[GOOD_MAX];                 /* good values; not used if there is a function */
+    bool (*is_good)(const struct facts *facts); /* NULL: compare with `good` */
+    enum doctor_verdict failure_verdict;
+    const char *fix; /* consequence and fix; follows "<variable> is <value>: " */
 };
 
 static bool value_is(const struct facts *facts, enum variable variable, const char *value)
@@ -99,7 +98,7 @@ static bool binlog_is_synced(const struct facts *facts)
     return !binlog_is_written(facts) || value_is(facts, V_SYNC_BINLOG, "1");
 }
 
-/* InnoDB refuses to write in READ COMMITTED to a binary log of statements (error 1665). */
+/* In READ COMMITTED, InnoDB refuses to write with a binary log of statements (error 1665). */
 static bool binlog_format_is_good(const struct facts *facts)
 {
     return !binlog_is_written(facts) || !value_is(facts, V_BINLOG_FORMAT, "STATEMENT");
@@ -110,7 +109,7 @@ static bool flush_method_is_good(const struct facts *facts)
     return !value_is(facts, V_FLUSH_METHOD, "nosync") && !value_is(facts, V_FLUSH_METHOD, "littlesync");
 }
 
-/* A node that is alone, or the only one that is left, is the only one that writes. */
+/* Only a cluster of one node has a single writer. */
 static bool galera_is_one_node(const struct facts *facts)
 {
     bool clustered = value_is(facts, V_WSREP_ON, "ON") || value_is(facts, V_WSREP_ON, "1");
@@ -159,7 +158,8 @@ static const struct check checks[] = {
     {"redo_log", V_REDO_LOG, {"ON"}, NULL, DOCTOR_REFUSE,
      "a crash would ruin the tables; ALTER INSTANCE ENABLE INNODB REDO_LOG"},
     {"galera", V_WSREP_ON, {0}, galera_is_one_node, DOCTOR_REFUSE,
-     "several nodes accept writes, which permitd does not support; use a server with a single writer, or accept the risk with unsafe_multi_writer"},
+     "several nodes accept writes, which permitd does not support; use a server with a single writer, or accept the "
+     "risk with unsafe_multi_writer"},
     {"group_replication", V_SINGLE_PRIMARY, {"ON", "1"}, NULL, DOCTOR_REFUSE,
      "several members may write, and for that nothing is promised; SELECT "
      "group_replication_switch_to_single_primary_mode(), or accept that with unsafe_multi_writer"},
@@ -174,19 +174,7 @@ static const struct check checks[] = {
 };
 /* clang-format on */
 
-/* Two statements; a name that is a status value is no variable, and the other way round. */
-static void variables_sql(struct buf *sql)
-{
-    static const char *const shows[] = {"SHOW GLOBAL VARIABLES", ";SHOW GLOBAL STATUS"};
-    for (size_t i = 0; i < ARRAY_LENGTH(shows); i++) {
-        buf_printf(sql, "%s WHERE Variable_name IN (''", shows[i]);
-        for (size_t v = 0; v < V_COUNT; v++)
-            buf_printf(sql, ",'%s'", variable_names[v]);
-        buf_append_char(sql, ')');
-    }
-}
-
-static void facts_take(struct facts *facts, struct bytes name, struct bytes value)
+static void facts_set(struct facts *facts, struct bytes name, struct bytes value)
 {
     for (size_t i = 0; i < V_COUNT; i++) {
         if (!bytes_equal(name, bytes_of(variable_names[i])))
@@ -196,30 +184,37 @@ static void facts_take(struct facts *facts, struct bytes name, struct bytes valu
     }
 }
 
-static void facts_take_rows(struct facts *facts, struct session *session)
+static void facts_set_rows(struct facts *facts, struct session *session)
 {
     struct session_row row;
     while (session_row(session, &row))
-        facts_take(facts, row.columns[0], row.columns[1]);
+        facts_set(facts, row.columns[0], row.columns[1]);
 }
 
+/* Sends two statements with all names; each returns the names that it knows, as a variable or as a status value. */
 static enum permit_status facts_read_variables(struct session *session, struct facts *facts)
 {
+    static const char *const shows[] = {"SHOW GLOBAL VARIABLES", ";SHOW GLOBAL STATUS"};
     struct buf sql;
     buf_init(&sql, 4096);
-    variables_sql(&sql);
+    for (size_t i = 0; i < ARRAY_LENGTH(shows); i++) {
+        buf_printf(&sql, "%s WHERE Variable_name IN (''", shows[i]);
+        for (size_t v = 0; v < V_COUNT; v++)
+            buf_printf(&sql, ",'%s'", variable_names[v]);
+        buf_append_char(&sql, ')');
+    }
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK) {
-        facts_take_rows(facts, session);
+        facts_set_rows(facts, session);
         status = session_next(session);
     }
     if (status == PERMIT_OK)
-        facts_take_rows(facts, session);
+        facts_set_rows(facts, session);
     buf_release(&sql);
     return session_end(session, status);
 }
 
-/* None if the session is in no database, or there are no tables yet. */
+/* Reads permitd's tables; none if the session has no current database, or before the first migration. */
 static enum permit_status facts_read_tables(struct session *session, struct facts *facts)
 {
     struct session_row row;
@@ -234,7 +229,7 @@ static enum permit_status facts_read_tables(struct session *session, struct fact
         struct bytes name = row.columns[0], engine = row.columns[1];
         facts->has_schema |= bytes_equal(name, BYTES("schema_version"));
         if (!bytes_equal(engine, BYTES("InnoDB")))
-            length += (size_t)snprintf(facts->strange_tables + length, VALUE_SIZE - length, "%s%.*s (%.*s)",
+            length += (size_t)snprintf(facts->non_innodb_tables + length, VALUE_SIZE - length, "%s%.*s (%.*s)",
                                        length ? ", " : "", (int)name.length, name.data, (int)engine.length,
                                        engine.data ? engine.data : "");
     }
@@ -287,20 +282,20 @@ static void check_run(const struct check *check, const struct facts *facts, cons
     bool forgiven = options && options->unsafe_multi_writer &&
                     (check->variable == V_WSREP_ON || check->variable == V_SINGLE_PRIMARY);
     bool passes = check_passes(check, facts);
-    enum doctor_verdict bad = forgiven ? DOCTOR_WARN : check->otherwise;
+    enum doctor_verdict bad = forgiven ? DOCTOR_WARN : check->failure_verdict;
     const char *value = facts->values[check->variable];
     doctor_add(report, check->name, passes ? DOCTOR_OK : bad, "%s is %.100s%s%s", variable_names[check->variable],
-               value[0] ? value : "empty", passes ? "" : ": ", passes ? "" : check->mend);
+               value[0] ? value : "empty", passes ? "" : ": ", passes ? "" : check->fix);
 }
 
 static void check_tables(const struct facts *facts, struct doctor_report *report)
 {
-    if (!facts->strange_tables[0])
+    if (!facts->non_innodb_tables[0])
         doctor_add(report, "engine", DOCTOR_OK, "permitd's tables are InnoDB");
     else
         doctor_add(report, "engine", DOCTOR_REFUSE,
                    "not InnoDB: %.200s: neither locks nor transactions work there; ALTER TABLE ... ENGINE=InnoDB",
-                   facts->strange_tables);
+                   facts->non_innodb_tables);
 }
 
 static void check_schema(const struct facts *facts, struct doctor_report *report)
@@ -321,10 +316,10 @@ static void check_schema(const struct facts *facts, struct doctor_report *report
                    facts->schema_version, newest);
 }
 
-static void judge(struct facts *facts, const struct doctor_options *options, struct doctor_report *report)
+static void run_checks(struct facts *facts, const struct doctor_options *options, struct doctor_report *report)
 {
     if (!facts->present[V_ISOLATION] && facts->present[V_TX_ISOLATION]) /* MariaDB before 11.1 */
-        facts_take(facts, bytes_of(variable_names[V_ISOLATION]), bytes_of(facts->values[V_TX_ISOLATION]));
+        facts_set(facts, bytes_of(variable_names[V_ISOLATION]), bytes_of(facts->values[V_TX_ISOLATION]));
     for (size_t i = 0; i < ARRAY_LENGTH(checks); i++)
         check_run(&checks[i], facts, options, report);
 }
@@ -334,13 +329,13 @@ void doctor_judge(const struct doctor_fact *facts, size_t count, const struct do
 {
     struct facts taken = {.has_schema = false};
     for (size_t i = 0; i < count; i++)
-        facts_take(&taken, bytes_of(facts[i].name), bytes_of(facts[i].value));
+        facts_set(&taken, bytes_of(facts[i].name), bytes_of(facts[i].value));
     *ret_report = (struct doctor_report){.count = 0};
-    judge(&taken, options, ret_report);
+    run_checks(&taken, options, ret_report);
 }
 
-enum permit_status doctor_examine(struct session *session, const struct doctor_options *options,
-                                  struct doctor_report *ret_report)
+enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
+                                struct doctor_report *ret_report)
 {
     struct facts facts = {.has_schema = false};
     enum permit_status status = facts_read_variables(session, &facts);
@@ -351,13 +346,13 @@ enum permit_status doctor_examine(struct session *session, const struct doctor_o
     if (status != PERMIT_OK)
         return status;
     *ret_report = (struct doctor_report){.count = 0};
-    judge(&facts, options, ret_report);
+    run_checks(&facts, options, ret_report);
     check_tables(&facts, ret_report);
     check_schema(&facts, ret_report);
     return PERMIT_OK;
 }
 
-void doctor_say_refusal(const struct doctor_report *report, char *ret_sentence, size_t size)
+void doctor_format_refusal(const struct doctor_report *report, char *ret_sentence, size_t size)
 {
     const struct doctor_finding *first = NULL;
     for (size_t i = 0; i < report->count && !first; i++)
@@ -383,5 +378,5 @@ void doctor_print(const struct doctor_report *report, enum doctor_verdict from, 
                        report->findings[i].check, report->findings[i].sentence);
 }
 
-/* Two of ours, some of others. */
+/* check_tables and check_schema add 2 findings; 6 are left for callers of doctor_add. */
 _Static_assert(ARRAY_LENGTH(checks) + 2 + 6 <= DOCTOR_MAX_FINDINGS, "every check has room in a report");

@@ -2,24 +2,25 @@
 #include "store/epoch.h"
 
 #include "base/clock.h"
-#include "core/served_time.h"
+#include "core/lease_time.h"
 #include "store/rows.h"
 
 enum { SQL_MAX = 64 * 1024, ROW_MAX = 8 * 1024 };
 
 /*
- * 2026-01-01 00:00:00 UTC: epochs count milliseconds from here, so that token = epoch << 10 is below 2^53 until 2304.
+ * 2026-01-01 00:00:00 UTC. Epochs are milliseconds since then, so tokens (epoch << 10) stay below 2^53 until 2304.
  */
 #define EPOCH_ORIGIN_US (1767225600LL * US_PER_SECOND)
 
 /* ---- identity ---- */
 
-/* What a server may say of itself. Two servers on one host can share server_uid: the rest tells them apart. */
+/* The identity variables that the server has. */
 struct identity_facts {
-    bool server_uuid; /* MySQL: enough by itself */
-    bool server_uid;  /* MariaDB from 10.10 on */
+    bool server_uuid; /* MySQL: unique, sufficient alone */
+    bool server_uid;  /* MariaDB from 10.10 on; two servers on one host can share it, so other variables are added */
 };
 
+/* Reads the facts. Appends the identity of the cluster, if the server is in one, to `cluster`. */
 static enum permit_status read_facts(struct session *session, struct identity_facts *ret_facts, struct buf *cluster)
 {
     static const char variables[] =
@@ -59,15 +60,15 @@ enum permit_status epoch_identity_sql(struct session *session, struct buf *out)
 
 /* ---- raising ---- */
 
-/* The `cluster` row, locked, and what bounds the ids that may be in use. */
+/* The locked `cluster` row. */
 struct cluster_row {
     uint64_t epoch;
-    bool fresh; /* never served */
-    bool same_server;
-    struct served_clock clock;
-    utc_us grants_from; /* served time: the last hold is over then */
-    utc_us now;
-    uint64_t last_id;
+    bool fresh;       /* no permitd has served this database yet */
+    bool same_server; /* the server's identity is the one in `cluster` */
+    struct lease_clock clock;
+    utc_us grants_from; /* lease clock: end of the last hold */
+    utc_us now;         /* the database's clock */
+    uint64_t last_id;   /* largest id in use, of requests and semaphores */
 };
 
 static enum permit_status lock_cluster(struct session *session, const char *identity, struct buf *sql,
@@ -99,7 +100,7 @@ static enum permit_status lock_cluster(struct session *session, const char *iden
     return status == PERMIT_OK && !found ? PERMIT_INTERNAL : status;
 }
 
-static bool is_called_for(const struct cluster_row *row, enum epoch_cause cause, uint64_t seen)
+static bool must_raise(const struct cluster_row *row, enum epoch_cause cause, uint64_t seen)
 {
     switch (cause) {
     case EPOCH_SERVER: return !row->same_server;
@@ -109,15 +110,15 @@ static bool is_called_for(const struct cluster_row *row, enum epoch_cause cause,
     return true;
 }
 
-/* "The next one is taken only so long after the hold of the last as that lasted." In ms from now; 0: now. */
+/* Returns the milliseconds until an operator may raise the epoch again: hold_ms after the last hold ended; 0: now. */
 static int64_t ms_until_bump(const struct cluster_row *row, int64_t hold_ms)
 {
     utc_us from = row->grants_from + hold_ms * US_PER_MS;
-    utc_us now = served_time(&row->clock, row->now);
+    utc_us now = lease_time(&row->clock, row->now);
     return now < from ? (from - now + US_PER_MS - 1) / US_PER_MS : 0;
 }
 
-/* "epoch := max(epoch + 1, milliseconds since 2026-01-01 by the later of the two clocks)". */
+/* Returns max(epoch + 1, milliseconds since 2026-01-01 by the later of the database's clock and this machine's). */
 static uint64_t next_epoch(const struct cluster_row *row)
 {
     utc_us now = max_i64(row->now, clock_wall());
@@ -126,8 +127,8 @@ static uint64_t next_epoch(const struct cluster_row *row)
 }
 
 /*
- * Ids too may have gone back with an older copy: no block is handed out that begins below what is in use. What was
- * never served before is only given its identity: nobody can hold a token of it.
+ * Sets identity and epoch. next_id is raised above all ids in use, because an older copy may have it too low. A
+ * database that was never served keeps its epoch (epoch == row->epoch), because no client can hold a token of it.
  */
 static void raise_sql(const struct cluster_row *row, const char *identity, uint64_t epoch, int64_t hold_ms,
                       struct bytes why, struct buf *sql)
@@ -136,7 +137,7 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
     buf_printf(sql, "UPDATE cluster SET identity=%s,epoch=%llu", identity, (unsigned long long)epoch);
     if (raises) {
         buf_append_text(sql, ",grants_from=");
-        sql_time(sql, served_time(&row->clock, row->now) + hold_ms * US_PER_MS);
+        sql_time(sql, lease_time(&row->clock, row->now) + hold_ms * US_PER_MS);
     }
     buf_printf(sql, " WHERE id=1;UPDATE id_block SET next_id=GREATEST(next_id,%llu) WHERE id=1;",
                (unsigned long long)row->last_id + 1);
@@ -153,9 +154,9 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
     buf_append_text(sql, "COMMIT");
 }
 
-static enum permit_status raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
-                                struct bytes why, struct buf *identity, struct buf *sql, uint64_t *ret_epoch,
-                                int64_t *ret_wait_ms)
+static enum permit_status raise_in_transaction(struct session *session, enum epoch_cause cause, uint64_t seen,
+                                               int64_t hold_ms, struct bytes why, struct buf *identity, struct buf *sql,
+                                               uint64_t *ret_epoch, int64_t *ret_wait_ms)
 {
     struct cluster_row row = {0};
     enum permit_status status = epoch_identity_sql(session, identity);
@@ -167,7 +168,7 @@ static enum permit_status raise(struct session *session, enum epoch_cause cause,
     *ret_wait_ms = cause == EPOCH_OPERATOR && row.same_server ? ms_until_bump(&row, hold_ms) : 0;
     if (*ret_wait_ms)
         return PERMIT_TOO_MANY;
-    if (!is_called_for(&row, cause, seen))
+    if (!must_raise(&row, cause, seen))
         return session_run(session, "ROLLBACK");
     uint64_t epoch = row.fresh && cause == EPOCH_SERVER ? row.epoch : next_epoch(&row);
     buf_clear(sql);
@@ -178,17 +179,18 @@ static enum permit_status raise(struct session *session, enum epoch_cause cause,
     return status;
 }
 
-/* The outputs are set with PERMIT_OK and PERMIT_TOO_MANY. */
-static enum permit_status run(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
-                              struct bytes why, uint64_t *ret_epoch, int64_t *ret_wait_ms)
+/* Sets the outputs on PERMIT_OK and PERMIT_TOO_MANY. Leaves no transaction open. */
+static enum permit_status raise_epoch(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
+                                      struct bytes why, uint64_t *ret_epoch, int64_t *ret_wait_ms)
 {
     struct buf identity;
     struct buf sql;
     buf_init(&identity, ROW_MAX);
     buf_init(&sql, SQL_MAX);
-    enum permit_status status = raise(session, cause, seen, hold_ms, why, &identity, &sql, ret_epoch, ret_wait_ms);
-    if (status != PERMIT_OK && session_is_connected(session) && session_run(session, "ROLLBACK") != PERMIT_OK)
-        session_drop(session);
+    enum permit_status status =
+        raise_in_transaction(session, cause, seen, hold_ms, why, &identity, &sql, ret_epoch, ret_wait_ms);
+    if (status != PERMIT_OK)
+        (void)session_rollback(session);
     buf_release(&identity);
     buf_release(&sql);
     return status;
@@ -199,7 +201,7 @@ enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, 
 {
     uint64_t epoch = 0;
     int64_t wait_ms;
-    enum permit_status status = run(session, cause, seen, hold_ms, why, &epoch, &wait_ms);
+    enum permit_status status = raise_epoch(session, cause, seen, hold_ms, why, &epoch, &wait_ms);
     if (status == PERMIT_OK && ret_epoch)
         *ret_epoch = epoch;
     return status;
@@ -208,5 +210,5 @@ enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, 
 enum permit_status epoch_bump(struct session *session, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
                               int64_t *ret_wait_ms)
 {
-    return run(session, EPOCH_OPERATOR, 0, hold_ms, why, ret_epoch, ret_wait_ms);
+    return raise_epoch(session, EPOCH_OPERATOR, 0, hold_ms, why, ret_epoch, ret_wait_ms);
 }

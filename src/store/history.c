@@ -5,28 +5,28 @@
 
 #include "store/query_packet.h"
 
-/* ---- who held it when ---- */
+/* ---- holders at a given time ---- */
 
 /*
- * Tokens rise with the time of their grant, but for SERVED_TIME_LEAP_US: by so much served time may step back at a
- * failover. So a search over the primary key finds where the grants after a moment begin: at most 64 look-ups of one
- * permit. From there the walk goes back, at most QUERY_WALK_MAX permits, and looks at the end of each: a holder of
- * long ago may be anywhere.
+ * Tokens rise with the time of their grant, except that the lease clock may step back by at most LEASE_TIME_LEAP_US at
+ * a failover. So a binary search over the primary key finds the first grant after `at`, with at most 64 look-ups of one
+ * permit. From there the walk goes back over at most QUERY_WALK_MAX permits and checks the end of each, because an old
+ * permit may have been held for any time.
  */
 struct walk {
     struct session *session;
     const struct held_filter *filter;
     uint64_t semaphore_id;
-    utc_us at; /* served time */
+    utc_us at; /* lease clock */
 };
 
 struct walk_found {
-    uint64_t *ids; /* of requests */
+    uint64_t *ids; /* request ids */
     size_t count;
-    uint64_t next; /* 0: the walk has come to the first permit */
+    uint64_t next; /* `before` of the next page; 0: the walk has reached the first permit */
 };
 
-/* The semaphore, its next token, and the clock. No such name: *ret_semaphore_id is 0. */
+/* Reads the id of the semaphore, its next token, and the clock. Unknown name: *ret_semaphore_id is 0. */
 static enum permit_status read_start(struct session *session, struct bytes name, uint64_t *ret_semaphore_id,
                                      uint64_t *ret_next_token, struct query_time *ret_time)
 {
@@ -45,14 +45,15 @@ static enum permit_status read_start(struct session *session, struct bytes name,
     return query_packet_end(session, &sql, status);
 }
 
-/* The last permit up to a token: its token (0: there is none), and whether it was granted after `at`. */
-static enum permit_status probe(const struct walk *walk, uint64_t token, uint64_t *ret_token, bool *ret_later)
+/* Reads the last permit up to `token`: its token (0: none), and whether it was granted after `at`. */
+static enum permit_status read_last_permit(const struct walk *walk, uint64_t token, uint64_t *ret_token,
+                                           bool *ret_later)
 {
     struct buf sql;
     struct session_row row;
     buf_init(&sql, QUERY_SQL_MAX);
     buf_append_text(&sql, "SELECT p.id,r.acquired_at>");
-    sql_time(&sql, walk->at + 2 * SERVED_TIME_LEAP_US);
+    sql_time(&sql, walk->at + 2 * LEASE_TIME_LEAP_US);
     buf_append_text(&sql, " FROM permit p FORCE INDEX (PRIMARY) LEFT JOIN permit_request r FORCE INDEX (PRIMARY)"
                           " ON r.id=p.permit_request_id WHERE p.semaphore_id=");
     buf_append_u64(&sql, walk->semaphore_id);
@@ -66,15 +67,15 @@ static enum permit_status probe(const struct walk *walk, uint64_t token, uint64_
     return query_packet_end(walk->session, &sql, status);
 }
 
-/* A token from which on everything was granted after `at`. Looked for below `end`. */
+/* Searches, up to `end`, for a token from which on all permits were granted after `at`. */
 static enum permit_status find_end(const struct walk *walk, uint64_t end, uint64_t *ret_end)
 {
-    uint64_t low = 0; /* not after `at` */
+    uint64_t low = 0; /* was not granted after `at` */
     while (end - low > 1) {
         uint64_t middle = low + (end - low) / 2;
         uint64_t token;
         bool later;
-        enum permit_status status = probe(walk, middle, &token, &later);
+        enum permit_status status = read_last_permit(walk, middle, &token, &later);
         if (status != PERMIT_OK)
             return status;
         if (later)
@@ -86,7 +87,7 @@ static enum permit_status find_end(const struct walk *walk, uint64_t end, uint64
     return PERMIT_OK;
 }
 
-/* The token at which a walk back from `end` is cut off; 0: it is not. */
+/* Reads the token at which a walk back from `end` reaches QUERY_WALK_MAX permits; 0: there are fewer. */
 static enum permit_status find_cut(const struct walk *walk, uint64_t end, uint64_t *ret_cut)
 {
     struct buf sql;
@@ -102,7 +103,7 @@ static enum permit_status find_cut(const struct walk *walk, uint64_t end, uint64
     return query_packet_end(walk->session, &sql, status);
 }
 
-/* Along the primary key, from the last permit below `end` to that at the cut. */
+/* Walks the primary key back from the last permit below `end` to the cut. */
 static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct buf *sql)
 {
     const struct held_filter *filter = walk->filter;
@@ -121,7 +122,7 @@ static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct
     buf_printf(sql, " ORDER BY p.id DESC LIMIT %u", filter->limit + 1);
 }
 
-/* found->next is that of the cut, unless the page is full before. */
+/* Reads the request ids. If there are more than a page, sets found->next to the last token of the page. */
 static enum permit_status read_found(const struct walk *walk, struct arena *arena, struct walk_found *found)
 {
     struct session_row row;
@@ -156,8 +157,8 @@ static enum permit_status walk_back(const struct walk *walk, uint64_t end, struc
     return query_packet_end(walk->session, &sql, status);
 }
 
-/* What was loaded in order of id, in that of the walk. */
-static enum permit_status order_as_found(const struct walk_found *found, struct arena *arena, struct request **requests,
+/* Sorts the requests, loaded in order of id, into the order of the walk. */
+static enum permit_status sort_as_walked(const struct walk_found *found, struct arena *arena, struct request **requests,
                                          struct bytes ***names, size_t *count)
 {
     struct request *ordered = arena_array(arena, *count, sizeof *ordered);
@@ -175,7 +176,7 @@ static enum permit_status order_as_found(const struct walk_found *found, struct 
                 high = middle;
         }
         if (low == *count || (*requests)[low].id != found->ids[i])
-            continue; /* forgotten since the walk */
+            continue; /* deleted by retention since the walk */
         ordered[filled] = (*requests)[low];
         ordered_names[filled++] = (*names)[low];
     }
@@ -194,7 +195,7 @@ enum permit_status query_held_at(struct session *session, const struct held_filt
     uint64_t end;
     enum permit_status status = read_start(session, filter->semaphore, &walk.semaphore_id, &end, ret_time);
     if (status == PERMIT_OK && walk.semaphore_id) {
-        utc_us now = served_time(&ret_time->clock, ret_time->now);
+        utc_us now = lease_time(&ret_time->clock, ret_time->now);
         walk.at = max_i64(0, min_i64(now, filter->at - (ret_time->now - now)));
         if (filter->before)
             end = filter->before;
@@ -207,14 +208,14 @@ enum permit_status query_held_at(struct session *session, const struct held_filt
         status =
             query_requests_by_id(session, found.ids, found.count, arena, ret_requests, ret_names, ret_count, ret_time);
     if (status == PERMIT_OK)
-        status = order_as_found(&found, arena, ret_requests, ret_names, ret_count);
+        status = sort_as_walked(&found, arena, ret_requests, ret_names, ret_count);
     *ret_next = found.next;
     return status;
 }
 
-/* ---- the record ---- */
+/* ---- events ---- */
 
-/* Of one semaphore: semaphore_event_semaphore from its end. */
+/* Appends the end of a SELECT that walks semaphore_event_semaphore back from `before`. */
 static void events_of_sql(struct buf *sql, uint64_t before, unsigned limit)
 {
     buf_append_text(sql, " AND id<");
@@ -225,18 +226,6 @@ static void events_of_sql(struct buf *sql, uint64_t before, unsigned limit)
 #define EVENTS_OF                                                                                                      \
     "(SELECT id,at,who,what,from_value,to_value,why,next_permit_id FROM semaphore_event"                               \
     " FORCE INDEX (semaphore_event_semaphore) WHERE semaphore_id="
-
-static void events_sql(struct buf *sql, struct bytes semaphore, uint64_t before, unsigned limit)
-{
-    query_any_semaphore_sql(sql, semaphore);
-    buf_append_text(sql, ";" EVENTS_OF "(");
-    query_any_semaphore_sql(sql, semaphore);
-    buf_append_char(sql, ')');
-    events_of_sql(sql, before, limit);
-    buf_append_text(sql, " UNION ALL " EVENTS_OF "0"); /* the epoch */
-    events_of_sql(sql, before, limit);
-    buf_printf(sql, " ORDER BY id DESC LIMIT %u", limit);
-}
 
 static enum permit_status read_events(struct session *session, struct arena *arena, struct event_row **ret_rows,
                                       size_t *ret_count)
@@ -266,7 +255,14 @@ enum permit_status query_events(struct session *session, struct bytes semaphore,
 {
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
-    events_sql(&sql, semaphore, before, limit);
+    query_any_semaphore_sql(&sql, semaphore);
+    buf_append_text(&sql, ";" EVENTS_OF "(");
+    query_any_semaphore_sql(&sql, semaphore);
+    buf_append_char(&sql, ')');
+    events_of_sql(&sql, before, limit);
+    buf_append_text(&sql, " UNION ALL " EVENTS_OF "0"); /* semaphore 0: raises of the epoch */
+    events_of_sql(&sql, before, limit);
+    buf_printf(&sql, " ORDER BY id DESC LIMIT %u", limit);
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && query_packet_rows(session) == 0)
         status = PERMIT_UNKNOWN_SEMAPHORE;

@@ -7,8 +7,8 @@
 
 /* ---- statements ---- */
 
-/* True if there is SQL in it, and not only blanks and comments, which a server calls an empty query. */
-static bool statement_says_something(struct bytes text)
+/* Returns true if the text has more than blanks and comments, which a server rejects as an empty query. */
+static bool statement_has_sql(struct bytes text)
 {
     bool comment = false;
     for (size_t i = 0; i < text.length; i++) {
@@ -31,19 +31,19 @@ bool statement_next(const char **text, struct bytes *ret_statement)
         size_t length = end ? (size_t)(end - start) : strlen(start);
         *text = end ? end + 2 : start + length;
         *ret_statement = (struct bytes){start, length};
-        if (statement_says_something(*ret_statement))
+        if (statement_has_sql(*ret_statement))
             return true;
     }
     return false;
 }
 
-/* ---- words ---- */
+/* ---- tokens ---- */
 
-/* The words and signs of a statement, one after the other. */
-struct reading {
-    struct bytes rest;
-    struct bytes token; /* a word without its backticks, a string with its quotes, one other byte; length 0: the end */
-    int depth;          /* of parentheses, behind the token */
+/* A tokenizer of one statement. */
+struct tokenizer {
+    struct bytes rest;  /* text after the token */
+    struct bytes token; /* a word without its backticks, a string with its quotes, or one other byte; length 0: end */
+    int depth;          /* of parentheses, after the token */
 };
 
 static bool is_word_byte(char byte)
@@ -51,28 +51,28 @@ static bool is_word_byte(char byte)
     return isalnum((unsigned char)byte) || byte == '_' || byte == '$';
 }
 
-static void reading_skip(struct reading *reading, size_t length)
+static void tokenizer_skip(struct tokenizer *tokenizer, size_t length)
 {
-    reading->rest = (struct bytes){reading->rest.data + length, reading->rest.length - length};
+    tokenizer->rest = (struct bytes){tokenizer->rest.data + length, tokenizer->rest.length - length};
 }
 
-/* Blanks, and comments to the end of their line. */
-static void reading_skip_blanks(struct reading *reading)
+/* Skips blanks and line comments. */
+static void tokenizer_skip_blanks(struct tokenizer *tokenizer)
 {
     for (;;) {
-        struct bytes rest = reading->rest;
+        struct bytes rest = tokenizer->rest;
         if (rest.length > 0 && isspace((unsigned char)rest.data[0])) {
-            reading_skip(reading, 1);
+            tokenizer_skip(tokenizer, 1);
         } else if (rest.length > 1 && rest.data[0] == '-' && rest.data[1] == '-') {
             const char *end = memchr(rest.data, '\n', rest.length);
-            reading_skip(reading, end ? (size_t)(end - rest.data) : rest.length);
+            tokenizer_skip(tokenizer, end ? (size_t)(end - rest.data) : rest.length);
         } else {
             return;
         }
     }
 }
 
-/* How long the token at the beginning of `rest` is. Quotes within a string are doubled: it reads as two strings. */
+/* Returns the length of the token at the start of `rest`. A string with a doubled quote reads as two strings. */
 static size_t token_length(struct bytes rest)
 {
     size_t length = 1;
@@ -85,43 +85,43 @@ static size_t token_length(struct bytes rest)
     return length;
 }
 
-static void reading_next(struct reading *reading)
+static void tokenizer_next(struct tokenizer *tokenizer)
 {
-    reading_skip_blanks(reading);
-    struct bytes rest = reading->rest;
+    tokenizer_skip_blanks(tokenizer);
+    struct bytes rest = tokenizer->rest;
     size_t length = rest.length ? token_length(rest) : 0;
-    reading->token = (struct bytes){rest.data, length};
+    tokenizer->token = (struct bytes){rest.data, length};
     if (length == 0)
         return;
-    reading_skip(reading, length);
+    tokenizer_skip(tokenizer, length);
     if (rest.data[0] == '(')
-        reading->depth++;
+        tokenizer->depth++;
     else if (rest.data[0] == ')')
-        reading->depth--;
+        tokenizer->depth--;
     else if (rest.data[0] == '`' && length > 1)
-        reading->token = (struct bytes){rest.data + 1, length - 2};
+        tokenizer->token = (struct bytes){rest.data + 1, length - 2};
 }
 
-static bool reading_is(const struct reading *reading, const char *word)
+static bool tokenizer_is(const struct tokenizer *tokenizer, const char *word)
 {
-    return bytes_equal(reading->token, bytes_of(word));
+    return bytes_equal(tokenizer->token, bytes_of(word));
 }
 
-/* Goes on if this is the next word. */
-static bool reading_take(struct reading *reading, const char *word)
+/* Steps over the token if it is this word; returns whether it was. */
+static bool tokenizer_accept(struct tokenizer *tokenizer, const char *word)
 {
-    bool taken = reading_is(reading, word);
+    bool taken = tokenizer_is(tokenizer, word);
     if (taken)
-        reading_next(reading);
+        tokenizer_next(tokenizer);
     return taken;
 }
 
-/* Behind the next ',' at this depth of parentheses; false: what is at this depth ends before one comes. */
-static bool reading_next_item(struct reading *reading, int depth)
+/* Steps past the next ',' at this depth of parentheses. Returns false if the depth ends before one. */
+static bool tokenizer_next_item(struct tokenizer *tokenizer, int depth)
 {
-    while (reading->token.length && reading->depth >= depth) {
-        bool separated = reading->depth == depth && reading_is(reading, ",");
-        reading_next(reading);
+    while (tokenizer->token.length && tokenizer->depth >= depth) {
+        bool separated = tokenizer->depth == depth && tokenizer_is(tokenizer, ",");
+        tokenizer_next(tokenizer);
         if (separated)
             return true;
     }
@@ -130,7 +130,7 @@ static bool reading_next_item(struct reading *reading, int depth)
 
 /* ---- tables ---- */
 
-/* Upper and lower case are the same for a server, in names of columns always, in those of tables on some systems. */
+/* Compares names without case: servers ignore the case of column names, some of them also that of table names. */
 static bool same_name(struct bytes a, struct bytes b)
 {
     return a.length == b.length && strncasecmp(a.data, b.data, a.length) == 0;
@@ -144,7 +144,7 @@ struct table *tables_find(struct tables *tables, struct bytes name)
     return NULL;
 }
 
-/* Finds or adds it; NULL: there is no room. */
+/* Finds a table or adds it. NULL: there are TABLES_MAX tables already. */
 static struct table *tables_add(struct tables *tables, struct bytes name)
 {
     struct table *table = tables_find(tables, name);
@@ -172,69 +172,69 @@ static void table_drop_column(struct table *table, struct bytes name)
     table->column_count = kept;
 }
 
-/* What a definition within CREATE TABLE, ADD or DROP begins with if it is none of a column. */
-static bool is_no_column(const struct reading *reading)
+/* Returns true if the definition in CREATE TABLE, ADD or DROP is of an index, a constraint, or another non-column. */
+static bool is_not_a_column(const struct tokenizer *tokenizer)
 {
     static const char *const words[] = {"PRIMARY", "UNIQUE", "KEY",      "INDEX",     "CONSTRAINT", "FOREIGN",
                                         "CHECK",   "PERIOD", "FULLTEXT", "PARTITION", "SPATIAL"};
     for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
-        if (reading_is(reading, words[i]))
+        if (tokenizer_is(tokenizer, words[i]))
             return true;
     return false;
 }
 
-/* Behind CREATE TABLE. */
-static bool apply_create(struct tables *tables, struct reading *reading)
+/* Applies the part of a statement after CREATE TABLE. */
+static bool apply_create(struct tables *tables, struct tokenizer *tokenizer)
 {
-    if (reading_take(reading, "IF")) {
-        reading_next(reading); /* NOT */
-        reading_next(reading); /* EXISTS */
+    if (tokenizer_accept(tokenizer, "IF")) {
+        tokenizer_next(tokenizer); /* NOT */
+        tokenizer_next(tokenizer); /* EXISTS */
     }
-    struct table *table = tables_add(tables, reading->token);
+    struct table *table = tables_add(tables, tokenizer->token);
     if (!table)
         return false;
     table->expected = true;
     table->column_count = 0;
-    reading_next(reading); /* ( */
-    reading_next(reading);
+    tokenizer_next(tokenizer); /* ( */
+    tokenizer_next(tokenizer);
     do
-        if (!is_no_column(reading) && !table_add_column(table, reading->token))
+        if (!is_not_a_column(tokenizer) && !table_add_column(table, tokenizer->token))
             return false;
-    while (reading_next_item(reading, 1));
+    while (tokenizer_next_item(tokenizer, 1));
     return true;
 }
 
-/* Behind ALTER TABLE. */
-static bool apply_alter(struct tables *tables, struct reading *reading)
+/* Applies the part of a statement after ALTER TABLE. */
+static bool apply_alter(struct tables *tables, struct tokenizer *tokenizer)
 {
-    struct table *table = tables_add(tables, reading->token);
+    struct table *table = tables_add(tables, tokenizer->token);
     if (!table)
         return false;
-    reading_next(reading);
+    tokenizer_next(tokenizer);
     do {
-        bool adds = reading_take(reading, "ADD");
-        bool drops = !adds && reading_take(reading, "DROP");
-        (void)reading_take(reading, "COLUMN");
-        if (is_no_column(reading))
+        bool adds = tokenizer_accept(tokenizer, "ADD");
+        bool drops = !adds && tokenizer_accept(tokenizer, "DROP");
+        (void)tokenizer_accept(tokenizer, "COLUMN");
+        if (is_not_a_column(tokenizer))
             continue;
-        if (adds && !table_add_column(table, reading->token))
+        if (adds && !table_add_column(table, tokenizer->token))
             return false;
         if (drops)
-            table_drop_column(table, reading->token);
-    } while (reading_next_item(reading, 0));
+            table_drop_column(table, tokenizer->token);
+    } while (tokenizer_next_item(tokenizer, 0));
     return true;
 }
 
-/* Behind DROP TABLE. */
-static bool apply_drop(struct tables *tables, struct reading *reading)
+/* Applies the part of a statement after DROP TABLE. */
+static bool apply_drop(struct tables *tables, struct tokenizer *tokenizer)
 {
     do {
-        struct table *table = tables_add(tables, reading->token);
+        struct table *table = tables_add(tables, tokenizer->token);
         if (!table)
             return false;
         table->expected = false;
         table->column_count = 0;
-    } while (reading_next_item(reading, 0));
+    } while (tokenizer_next_item(tokenizer, 0));
     return true;
 }
 
@@ -242,13 +242,13 @@ bool tables_apply(struct tables *tables, struct bytes statement)
 {
     static const struct {
         const char *verb;
-        bool (*apply)(struct tables *tables, struct reading *reading);
+        bool (*apply)(struct tables *tables, struct tokenizer *tokenizer);
     } verbs[] = {{"CREATE", apply_create}, {"ALTER", apply_alter}, {"DROP", apply_drop}};
-    struct reading reading = {.rest = statement};
-    reading_next(&reading);
+    struct tokenizer tokenizer = {.rest = statement};
+    tokenizer_next(&tokenizer);
     for (size_t i = 0; i < ARRAY_LENGTH(verbs); i++)
-        if (reading_take(&reading, verbs[i].verb))
-            return !reading_take(&reading, "TABLE") || verbs[i].apply(tables, &reading);
+        if (tokenizer_accept(&tokenizer, verbs[i].verb))
+            return !tokenizer_accept(&tokenizer, "TABLE") || verbs[i].apply(tables, &tokenizer);
     return true;
 }
 
@@ -271,12 +271,12 @@ bool tables_read(const struct migration *migrations, unsigned version, unsigned 
 {
     ret_tables->count = 0;
     bool good = tables_apply_until(ret_tables, migrations, UINT_MAX, 0);
-    for (size_t i = 0; i < ret_tables->count; i++) /* the names of all are known; from here on only what is done */
+    for (size_t i = 0; i < ret_tables->count; i++) /* keep the names of all tables; forget their columns */
         ret_tables->list[i] = (struct table){.name = ret_tables->list[i].name};
     return good && tables_apply_until(ret_tables, migrations, version, statements);
 }
 
-/* ---- what was found ---- */
+/* ---- comparison with a database ---- */
 
 void tables_note_found(struct tables *tables, struct bytes name, struct bytes column)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads the migrations as text: their statements, and which tables and columns those leave. So what permitd's tables
- * look like stands in sql/ alone. Pure: nothing is sent to a database here.
+ * Parses the migrations: splits them into statements and computes the tables and columns that they create. So sql/ is
+ * the only description of permitd's tables. Pure: sends nothing to a database.
  *
- * Understood of DDL: CREATE TABLE, DROP TABLE, ALTER TABLE ... ADD or DROP of columns; other clauses of ALTER TABLE,
- * and other statements, change no name of a table or column. A test compares the result with a real database.
+ * The parser understands CREATE TABLE, DROP TABLE, and ADD and DROP of columns in ALTER TABLE. It assumes that other
+ * clauses and statements change no name of a table or column. A test compares the result with a real database.
  */
 #ifndef STORE_MIGRATION_TEXT_H
 #define STORE_MIGRATION_TEXT_H
@@ -14,41 +14,43 @@
 
 enum { TABLES_MAX = 32, COLUMNS_MAX = 64 };
 
-/* A table that a migration names, and what of it was found in a database. */
+/* A table named by a migration, and the part of it that exists in a database. */
 struct table {
     struct bytes name;
-    bool expected; /* the statements so far have made it */
+    bool expected; /* the statements so far have created it */
     struct bytes columns[COLUMNS_MAX];
     size_t column_count;
-    bool found;
-    uint64_t found_columns; /* bit n: columns[n] */
+    bool found;             /* it exists in the database */
+    uint64_t found_columns; /* bit n: columns[n] exists in the database */
 };
 
-/* All tables that any migration names. */
+/* All tables named by any migration. */
 struct tables {
     struct table list[TABLES_MAX];
     size_t count;
 };
 
-/* The next statement of *text, without its ';', with what precedes it. A statement ends with a ';' at the end of a
- * line. */
+/*
+ * Reads the next statement of *text, with the comments before it and without its ';', and advances *text. A statement
+ * ends with a ';' at the end of a line. Returns false at the end of the text.
+ */
 bool statement_next(const char **text, struct bytes *ret_statement);
 
 /*
- * The tables after all migrations before `version` and the first `statements` statements of that one. False: there are
- * more tables or columns than fit.
+ * Computes the tables after all migrations before `version` and the first `statements` statements of that one. Returns
+ * false if there are more than TABLES_MAX tables or COLUMNS_MAX columns.
  */
 bool tables_read(const struct migration *migrations, unsigned version, unsigned statements,
                  struct tables *ret_tables) MUST_CHECK;
-/* One more statement. */
+/* Applies one more statement. Returns false as tables_read does. */
 bool tables_apply(struct tables *tables, struct bytes statement) MUST_CHECK;
-/* NULL: none has this name. Upper and lower case are the same. */
+/* Finds a table by name, without regard to case. NULL: no table has this name. */
 struct table *tables_find(struct tables *tables, struct bytes name);
 
-/* Notes that there is a table of this name with this column; column data NULL: that there is the table. */
+/* Records that the database has this column of this table; column data NULL: that it has the table. */
 void tables_note_found(struct tables *tables, struct bytes name, struct bytes column);
-/* It is there with all its columns, or neither there nor expected. More columns than expected do no harm. */
+/* Returns true if the table exists with all its columns, or is neither expected nor found. Extra columns are fine. */
 bool table_is_as_expected(const struct table *table);
-/* The first expected column that was not found; data NULL: none is missing. */
+/* Returns the first expected column that was not found; data NULL: none is missing. */
 struct bytes table_missing_column(const struct table *table);
 #endif

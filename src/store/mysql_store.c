@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* store.h on MariaDB and MySQL: a session, the two packets of a batch, and the small transactions around them. */
+/* The store on MariaDB and MySQL: a session, the packets of a batch, and the small transactions around them. */
 #include "store/mysql_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/served_time.h"
+#include "core/lease_time.h"
 #include "store/batch.h"
 #include "store/epoch.h"
 #include "store/rows.h"
 #include "store/templates.h"
 
-/* A batch in text: 500 requests with the longest names and slot lists stay below. */
 enum {
-    SQL_MAX_BYTES = 16 * 1024 * 1024,
+    SQL_MAX_BYTES = 16 * 1024 * 1024, /* a packet; 500 requests with the longest names and slot lists need less */
     IDENTITY_MAX_BYTES = 8 * 1024,
     SCRATCH_CHUNK = 64 * 1024,
     SCRATCH_LIMIT = 16 * 1024 * 1024
@@ -24,8 +23,8 @@ struct mysql_store {
     struct session *session;
     const struct doctor_options *options; /* may be NULL */
     struct buf sql;
-    struct buf identity;  /* an SQL expression: who the server is; made anew with each connection */
-    struct arena scratch; /* of one call */
+    struct buf identity;  /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
+    struct arena scratch; /* valid during one call */
 };
 
 static struct mysql_store *mysql_store_of(struct store *store)
@@ -34,7 +33,8 @@ static struct mysql_store *mysql_store_of(struct store *store)
 }
 
 /*
- * Every failure takes the session's words along. A server that cannot be used now may not be the one to use next time.
+ * Returns `status`; on failure copies the session's message. PERMIT_DATABASE_UNAVAILABLE also drops the session: the
+ * next connection may reach another server.
  */
 static enum permit_status report(struct mysql_store *mysql, enum permit_status status)
 {
@@ -48,15 +48,15 @@ static enum permit_status report(struct mysql_store *mysql, enum permit_status s
     return status;
 }
 
-/* P14: permitd does not serve on unsafe settings. */
+/* Safety check (P14: permitd does not serve on unsafe settings). */
 static enum permit_status examine(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     struct doctor_report findings;
-    enum permit_status status = doctor_examine(mysql->session, mysql->options, &findings);
+    enum permit_status status = doctor_check(mysql->session, mysql->options, &findings);
     if (status != PERMIT_OK)
         return report(mysql, status);
-    doctor_say_refusal(&findings, store->refusal, sizeof store->refusal);
+    doctor_format_refusal(&findings, store->refusal, sizeof store->refusal);
     if (!findings.refusals)
         return report(mysql, PERMIT_OK);
     session_drop(mysql->session);
@@ -72,13 +72,13 @@ static enum permit_status reconnect(struct store *store)
     enum permit_status status = session_connect(mysql->session);
     if (status != PERMIT_OK)
         return report(mysql, status);
-    /* A packet that the server would refuse is not sent: the batch is then split. */
+    /* A packet above the server's limit breaks the buffer: PERMIT_NO_MEMORY, and the engine splits the batch. */
     mysql->sql.max = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session) - 1);
     buf_clear(&mysql->identity);
     status = report(mysql, epoch_identity_sql(mysql->session, &mysql->identity));
     if (status == PERMIT_OK)
         status = examine(store);
-    /* Whoever was not examined is not used; what was lost meanwhile was no transaction. */
+    /* Drop a server that was not checked. No transaction was open, so a lost connection is only an unavailable one. */
     if (status != PERMIT_OK)
         session_drop(mysql->session);
     return status == PERMIT_DATABASE_LOST ? PERMIT_DATABASE_UNAVAILABLE : status;
@@ -89,7 +89,7 @@ static void disconnect(struct store *store)
     session_drop(mysql_store_of(store)->session);
 }
 
-/* Sends what is in mysql->sql; the caller reads results and calls session_finish. */
+/* Sends mysql->sql. The caller reads the results and calls session_finish. */
 static enum permit_status send_sql(struct mysql_store *mysql)
 {
     return session_send_buf(mysql->session, &mysql->sql);
@@ -100,10 +100,10 @@ static enum permit_status finish(struct mysql_store *mysql, enum permit_status s
     return report(mysql, session_end(mysql->session, status));
 }
 
-/* ---- step 0 ---- */
+/* ---- resolve ---- */
 
-/* Also those that are retired: a template may make them anew, and without one a plan may know the key. */
-static void names_sql(const struct resolve *resolve, struct buf *sql)
+/* Includes retired semaphores: a template may create them again; without one the plan may know the key. */
+static void resolve_sql(const struct resolve *resolve, struct buf *sql)
 {
     buf_append_text(sql, "SELECT s.name,s.id,s.kind,s.retired_at IS NOT NULL," ROW_FLOOR
                          " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name IN (''");
@@ -111,12 +111,7 @@ static void names_sql(const struct resolve *resolve, struct buf *sql)
         buf_append_char(sql, ',');
         sql_bytes(sql, resolve->names[i].name);
     }
-    buf_append_text(sql, ");");
-}
-
-static void keys_sql(const struct resolve *resolve, struct buf *sql)
-{
-    buf_append_text(sql, "SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count)"
+    buf_append_text(sql, ");SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count)"
                          " FROM permit_request r FORCE INDEX (permit_request_external_id)"
                          " JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
                          " WHERE r.external_id IN (''");
@@ -127,22 +122,9 @@ static void keys_sql(const struct resolve *resolve, struct buf *sql)
     buf_append_text(sql, ") ORDER BY r.external_id,p.semaphore_id");
 }
 
-static void read_names(struct session *session, struct resolve *resolve)
-{
-    struct session_row row;
-    while (session_row(session, &row))
-        for (size_t i = 0; i < resolve->name_count; i++)
-            if (bytes_equal(resolve->names[i].name, row.columns[0])) {
-                resolve->names[i].ret_id = column_u64(row.columns[1]);
-                resolve->names[i].ret_kind = (enum semaphore_kind)column_u64(row.columns[2]);
-                resolve->names[i].ret_retired = column_u64(row.columns[3]) != 0;
-                resolve->names[i].ret_floor = column_u64(row.columns[4]);
-            }
-}
-
-/* Gives what was read of one key to each operation on it. */
-static enum permit_status settle_key(struct resolve *resolve, struct bytes external_id, const uint64_t *ids,
-                                     size_t count, int64_t slots, struct arena *arena)
+/* Stores the result of one key in all elements with that key. */
+static enum permit_status set_key_result(struct resolve *resolve, struct bytes external_id, const uint64_t *ids,
+                                         size_t count, int64_t slots, struct arena *arena)
 {
     uint64_t *copy = arena_array(arena, count, sizeof *copy);
     if (!copy)
@@ -167,7 +149,7 @@ static enum permit_status read_keys(struct session *session, struct resolve *res
     enum permit_status status = PERMIT_OK;
     while (status == PERMIT_OK && session_row(session, &row)) {
         if (count && !bytes_equal(key, row.columns[0])) {
-            status = settle_key(resolve, key, ids, count, slots, arena);
+            status = set_key_result(resolve, key, ids, count, slots, arena);
             count = 0;
             slots = 0;
         }
@@ -177,21 +159,27 @@ static enum permit_status read_keys(struct session *session, struct resolve *res
         slots += column_i64(row.columns[2]);
     }
     if (status == PERMIT_OK && count)
-        status = settle_key(resolve, key, ids, count, slots, arena);
+        status = set_key_result(resolve, key, ids, count, slots, arena);
     return status;
 }
 
 static enum permit_status resolve(struct store *store, struct resolve *what, struct arena *arena)
 {
     struct mysql_store *mysql = mysql_store_of(store);
+    struct session_row row;
     buf_clear(&mysql->sql);
-    names_sql(what, &mysql->sql);
-    keys_sql(what, &mysql->sql);
+    resolve_sql(what, &mysql->sql);
     enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK) {
-        read_names(mysql->session, what);
+    while (status == PERMIT_OK && session_row(mysql->session, &row))
+        for (size_t i = 0; i < what->name_count; i++)
+            if (bytes_equal(what->names[i].name, row.columns[0])) {
+                what->names[i].ret_id = column_u64(row.columns[1]);
+                what->names[i].ret_kind = (enum semaphore_kind)column_u64(row.columns[2]);
+                what->names[i].ret_retired = column_u64(row.columns[3]) != 0;
+                what->names[i].ret_floor = column_u64(row.columns[4]);
+            }
+    if (status == PERMIT_OK)
         status = session_next(mysql->session);
-    }
     if (status == PERMIT_OK)
         status = read_keys(mysql->session, what, arena);
     status = session_end(mysql->session, status);
@@ -200,7 +188,7 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     return report(mysql, status);
 }
 
-/* ---- steps 1 and 3 ---- */
+/* ---- the packets of a batch ---- */
 
 static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                struct view *ret_view)
@@ -230,17 +218,14 @@ static enum permit_status apply(struct store *store, const struct changes *chang
 static enum permit_status rollback(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    if (!session_is_connected(mysql->session))
+    if (!session_is_connected(mysql->session)) /* keeps the message that says why the session was lost */
         return PERMIT_OK;
-    enum permit_status status = session_run(mysql->session, "ROLLBACK");
-    if (status != PERMIT_OK)
-        session_drop(mysql->session);
-    return report(mysql, status);
+    return report(mysql, session_rollback(mysql->session));
 }
 
 /* ---- small transactions ---- */
 
-/* The epoch first: if it rises before the ids are reserved, they count as those of the one before. */
+/* Reads the epoch before it reserves: ids reserved after a raise in between count as ids of the old epoch. */
 static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
                                       uint64_t *ret_epoch)
 {
@@ -285,40 +270,36 @@ static enum permit_status floors(struct store *store, const uint64_t *semaphore_
     return finish(mysql, status);
 }
 
-/* The `cluster` row, and the semaphores by their primary key. */
-static void tick_sql(const struct tick *tick, const char *identity, struct buf *sql)
-{
-    buf_printf(sql, "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch,identity=%s FROM cluster WHERE id=1;",
-               identity);
-    buf_append_text(sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (0");
-    for (size_t i = 0; i < tick->seen_count; i++) {
-        buf_append_char(sql, ',');
-        buf_append_u64(sql, tick->seen[i].semaphore_id);
-    }
-    buf_append_char(sql, ')');
-}
-
-/* True if what was handed out of one of them would be handed out again; one that is not there would begin anew. */
+/* Returns true if a semaphore could issue a token again: its next token went back, or its row is missing. */
 static bool read_tokens_behind(struct session *session, const struct tick *tick)
 {
     struct session_row row;
     uint64_t least = semaphore_next_token(0, tick->ret_epoch);
-    size_t good = 0;
+    size_t safe_count = 0;
     for (size_t i = 0; i < tick->seen_count; i++)
-        good += tick->seen[i].next <= least;
+        safe_count += tick->seen[i].next <= least;
     while (session_row(session, &row))
         for (size_t i = 0; i < tick->seen_count; i++)
-            good += tick->seen[i].semaphore_id == column_u64(row.columns[0]) && tick->seen[i].next > least &&
-                    tick->seen[i].next <= column_u64(row.columns[1]);
-    return good < tick->seen_count;
+            safe_count += tick->seen[i].semaphore_id == column_u64(row.columns[0]) && tick->seen[i].next > least &&
+                          tick->seen[i].next <= column_u64(row.columns[1]);
+    return safe_count < tick->seen_count;
 }
 
-static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick, struct served_clock *ret_clock,
+/* Reads the `cluster` row, and the semaphores by primary key. */
+static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick, struct lease_clock *ret_clock,
                                     utc_us *ret_now)
 {
     struct session_row row;
     buf_clear(&mysql->sql);
-    tick_sql(tick, buf_text(&mysql->identity), &mysql->sql);
+    buf_printf(&mysql->sql,
+               "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch,identity=%s FROM cluster WHERE id=1;",
+               buf_text(&mysql->identity));
+    buf_append_text(&mysql->sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (0");
+    for (size_t i = 0; i < tick->seen_count; i++) {
+        buf_append_char(&mysql->sql, ',');
+        buf_append_u64(&mysql->sql, tick->seen[i].semaphore_id);
+    }
+    buf_append_char(&mysql->sql, ')');
     enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK && session_row(mysql->session, &row)) {
         *ret_now = column_i64(row.columns[0]);
@@ -334,18 +315,18 @@ static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick
     return finish(mysql, status);
 }
 
-/* By compare-and-set: of several permitd one moves the clock, the others find it moved. */
+/* The compare-and-set on offset_us and tick_at lets one of several permitd advance the clock. */
 static enum permit_status tick(struct store *store, struct tick *tick)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    struct served_clock before = {0};
+    struct lease_clock before = {0};
     utc_us now = 0;
     tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
     enum permit_status status = read_tick(mysql, tick, &before, &now);
     bool early = now >= before.tick_at && now - before.tick_at < US_PER_SECOND;
     if (status != PERMIT_OK || !tick->ret_same_server || tick->ret_tokens_behind || early)
         return status;
-    struct served_clock after = served_clock_tick(&before, now);
+    struct lease_clock after = lease_clock_tick(&before, now);
     buf_clear(&mysql->sql);
     buf_append_text(&mysql->sql, "UPDATE cluster SET tick_at=");
     sql_time(&mysql->sql, after.tick_at);
@@ -357,24 +338,25 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     return finish(mysql, status);
 }
 
-/* Walks permit_request_due from the place after which the page begins; NULL, which is never due, lies before it. */
-static void due_sql(const struct due_page *page, struct buf *sql)
+#define SELECT_CLOCK "SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1"
+
+/* Steps to the statement SELECT_CLOCK and reads the lease clock. `reader` has read the rows before it. */
+static enum permit_status next_lease_clock(struct session *session, struct row_reader *reader, utc_us *ret_now)
 {
-    buf_append_text(sql, "SELECT r.external_id,r.id,r.due_at FROM permit_request r FORCE INDEX (permit_request_due)"
-                         " WHERE r.state=1 AND r.due_at>=");
-    sql_time(sql, page->after_due_at);
-    buf_append_text(sql, " AND NOT (r.id<=");
-    buf_append_u64(sql, page->after_id);
-    buf_append_text(sql, " AND r.due_at=");
-    sql_time(sql, page->after_due_at);
-    buf_printf(sql, ") ORDER BY r.due_at,r.id LIMIT %zu;SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1",
-               page->limit);
+    struct lease_clock clock;
+    enum permit_status status = session_next(session);
+    if (status == PERMIT_OK && row_step(reader, session)) {
+        utc_us now = row_time(reader);
+        clock.tick_at = row_time(reader);
+        clock.offset_us = row_i64(reader);
+        *ret_now = lease_time(&clock, now);
+    }
+    return status == PERMIT_OK && reader->broken ? PERMIT_NO_MEMORY : status;
 }
 
 static enum permit_status read_due_page(struct session *session, struct due_page *page, struct arena *arena)
 {
     struct row_reader reader = {.arena = arena};
-    struct served_clock clock = {0};
     page->ret_count = 0;
     page->ret_requests = arena_array(arena, page->limit, sizeof *page->ret_requests);
     if (!page->ret_requests)
@@ -385,21 +367,23 @@ static enum permit_status read_due_page(struct session *session, struct due_page
         request->id = row_u64(&reader);
         request->due_at = row_time(&reader);
     }
-    enum permit_status status = session_next(session);
-    if (status == PERMIT_OK && row_step(&reader, session)) {
-        utc_us now = row_time(&reader);
-        clock.tick_at = row_time(&reader);
-        clock.offset_us = row_i64(&reader);
-        page->ret_now = served_time(&clock, now);
-    }
-    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
+    return next_lease_clock(session, &reader, &page->ret_now);
 }
 
+/* Walks permit_request_due from the start of the page. NULL (never due) sorts before all times, so it is not walked. */
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     buf_clear(&mysql->sql);
-    due_sql(page, &mysql->sql);
+    buf_append_text(&mysql->sql,
+                    "SELECT r.external_id,r.id,r.due_at FROM permit_request r FORCE INDEX (permit_request_due)"
+                    " WHERE r.state=1 AND r.due_at>=");
+    sql_time(&mysql->sql, page->after_due_at);
+    buf_append_text(&mysql->sql, " AND NOT (r.id<=");
+    buf_append_u64(&mysql->sql, page->after_id);
+    buf_append_text(&mysql->sql, " AND r.due_at=");
+    sql_time(&mysql->sql, page->after_due_at);
+    buf_printf(&mysql->sql, ") ORDER BY r.due_at,r.id LIMIT %zu;" SELECT_CLOCK, page->limit);
     enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK)
         status = read_due_page(mysql->session, page, arena);
@@ -410,20 +394,12 @@ static enum permit_status read_semaphores(struct session *session, size_t max, s
                                           struct semaphore_page *ret_page)
 {
     struct row_reader reader = {.arena = arena};
-    struct served_clock clock = {0};
     *ret_page = (struct semaphore_page){.rows = arena_array(arena, max, sizeof *ret_page->rows)};
     if (!ret_page->rows)
         return PERMIT_NO_MEMORY;
     while (ret_page->count < max && row_step(&reader, session))
         row_semaphore(&reader, &ret_page->rows[ret_page->count++]);
-    enum permit_status status = session_next(session);
-    if (status == PERMIT_OK && row_step(&reader, session)) {
-        utc_us now = row_time(&reader);
-        clock.tick_at = row_time(&reader);
-        clock.offset_us = row_i64(&reader);
-        ret_page->now = served_time(&clock, now);
-    }
-    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
+    return next_lease_clock(session, &reader, &ret_page->now);
 }
 
 static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
@@ -434,7 +410,7 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     buf_append_text(&mysql->sql,
                     "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
     sql_ids(&mysql->sql, ids, count);
-    buf_append_text(&mysql->sql, ");SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1");
+    buf_append_text(&mysql->sql, ");" SELECT_CLOCK);
     enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK)
         status = read_semaphores(mysql->session, count, arena, ret_page);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* store.h on MariaDB and MySQL. */
+/* The store on MariaDB and MySQL (store.h has the contract). */
 #ifndef STORE_MYSQL_STORE_H
 #define STORE_MYSQL_STORE_H
 
 #include "store/doctor.h"
-#include "store/session.h"
+#include "store/mysql_session.h"
 #include "store/store.h"
 
 /*
- * Connects to nothing yet (store_reconnect does). `address` and `options`, which may be NULL, must outlive the store.
- * NULL: no memory.
+ * Creates a store without a connection; store_reconnect connects. `address` and `options` must outlive the store;
+ * `options` may be NULL. Returns NULL if memory runs out. Free with store_free.
  */
 struct store *mysql_store_new(const struct database_address *address, const struct doctor_options *options) MUST_CHECK;
 #endif

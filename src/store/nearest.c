@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/nearest.h"
 
-#include "core/name.h"
+#include "base/distance.h"
 #include "store/query_packet.h"
 
-enum { NEIGHBOURS = 16 }; /* on each side */
+enum { NEIGHBOURS = 16 }; /* names compared on each side */
 
 static const struct {
-    const char *name;  /* the column */
-    const char *there; /* 1: it counts */
-    const char *from;  /* the table, and the unique index that is walked */
+    const char *name;  /* column of the name */
+    const char *there; /* SQL expression; 1: the row counts */
+    const char *from;  /* table, and the unique index to walk */
 } sources[] = {
     [NEAREST_SEMAPHORE] = {"name", "retired_at IS NULL", "semaphore FORCE INDEX (semaphore_name)"},
     [NEAREST_TEMPLATE] = {"prefix", "1", "template FORCE INDEX (PRIMARY)"},
@@ -17,7 +17,7 @@ static const struct {
     [NEAREST_REQUEST] = {"external_id", "1", "permit_request FORCE INDEX (permit_request_external_id)"},
 };
 
-/* The name itself if it is there and those behind it, or those before it. */
+/* Appends a SELECT of the neighbours on one side of the name; `compare` and `order` decide which side. */
 static void side_sql(struct buf *sql, enum nearest_kind kind, struct bytes name, const char *compare, const char *order)
 {
     const char *column = sources[kind].name;

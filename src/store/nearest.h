@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The name that somebody may have meant who named what there is not. */
+/* Finds the existing name nearest to an unknown one, for the detail of a 404 answer. */
 #ifndef STORE_NEAREST_H
 #define STORE_NEAREST_H
 
 #include "base/arena.h"
-#include "store/session.h"
+#include "store/mysql_session.h"
 
 enum nearest_kind { NEAREST_SEMAPHORE, NEAREST_TEMPLATE, NEAREST_OWNER, NEAREST_REQUEST };
 
 struct nearest {
-    bool exists;       /* there is exactly this one (a semaphore: in service) */
-    struct bytes name; /* the nearest other one (name_distance), in the arena; data NULL: none is near */
+    bool exists;       /* the name itself exists; a retired semaphore does not count */
+    struct bytes name; /* the nearest other name (name_distance), in the arena; data NULL: none is near */
 };
 
-/* Looks at the names that stand next to it in the order of their bytes: at a few rows, however many there are. */
+/* Compares `name` with its neighbours in byte order: a few rows, whatever the size of the table. */
 enum permit_status query_nearest(struct session *session, enum nearest_kind kind, struct bytes name,
                                  struct arena *arena, struct nearest *ret_nearest) MUST_CHECK;
 #endif

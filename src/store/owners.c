@@ -1,35 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/owners.h"
 
-#include "store/rows.h"
+#include "store/query_packet.h"
 
 enum { SQL_MAX = 8 << 20 };
 
 #define OWNER_COLUMNS "o.name,o.ttl_ms,o.due_at,o.lapsed_at,o.settled_at,o.replays"
-#define SQL_CLOCK     "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
 
-/* Of `permit_request` r and `owner` o: owner_is_ending and owner_lapse_ends in SQL, but for the state and the owner,
- * which are the index. */
+/*
+ * owner_is_ending and owner_lapse_ends in SQL, on `permit_request` r and `owner` o; without the conditions on the
+ * request's state and owner, which the index has.
+ */
 #define IS_ENDING       "o.lapsed_at IS NOT NULL AND o.settled_at IS NULL"
 #define ENDS_WITH_LAPSE "r.confirmed_at IS NULL AND (r.ttl_ms=0 OR r.acquired_at<=o.lapsed_at)"
 
-/* ---- what all have in common ---- */
-
-/* Ends the packet and the text; the first failure counts. */
-static enum permit_status end(struct session *session, struct buf *sql, enum permit_status status)
-{
-    buf_release(sql);
-    return session_end(session, status);
-}
-
-static void names_sql(struct buf *sql, const struct bytes *names, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (i)
-            buf_append_char(sql, ',');
-        sql_bytes(sql, names[i]);
-    }
-}
+/* ---- common parts ---- */
 
 static void row_owner(struct row_reader *reader, struct owner *ret_owner)
 {
@@ -39,17 +24,6 @@ static void row_owner(struct row_reader *reader, struct owner *ret_owner)
     ret_owner->lapsed_at = row_time(reader);
     ret_owner->settled_at = row_time(reader);
     ret_owner->replays = (uint32_t)row_u64(reader);
-}
-
-static enum permit_status read_time(struct session *session, struct query_time *ret_time)
-{
-    struct row_reader reader = {0};
-    if (!row_step(&reader, session))
-        return PERMIT_INTERNAL; /* the row of `cluster` is made with the table */
-    ret_time->now = row_i64(&reader);
-    ret_time->clock.tick_at = row_i64(&reader);
-    ret_time->clock.offset_us = row_i64(&reader);
-    return PERMIT_OK;
 }
 
 static enum permit_status read_owners(struct session *session, struct arena *arena, struct owner **ret_owners,
@@ -67,33 +41,19 @@ static enum permit_status read_owners(struct session *session, struct arena *are
     return PERMIT_OK;
 }
 
-/* Runs one SELECT of OWNER_COLUMNS. Takes the text. */
+/* Runs one SELECT of OWNER_COLUMNS. Releases `sql`. */
 static enum permit_status run_owners(struct session *session, struct buf *sql, struct arena *arena,
                                      struct owner **ret_owners, size_t *ret_count)
 {
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = read_owners(session, arena, ret_owners, ret_count);
-    return end(session, sql, status);
+    return query_packet_end(session, sql, status);
 }
 
-/* ---- one transaction ---- */
+/* ---- transaction ---- */
 
-/*
- * In order of name, like all who lock several. Nobody keeps such a row for long but a permitd that was stopped; the
- * heartbeats of all others are not to wait for it. `how`: "", or " NOWAIT".
- */
-static void lock_sql(const struct bytes *names, size_t count, const char *how, struct buf *sql)
-{
-    buf_append_text(sql, "SET SESSION innodb_lock_wait_timeout=1;BEGIN;SELECT " OWNER_COLUMNS
-                         " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
-    names_sql(sql, names, count);
-    buf_append_text(sql, ") ORDER BY o.name FOR UPDATE");
-    buf_append_text(sql, how);
-    buf_append_text(sql, ";" SQL_CLOCK);
-}
-
-/* The rows come in the order of the names, and some are missing. */
+/* Reads the images. Rows have the order of the names; names without a row get an image with only the name. */
 static enum permit_status read_images(struct session *session, const struct bytes *names, size_t count,
                                       struct arena *arena, struct owner_image *ret_images)
 {
@@ -110,27 +70,34 @@ static enum permit_status read_images(struct session *session, const struct byte
         if (reader.broken || at == count)
             return reader.broken ? PERMIT_NO_MEMORY : PERMIT_INTERNAL;
         owner.name = names[at];
-        ret_images[at++] = (struct owner_image){.owner = owner, .was = true, .is = true};
+        ret_images[at++] = (struct owner_image){.owner = owner, .existed = true, .exists = true};
     }
     return PERMIT_OK;
 }
 
+/*
+ * Locks rows in order of name, as every transaction that locks several owners. The lock wait is short: only a stopped
+ * permitd holds an owner row for long, and other heartbeats must not wait for it. `how` is "" or " NOWAIT".
+ */
 static enum permit_status lock(struct session *session, const struct bytes *names, size_t count, const char *how,
                                struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time)
 {
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    lock_sql(names, count, how, &sql);
+    buf_append_text(&sql, "SET SESSION innodb_lock_wait_timeout=1;BEGIN;SELECT " OWNER_COLUMNS
+                          " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
+    sql_bytes_list(&sql, names, count);
+    buf_append_text(&sql, ") ORDER BY o.name FOR UPDATE");
+    buf_append_text(&sql, how);
+    buf_append_text(&sql, ";" SQL_CLOCK);
     enum permit_status status = session_send_buf(session, &sql);
     for (int i = 0; i < 2 && status == PERMIT_OK; i++)
         status = session_next(session);
     if (status == PERMIT_OK)
         status = read_images(session, names, count, arena, ret_images);
     if (status == PERMIT_OK)
-        status = session_next(session);
-    if (status == PERMIT_OK)
-        status = read_time(session, ret_time);
-    return end(session, &sql, status);
+        status = query_packet_time(session, ret_time);
+    return query_packet_end(session, &sql, status);
 }
 
 enum permit_status owners_lock(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
@@ -139,39 +106,34 @@ enum permit_status owners_lock(struct session *session, const struct bytes *name
     return lock(session, names, count, "", arena, ret_images, ret_time);
 }
 
-enum permit_status owners_lock_now(struct session *session, const struct bytes *names, size_t count,
-                                   struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time)
+enum permit_status owners_lock_nowait(struct session *session, const struct bytes *names, size_t count,
+                                      struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time)
 {
     return lock(session, names, count, " NOWAIT", arena, ret_images, ret_time);
 }
 
 /*
- * Walks permit_request_owner to the first request that counts. Nothing is locked: no request with ttl "owner" can come
- * while the owner is lapsed. One with another ttl can, even with an acquired_at before the lapse: it ends with the
- * lapse if it commits before the lapse is settled, else it is judged by its ttl.
+ * Walks permit_request_owner to the first request that ends with the lapse. It needs no lock: while the owner is
+ * lapsed, no request with ttl "owner" is granted. A request with another ttl can be granted, even with an acquired_at
+ * before the lapse: it ends with the lapse if it commits before the lapse is settled, else by its ttl.
  */
-static void holding_sql(struct buf *sql)
-{
-    buf_append_text(sql, "SELECT o.name FROM owner o FORCE INDEX (PRIMARY)"
-                         " WHERE " IS_ENDING " AND EXISTS"
-                         " (SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
-                         " WHERE r.state=1 AND r.owner=o.name AND " ENDS_WITH_LAPSE ") AND o.name IN (");
-}
-
 enum permit_status owners_read_holding(struct session *session, struct owner_image *images, size_t count)
 {
     struct buf sql;
     struct session_row row;
-    size_t asked = 0;
+    size_t listed = 0;
     buf_init(&sql, SQL_MAX);
-    holding_sql(&sql);
+    buf_append_text(&sql, "SELECT o.name FROM owner o FORCE INDEX (PRIMARY)"
+                          " WHERE " IS_ENDING " AND EXISTS"
+                          " (SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
+                          " WHERE r.state=1 AND r.owner=o.name AND " ENDS_WITH_LAPSE ") AND o.name IN (");
     for (size_t i = 0; i < count; i++)
-        if (images[i].is && owner_is_ending(&images[i].owner)) {
-            if (asked++)
+        if (images[i].exists && owner_is_ending(&images[i].owner)) {
+            if (listed++)
                 buf_append_char(&sql, ',');
             sql_bytes(&sql, images[i].owner.name);
         }
-    if (asked == 0) {
+    if (listed == 0) {
         buf_release(&sql);
         return PERMIT_OK;
     }
@@ -180,7 +142,7 @@ enum permit_status owners_read_holding(struct session *session, struct owner_ima
     while (status == PERMIT_OK && session_row(session, &row))
         for (size_t i = 0; i < count; i++)
             images[i].holding |= bytes_equal(images[i].owner.name, row.columns[0]);
-    return end(session, &sql, status);
+    return query_packet_end(session, &sql, status);
 }
 
 static void values_sql(struct buf *sql, const struct owner *owner, bool first)
@@ -201,36 +163,36 @@ static void values_sql(struct buf *sql, const struct owner *owner, bool first)
 
 #define INSERT_OWNERS "INSERT INTO owner (name,ttl_ms,due_at,lapsed_at,settled_at,replays) VALUES "
 
-/* What may become of a row, and the statement that does it to many. */
+/* The kinds of writes; each is one statement for many rows. */
 static const struct {
-    bool was, is;
+    bool existed, exists; /* the row existed before; it exists afterwards */
     const char *before;
     const char *after;
 } writes[] = {
-    /* A name that somebody else has made in the meantime is error 1062: again, with the row that is there now. */
+    /* If another transaction has inserted the name meanwhile: error 1062, and a retry with that row. */
     {false, true, INSERT_OWNERS, ";"},
-    /* Rows that are locked, so all of them exist. */
+    /* Updates locked rows, so all of them exist. */
     {true, true, INSERT_OWNERS,
      " ON DUPLICATE KEY UPDATE ttl_ms=VALUES(ttl_ms),due_at=VALUES(due_at),lapsed_at=VALUES(lapsed_at),"
      "settled_at=VALUES(settled_at),replays=VALUES(replays);"},
     {true, false, "DELETE FROM owner WHERE name IN (", ");"},
 };
 
-/* The images that `writes[kind]` is for, in order of name. */
+/* Appends the statement writes[kind] for its images, in order of name. */
 static void write_sql(struct buf *sql, const struct owner_image *images, size_t count, size_t kind)
 {
     bool first = true;
     for (size_t i = 0; i < count; i++) {
         const struct owner_image *image = &images[i];
-        if (!image->changed || image->was != writes[kind].was || image->is != writes[kind].is)
+        if (!image->changed || image->existed != writes[kind].existed || image->exists != writes[kind].exists)
             continue;
         if (first)
             buf_append_text(sql, writes[kind].before);
-        if (image->is)
+        if (image->exists)
             values_sql(sql, &image->owner, first);
         else if (!first)
             buf_append_char(sql, ',');
-        if (!image->is)
+        if (!image->exists)
             sql_bytes(sql, image->owner.name);
         first = false;
     }
@@ -245,23 +207,19 @@ enum permit_status owners_write(struct session *session, const struct owner_imag
     for (size_t kind = 0; kind < ARRAY_LENGTH(writes); kind++)
         write_sql(&sql, images, count, kind);
     buf_append_text(&sql, "COMMIT");
-    return end(session, &sql, session_send_buf(session, &sql));
+    return query_packet_end(session, &sql, session_send_buf(session, &sql));
 }
 
 void owners_rollback(struct session *session)
 {
-    if (session_is_connected(session) && session_run(session, "ROLLBACK") != PERMIT_OK)
-        session_drop(session);
+    (void)session_rollback(session);
 }
 
 /* ---- plain reads ---- */
 
 enum permit_status owners_time(struct session *session, struct query_time *ret_time)
 {
-    enum permit_status status = session_send(session, BYTES(SQL_CLOCK));
-    if (status == PERMIT_OK)
-        status = read_time(session, ret_time);
-    return session_end(session, status);
+    return query_clock(session, ret_time);
 }
 
 enum permit_status owners_due(struct session *session, utc_us before, struct arena *arena, struct owner **ret_owners,
@@ -276,7 +234,7 @@ enum permit_status owners_due(struct session *session, utc_us before, struct are
     return run_owners(session, &sql, arena, ret_owners, ret_count);
 }
 
-/* NULL, which is not lapsed, lies before all times. */
+/* Walks owner_settled. lapsed_at NULL (not lapsed) sorts before all times, so it is not walked. */
 enum permit_status owners_lapsed(struct session *session, utc_us after_at, struct bytes after_name, struct arena *arena,
                                  struct owner **ret_owners, size_t *ret_count)
 {
@@ -293,8 +251,8 @@ enum permit_status owners_lapsed(struct session *session, utc_us after_at, struc
     return run_owners(session, &sql, arena, ret_owners, ret_count);
 }
 
-enum permit_status owners_forgettable(struct session *session, utc_us before, struct arena *arena,
-                                      struct owner **ret_owners, size_t *ret_count)
+enum permit_status owners_removable(struct session *session, utc_us before, struct arena *arena,
+                                    struct owner **ret_owners, size_t *ret_count)
 {
     struct buf sql;
     buf_init(&sql, SQL_MAX);
@@ -302,17 +260,6 @@ enum permit_status owners_forgettable(struct session *session, utc_us before, st
     sql_time(&sql, before);
     buf_printf(&sql, " ORDER BY o.settled_at LIMIT %d", OWNERS_MAX);
     return run_owners(session, &sql, arena, ret_owners, ret_count);
-}
-
-/* The owner by its primary key, then permit_request_owner in order of id. */
-static void ends_sql(struct buf *sql, struct bytes name)
-{
-    buf_append_text(sql, "SELECT STRAIGHT_JOIN r.external_id FROM owner o FORCE INDEX (PRIMARY)"
-                         " JOIN permit_request r FORCE INDEX (permit_request_owner) ON r.state=1 AND r.owner=");
-    sql_bytes(sql, name);
-    buf_append_text(sql, " AND " ENDS_WITH_LAPSE " WHERE " IS_ENDING " AND o.name=");
-    sql_bytes(sql, name);
-    buf_printf(sql, " ORDER BY r.id LIMIT %d", OWNERS_ENDS);
 }
 
 static enum permit_status read_ends(struct session *session, struct arena *arena, struct owner_ends *ret_ends)
@@ -326,6 +273,7 @@ static enum permit_status read_ends(struct session *session, struct arena *arena
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
+/* Reads each owner by its primary key, then walks permit_request_owner in order of id. */
 enum permit_status owners_ends(struct session *session, const struct owner *owners, size_t count, struct arena *arena,
                                struct owner_ends *ret_ends)
 {
@@ -334,7 +282,12 @@ enum permit_status owners_ends(struct session *session, const struct owner *owne
     for (size_t i = 0; i < count; i++) {
         if (i)
             buf_append_char(&sql, ';');
-        ends_sql(&sql, owners[i].name);
+        buf_append_text(&sql, "SELECT STRAIGHT_JOIN r.external_id FROM owner o FORCE INDEX (PRIMARY)"
+                              " JOIN permit_request r FORCE INDEX (permit_request_owner) ON r.state=1 AND r.owner=");
+        sql_bytes(&sql, owners[i].name);
+        buf_append_text(&sql, " AND " ENDS_WITH_LAPSE " WHERE " IS_ENDING " AND o.name=");
+        sql_bytes(&sql, owners[i].name);
+        buf_printf(&sql, " ORDER BY r.id LIMIT %d", OWNERS_ENDS);
     }
     enum permit_status status = count ? session_send_buf(session, &sql) : PERMIT_OK;
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
@@ -343,7 +296,7 @@ enum permit_status owners_ends(struct session *session, const struct owner *owne
         if (status == PERMIT_OK)
             status = read_ends(session, arena, &ret_ends[i]);
     }
-    return end(session, &sql, status);
+    return query_packet_end(session, &sql, status);
 }
 
 enum permit_status owners_read(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
@@ -352,16 +305,14 @@ enum permit_status owners_read(struct session *session, const struct bytes *name
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "SELECT " OWNER_COLUMNS " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
-    names_sql(&sql, names, count);
+    sql_bytes_list(&sql, names, count);
     buf_append_text(&sql, ") ORDER BY o.name;" SQL_CLOCK);
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK)
         status = read_owners(session, arena, ret_owners, ret_count);
     if (status == PERMIT_OK)
-        status = session_next(session);
-    if (status == PERMIT_OK)
-        status = read_time(session, ret_time);
-    return end(session, &sql, status);
+        status = query_packet_time(session, ret_time);
+    return query_packet_end(session, &sql, status);
 }
 
 enum permit_status owners_get(struct session *session, struct bytes name, struct arena *arena, struct owner *ret_owner,
@@ -383,10 +334,10 @@ enum permit_status owners_get(struct session *session, struct bytes name, struct
     if (status == PERMIT_OK && session_row(session, &row))
         *ret_held = column_u64(row.columns[0]);
     *ret_owner = owners[0];
-    return end(session, &sql, status);
+    return query_packet_end(session, &sql, status);
 }
 
-/* Walks owner_due alone. */
+/* Reads only the index owner_due. */
 enum permit_status owners_count(struct session *session, uint64_t ret_counts[OWNER_LIFE_COUNT])
 {
     struct buf sql;
@@ -398,29 +349,19 @@ enum permit_status owners_count(struct session *session, uint64_t ret_counts[OWN
         return status;
     buf_init(&sql, SQL_MAX);
     buf_printf(&sql, "SELECT IF(o.lapsed_at IS NOT NULL,%d,IF(o.due_at<", OWNER_LAPSED);
-    sql_time(&sql, served_time(&time.clock, time.now));
+    sql_time(&sql, lease_time(&time.clock, time.now));
     buf_printf(&sql, ",%d,%d)) AS life,COUNT(*) FROM owner o FORCE INDEX (owner_due) GROUP BY life", OWNER_LATE,
                OWNER_ALIVE);
     status = session_send_buf(session, &sql);
     while (status == PERMIT_OK && session_row(session, &row))
         ret_counts[column_u64(row.columns[0]) % OWNER_LIFE_COUNT] = column_u64(row.columns[1]);
-    return end(session, &sql, status);
+    return query_packet_end(session, &sql, status);
 }
 
 /*
- * permit_request_owner has the held ones together: one seek per owner, whatever each of them holds. Grouped by the
- * whole of it, although the state is given: otherwise MariaDB reads every entry.
+ * Seeks once per owner in permit_request_owner, however many requests each holds. GROUP BY names state too, although it
+ * is constant: otherwise MariaDB reads every entry.
  */
-static void holders_sql(struct buf *sql, struct bytes after)
-{
-    buf_append_text(sql, "SELECT g.owner,EXISTS(SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
-                         " WHERE r.state=1 AND r.owner=g.owner AND r.confirmed_at IS NULL)"
-                         " FROM (SELECT h.state,h.owner FROM permit_request h FORCE INDEX (permit_request_owner)"
-                         " WHERE h.state=1 AND h.owner>");
-    sql_bytes(sql, after);
-    buf_printf(sql, " GROUP BY h.state,h.owner ORDER BY h.state,h.owner LIMIT %d) g;" SQL_CLOCK, OWNERS_PAGE);
-}
-
 enum permit_status owners_holding_page(struct session *session, struct bytes after, struct arena *arena,
                                        struct owner_holder **ret_holders, size_t *ret_count,
                                        struct query_time *ret_time)
@@ -428,22 +369,25 @@ enum permit_status owners_holding_page(struct session *session, struct bytes aft
     struct buf sql;
     struct row_reader reader = {.arena = arena};
     buf_init(&sql, SQL_MAX);
-    holders_sql(&sql, after);
+    buf_append_text(&sql, "SELECT g.owner,EXISTS(SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
+                          " WHERE r.state=1 AND r.owner=g.owner AND r.confirmed_at IS NULL)"
+                          " FROM (SELECT h.state,h.owner FROM permit_request h FORCE INDEX (permit_request_owner)"
+                          " WHERE h.state=1 AND h.owner>");
+    sql_bytes(&sql, after);
+    buf_printf(&sql, " GROUP BY h.state,h.owner ORDER BY h.state,h.owner LIMIT %d) g;" SQL_CLOCK, OWNERS_PAGE);
     enum permit_status status = session_send_buf(session, &sql);
     size_t count = status == PERMIT_OK ? (size_t)session_affected(session) : 0;
     struct owner_holder *holders = arena_array(arena, count, sizeof *holders);
     reader.broken = count && !holders;
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
         holders[i].name = row_bytes(&reader);
-        holders[i].asked_about = row_u64(&reader);
+        holders[i].is_probed = row_u64(&reader);
     }
     if (status == PERMIT_OK && reader.broken)
         status = PERMIT_NO_MEMORY;
     if (status == PERMIT_OK)
-        status = session_next(session);
-    if (status == PERMIT_OK)
-        status = read_time(session, ret_time);
+        status = query_packet_time(session, ret_time);
     *ret_holders = holders;
     *ret_count = count;
-    return end(session, &sql, status);
+    return query_packet_end(session, &sql, status);
 }

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads for status and lists. Each is one packet: the rows, and last the clock (two packets for the list of requests:
- * which ones, and then all of them). The index that a statement walks is named in it or is the primary key; tests/store
- * asks EXPLAIN. Values are integers and x'..' literals.
+ * Queries for status and lists. A query is one packet with the rows and, last, the clock. The lists of semaphores and
+ * requests first send more packets to find the rows of the page. A statement names the index it walks, or walks the
+ * primary key; tests/store checks this with EXPLAIN.
  */
 #include <stdlib.h>
 
 #include "store/query_packet.h"
 
-enum { PREFIX_MAX = 255 }; /* bytes of a name or label */
+enum { PREFIX_MAX = 255 }; /* maximum length of a name or label in bytes */
 
 #define ALL_OF_SEMAPHORE "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR " FROM semaphore s FORCE INDEX (semaphore_name)"
 
-/* ---- running and reading ---- */
+/* ---- packets ---- */
 
-/* What SQL_CLOCK has returned. */
+/* Reads the result of SQL_CLOCK. */
 static enum permit_status query_take_time(struct session *session, struct query_time *ret_time)
 {
     struct row_reader reader = {.at = 0};
     if (!row_step(&reader, session))
-        return PERMIT_INTERNAL; /* the row of `cluster` is made with the table */
+        return PERMIT_INTERNAL; /* the migration that creates `cluster` inserts its row */
     struct query_time time;
     time.now = row_i64(&reader);
     time.clock.tick_at = row_i64(&reader);
@@ -47,34 +47,22 @@ size_t query_packet_rows(const struct session *session)
 
 /* ---- semaphores ---- */
 
-static void read_semaphore_row(struct row_reader *reader, struct semaphore_row *ret_row)
-{
-    row_semaphore(reader, &ret_row->semaphore);
-    ret_row->floor = row_u64(reader);
-}
-
-static enum permit_status read_semaphore_rows(struct session *session, struct arena *arena,
-                                              struct semaphore_row **ret_rows, size_t *ret_count)
-{
-    size_t count = query_packet_rows(session);
-    struct semaphore_row *rows = arena_array(arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = arena, .broken = count && !rows};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++)
-        read_semaphore_row(&reader, &rows[i]);
-    if (reader.broken)
-        return PERMIT_NO_MEMORY;
-    *ret_rows = rows;
-    *ret_count = count;
-    return PERMIT_OK;
-}
-
 static enum permit_status run_semaphores(struct session *session, struct buf *sql, struct arena *arena,
                                          struct semaphore_row **ret_rows, size_t *ret_count,
                                          struct query_time *ret_time)
 {
     enum permit_status status = session_send_buf(session, sql);
-    if (status == PERMIT_OK)
-        status = read_semaphore_rows(session, arena, ret_rows, ret_count);
+    size_t count = status == PERMIT_OK ? query_packet_rows(session) : 0;
+    struct semaphore_row *rows = arena_array(arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
+        row_semaphore(&reader, &rows[i].semaphore);
+        rows[i].floor = row_u64(&reader);
+    }
+    *ret_rows = rows;
+    *ret_count = count;
+    if (reader.broken)
+        status = PERMIT_NO_MEMORY;
     if (status == PERMIT_OK)
         status = query_packet_time(session, ret_time);
     return query_packet_end(session, sql, status);
@@ -119,11 +107,11 @@ void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix)
     sql_bytes(sql, (struct bytes){end, length});
 }
 
-/* Names in order, as far as they were looked at: those of semaphores out of service are passed. */
+/* A walk over names in order; it skips retired semaphores. */
 struct name_walk {
     struct bytes prefix;
-    struct bytes walked; /* all names up to this one were; data NULL at the end */
-    bool goes_on;        /* there are more */
+    struct bytes walked; /* last name walked; data NULL: the walk has passed the last name */
+    bool more;           /* names are left */
 };
 
 static void names_sql(struct buf *sql, const struct name_walk *walk)
@@ -133,7 +121,7 @@ static void names_sql(struct buf *sql, const struct name_walk *walk)
     query_prefix_sql(sql, "s.name", walk->prefix);
 }
 
-/* The name at which the next `steps` end; data NULL: there are no more than these. */
+/* Reads the name at which the next `steps` names end; data NULL: no more than these are left. */
 static enum permit_status find_end_of_names(struct session *session, const struct name_walk *walk, unsigned steps,
                                             struct arena *arena, struct bytes *ret_end)
 {
@@ -152,20 +140,15 @@ static enum permit_status find_end_of_names(struct session *session, const struc
     return query_packet_end(session, &sql, status);
 }
 
-/* The names that were walked, and the rows in service that were found; there is room for limit + 1. */
+/* A page of semaphores. */
 struct name_page {
     struct name_walk walk;
-    struct semaphore_row *rows;
+    struct semaphore_row *rows; /* found, not retired; room for limit + 1 */
     size_t count;
     unsigned limit;
 };
 
-static bool names_go_on(const struct name_page *page)
-{
-    return page->walk.goes_on && page->count <= page->limit;
-}
-
-/* Takes so many steps. */
+/* Walks the next `steps` names and adds their semaphores to the page. */
 static enum permit_status walk_names(struct session *session, struct name_page *page, unsigned steps,
                                      struct arena *arena, struct query_time *ret_time)
 {
@@ -191,11 +174,11 @@ static enum permit_status walk_names(struct session *session, struct name_page *
         memcpy(page->rows + page->count, rows, count * sizeof *rows);
     page->count += count;
     page->walk.walked = end;
-    page->walk.goes_on = end.data != NULL;
+    page->walk.more = end.data != NULL;
     return PERMIT_OK;
 }
 
-/* As a rule they are all in service, and the first steps fill the page. */
+/* The first steps usually fill the page, because few semaphores are retired. */
 enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
                                     struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
                                     struct bytes *ret_next, struct query_time *ret_time)
@@ -208,7 +191,7 @@ enum permit_status query_semaphores(struct session *session, struct bytes prefix
     if (!page.rows)
         return PERMIT_NO_MEMORY;
     enum permit_status status = walk_names(session, &page, limit + 1, arena, ret_time);
-    if (status == PERMIT_OK && names_go_on(&page))
+    if (status == PERMIT_OK && page.walk.more && page.count <= limit)
         status = walk_names(session, &page, QUERY_WALK_MAX, arena, ret_time);
     if (status != PERMIT_OK)
         return status;
@@ -252,7 +235,7 @@ static enum permit_status read_holders(struct session *session, struct arena *ar
     return PERMIT_OK;
 }
 
-/* The id of a semaphore in service, by name. */
+/* Appends a SELECT of the id of the semaphore with this name, if it is not retired. */
 static void sql_semaphore_id(struct buf *sql, struct bytes name)
 {
     buf_append_text(sql, "SELECT id FROM semaphore FORCE INDEX (semaphore_name) WHERE retired_at IS NULL AND name=");
@@ -266,19 +249,6 @@ void query_any_semaphore_sql(struct buf *sql, struct bytes name)
 }
 
 /* Walks permit_state in the order of tokens, then the primary key of each request. */
-static void holders_sql(struct buf *sql, struct bytes semaphore, uint64_t after, unsigned limit)
-{
-    sql_semaphore_id(sql, semaphore);
-    buf_append_text(sql, ";SELECT STRAIGHT_JOIN " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS
-                         " FROM permit p FORCE INDEX (permit_state)"
-                         " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-                         " WHERE p.state=1 AND p.semaphore_id=(");
-    sql_semaphore_id(sql, semaphore);
-    buf_append_text(sql, ") AND p.id>");
-    buf_append_u64(sql, after);
-    buf_printf(sql, " ORDER BY p.id LIMIT %u;" SQL_CLOCK, limit);
-}
-
 enum permit_status query_holders(struct session *session, struct bytes semaphore, uint64_t after, unsigned limit,
                                  struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
                                  struct query_time *ret_time)
@@ -287,7 +257,15 @@ enum permit_status query_holders(struct session *session, struct bytes semaphore
     struct holder_row *rows = NULL;
     size_t count = 0;
     buf_init(&sql, QUERY_SQL_MAX);
-    holders_sql(&sql, semaphore, after, limit);
+    sql_semaphore_id(&sql, semaphore);
+    buf_append_text(&sql, ";SELECT STRAIGHT_JOIN " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS
+                          " FROM permit p FORCE INDEX (permit_state)"
+                          " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+                          " WHERE p.state=1 AND p.semaphore_id=(");
+    sql_semaphore_id(&sql, semaphore);
+    buf_append_text(&sql, ") AND p.id>");
+    buf_append_u64(&sql, after);
+    buf_printf(&sql, " ORDER BY p.id LIMIT %u;" SQL_CLOCK, limit);
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && query_packet_rows(session) == 0)
         status = PERMIT_UNKNOWN_SEMAPHORE;
@@ -308,33 +286,22 @@ enum permit_status query_holders(struct session *session, struct bytes semaphore
 /* ---- requests ---- */
 
 /*
- * Requests with all their permits and the names of their semaphores; the permits of one follow each other, and are
- * sorted by name here: the server would need a temporary table, on disk where permit.labels is a column of it.
+ * Selects requests with all their permits and the names of their semaphores; the rows of a request are adjacent. The
+ * permits are sorted by name here: the server would need a temporary table, and on disk because of permit.labels.
  */
 #define ALL_OF_REQUEST                                                                                                 \
     "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS ",s.name FROM permit_request r %s"              \
     " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"                                     \
     " LEFT JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id WHERE "
 
-/* What is read so far. A row has room for each of the arrays: there are at most as many of anything as rows. */
+/* The requests read so far. Each array has one element per row of the result, which is always enough. */
 struct request_list {
     struct request *requests;
-    struct bytes **names; /* names[i][j]: of the semaphore of permit j of request i */
+    struct bytes **names; /* names[i][j]: semaphore name of permit j of request i */
     size_t count;
-    struct permit *free_permits;
-    struct bytes *free_names;
+    struct permit *free_permits; /* first unused permit */
+    struct bytes *free_names;    /* first unused name */
 };
-
-static bool request_list_init(struct request_list *list, size_t row_total, struct arena *arena)
-{
-    *list = (struct request_list){
-        .requests = arena_array(arena, row_total, sizeof *list->requests),
-        .names = arena_array(arena, row_total, sizeof *list->names),
-        .free_permits = arena_array(arena, row_total, sizeof *list->free_permits),
-        .free_names = arena_array(arena, row_total, sizeof *list->free_names),
-    };
-    return row_total == 0 || (list->requests && list->names && list->free_permits && list->free_names);
-}
 
 static void request_list_add_row(struct request_list *list, struct row_reader *reader)
 {
@@ -352,7 +319,7 @@ static void request_list_add_row(struct request_list *list, struct row_reader *r
     list->requests[list->count - 1].permit_count++;
 }
 
-/* By insertion: there are few, and as a rule in order. */
+/* Sorts permits by semaphore name. Insertion sort: there are few, usually in order. */
 static void sort_permits(struct permit *permits, struct bytes *names, size_t count)
 {
     for (size_t i = 1; i < count; i++) {
@@ -371,7 +338,14 @@ static void sort_permits(struct permit *permits, struct bytes *names, size_t cou
 static enum permit_status read_requests(struct session *session, struct arena *arena, struct request_list *ret_list)
 {
     struct row_reader reader = {.arena = arena};
-    if (!request_list_init(ret_list, query_packet_rows(session), arena))
+    size_t rows = query_packet_rows(session);
+    *ret_list = (struct request_list){
+        .requests = arena_array(arena, rows, sizeof *ret_list->requests),
+        .names = arena_array(arena, rows, sizeof *ret_list->names),
+        .free_permits = arena_array(arena, rows, sizeof *ret_list->free_permits),
+        .free_names = arena_array(arena, rows, sizeof *ret_list->free_names),
+    };
+    if (rows && (!ret_list->requests || !ret_list->names || !ret_list->free_permits || !ret_list->free_names))
         return PERMIT_NO_MEMORY;
     while (row_step(&reader, session))
         request_list_add_row(ret_list, &reader);
@@ -432,18 +406,7 @@ enum permit_status query_requests_by_id(struct session *session, const uint64_t 
 
 /* ---- fence ---- */
 
-/* Walks the unique name, then the primary keys. A retired semaphore still knows its tokens. */
-static void fence_sql(struct buf *sql, struct bytes semaphore, uint64_t token)
-{
-    buf_append_text(sql, "SELECT STRAIGHT_JOIN " ROW_FLOOR
-                         ",p.id,p.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
-                         " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=s.id AND p.id=");
-    buf_append_u64(sql, token);
-    buf_append_text(sql, " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE s.name=");
-    sql_bytes(sql, semaphore);
-}
-
-/* True if a permit's slots, as its row has them, include this one. */
+/* Returns true if `text`, the column permit.slots, includes the slot. */
 static bool slots_include(struct bytes text, uint32_t slot, struct arena *arena)
 {
     struct slots slots;
@@ -475,12 +438,19 @@ static bool fence_read_row(struct session *session, uint32_t slot, struct fence_
     return true;
 }
 
+/* Walks the unique index of names, then the primary keys. Includes retired semaphores, which still have tokens. */
 enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
                                struct fence_row *ret_row)
 {
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
-    fence_sql(&sql, semaphore, token);
+    buf_append_text(&sql, "SELECT STRAIGHT_JOIN " ROW_FLOOR
+                          ",p.id,p.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
+                          " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=s.id AND p.id=");
+    buf_append_u64(&sql, token);
+    buf_append_text(&sql,
+                    " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE s.name=");
+    sql_bytes(&sql, semaphore);
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && !fence_read_row(session, slot, ret_row))
         status = PERMIT_UNKNOWN_SEMAPHORE;

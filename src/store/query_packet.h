@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What reads for lists and records have in common: one packet, its rows, last the clock. Only for query.c,
- * request_list.c, slot_list.c and history.c. */
+/*
+ * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to query.c,
+ * request_list.c, slot_list.c, nearest.c, history.c and owners.c.
+ */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
 
@@ -9,21 +11,24 @@
 
 enum { QUERY_SQL_MAX = 1 << 20 };
 
-/* The statement that query_packet_time reads. */
+/* The statement whose result query_packet_time reads. */
 #define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
 
-/* The statement after the rows. */
+/* Steps to the next statement of the packet, which is SQL_CLOCK, and reads it. */
 enum permit_status query_packet_time(struct session *session, struct query_time *ret_time) MUST_CHECK;
-/* Ends the packet and releases the text; the first failure counts. */
+/* Ends the packet and releases `sql`. Returns the first failure: `status`, else that of the rest of the packet. */
 enum permit_status query_packet_end(struct session *session, struct buf *sql, enum permit_status status) MUST_CHECK;
-/* How many rows the current statement has returned. */
+/* Returns the number of rows of the current statement. */
 size_t query_packet_rows(const struct session *session);
 
-/* SELECT id of the semaphore with this name, also of a retired one. */
+/* Appends a SELECT of the id of the semaphore with this name, retired or not. */
 void query_any_semaphore_sql(struct buf *sql, struct bytes name);
-/* AND column in [prefix, end): what begins with it; end is the prefix with its last byte that can be raised, raised. */
+/*
+ * Appends AND conditions that are true if `column` begins with `prefix`: a range from the prefix to its successor, the
+ * prefix whose last byte below 0xff is incremented. An empty prefix appends nothing.
+ */
 void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix);
-/* Those of these requests that exist, in order of id, with their permits, as query_requests has them. */
+/* Reads the requests with these ids that still exist, in order of id, in the form of query_requests. */
 enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
                                         struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                         struct query_time *ret_time) MUST_CHECK;

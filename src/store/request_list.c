@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The list of requests by owner, semaphore and state. A filter may let few of many through, and for most filters no
- * index has just these. So requests are walked in the order of their ids, along the index that leaves out most of the
- * others, and a page ends after QUERY_WALK_MAX of them, full or not.
+ * The list of requests by owner, semaphore and state. A filter may match few of many requests, and most filters have no
+ * index of their own. So the list walks requests in order of id, along the index that excludes most of the others, and
+ * a page ends after QUERY_WALK_MAX requests, full or not. If a semaphore or a state has few requests, the list reads
+ * and sorts all of them instead.
  */
 #include "store/query_packet.h"
 
 struct id_walk {
     const struct request_filter *filter;
     uint64_t semaphore_id; /* 0: any */
-    uint64_t walked;       /* all requests up to this id were looked at; UINT64_MAX: all there are */
-    uint64_t *ids;         /* those that the filter lets through; there is room for limit + 1 */
+    uint64_t walked;       /* last id walked; UINT64_MAX: the walk has passed the last request */
+    uint64_t *ids;         /* matching requests; room for limit + 1 */
     size_t count;
 };
 
-/* As a number of its own: a subquery in its place would keep the walk from deciding by the index alone. */
+/* Reads the semaphore's id; 0: unknown name. A constant id lets the walk filter by index only; a subquery would not. */
 static enum permit_status find_semaphore(struct session *session, struct bytes name, uint64_t *ret_id)
 {
     struct buf sql;
@@ -27,7 +28,7 @@ static enum permit_status find_semaphore(struct session *session, struct bytes n
     return query_packet_end(session, &sql, status);
 }
 
-/* Sends one statement that selects numbers, and takes the text; at most `max` of them. */
+/* Runs one statement that selects numbers; reads at most `max` of them. Releases `sql`. */
 static enum permit_status read_numbers(struct session *session, struct buf *sql, uint64_t *ret_numbers, size_t max,
                                        size_t *ret_count)
 {
@@ -40,14 +41,17 @@ static enum permit_status read_numbers(struct session *session, struct buf *sql,
     return query_packet_end(session, sql, status);
 }
 
-static size_t room(const struct id_walk *walk)
+static size_t ids_left(const struct id_walk *walk)
 {
     return walk->filter->limit + 1 - walk->count;
 }
 
-/* ---- what is few ---- */
+/* ---- few matches ---- */
 
-/* What has an index of its own, which is not in the order of ids. Returns the column of the id; NULL: nothing has. */
+/*
+ * Appends FROM and WHERE for the filters that have an index of their own, which is not in order of id. Returns the
+ * column of the request id; NULL: the filter has no such index.
+ */
 static const char *few_sql(const struct id_walk *walk, struct buf *sql)
 {
     int state = walk->filter->state;
@@ -64,7 +68,7 @@ static const char *few_sql(const struct id_walk *walk, struct buf *sql)
     return "p.permit_request_id";
 }
 
-/* True if there are at most QUERY_WALK_MAX of it. */
+/* Sets *ret_few if few_sql matches at most QUERY_WALK_MAX rows. */
 static enum permit_status is_few(struct session *session, const struct id_walk *walk, bool *ret_few)
 {
     struct buf sql;
@@ -83,7 +87,7 @@ static enum permit_status is_few(struct session *session, const struct id_walk *
     return status;
 }
 
-/* Behind what was walked: all of it is read and sorted. */
+/* Takes the matches after the walked ids. The server reads and sorts all of them. */
 static enum permit_status take_few(struct session *session, struct id_walk *walk)
 {
     struct buf from, sql;
@@ -92,9 +96,9 @@ static enum permit_status take_few(struct session *session, struct id_walk *walk
     buf_init(&sql, QUERY_SQL_MAX);
     const char *id = few_sql(walk, &from);
     buf_printf(&sql, "SELECT %s%s AND %s>%llu ORDER BY %s LIMIT %zu", id, buf_text(&from), id,
-               (unsigned long long)walk->walked, id, room(walk));
+               (unsigned long long)walk->walked, id, ids_left(walk));
     buf_release(&from);
-    enum permit_status status = read_numbers(session, &sql, walk->ids + walk->count, room(walk), &count);
+    enum permit_status status = read_numbers(session, &sql, walk->ids + walk->count, ids_left(walk), &count);
     walk->count += count;
     walk->walked = UINT64_MAX;
     return status;
@@ -102,10 +106,10 @@ static enum permit_status take_few(struct session *session, struct id_walk *walk
 
 /* ---- the walk ---- */
 
-/* The ids behind those that were walked, up to `last`: each step, or only those that the filter lets through. */
+/* A SELECT of ids after the walked ones. */
 struct steps {
-    uint64_t last;
-    bool matching;
+    uint64_t last; /* maximum id */
+    bool matching; /* true: only requests that match the filter; false: every request of the walk */
     size_t limit;
     size_t offset;
 };
@@ -116,7 +120,7 @@ static void steps_sql(const struct id_walk *walk, const struct steps *steps, con
                id, (unsigned long long)steps->last, id, steps->limit, steps->offset);
 }
 
-/* Along permit_request_owner, which has one owner's requests of one state in the order of their ids. */
+/* Walks permit_request_owner, which has the requests of one owner and one state in order of id. */
 static void steps_of_owner_sql(const struct id_walk *walk, const struct steps *steps, int state, struct buf *sql)
 {
     buf_append_text(sql, "SELECT STRAIGHT_JOIN r.id FROM permit_request r FORCE INDEX (permit_request_owner)");
@@ -155,8 +159,8 @@ static void walk_sql(const struct id_walk *walk, const struct steps *steps, stru
     }
 }
 
-/* Takes so many steps (of an owner with requests of both states perhaps twice as many). */
-static enum permit_status walk_on(struct session *session, struct id_walk *walk, unsigned steps)
+/* Walks the next `steps` requests; up to twice as many for an owner with requests of both states. */
+static enum permit_status walk_next(struct session *session, struct id_walk *walk, unsigned steps)
 {
     struct buf sql;
     uint64_t last;
@@ -169,29 +173,29 @@ static enum permit_status walk_on(struct session *session, struct id_walk *walk,
     if (count == 0)
         last = UINT64_MAX;
     buf_init(&sql, QUERY_SQL_MAX);
-    walk_sql(walk, &(struct steps){.last = last, .matching = true, .limit = room(walk)}, &sql);
-    status = read_numbers(session, &sql, walk->ids + walk->count, room(walk), &count);
+    walk_sql(walk, &(struct steps){.last = last, .matching = true, .limit = ids_left(walk)}, &sql);
+    status = read_numbers(session, &sql, walk->ids + walk->count, ids_left(walk), &count);
     walk->count += count;
     walk->walked = last;
     return status;
 }
 
-static bool goes_on(const struct id_walk *walk)
+static bool wants_more(const struct id_walk *walk)
 {
-    return walk->walked != UINT64_MAX && room(walk) > 0;
+    return walk->walked != UINT64_MAX && ids_left(walk) > 0;
 }
 
-/* As a rule the first requests fill the page. */
+/* Fills the page. The first requests usually suffice. */
 static enum permit_status find_ids(struct session *session, struct id_walk *walk)
 {
     bool few = false;
-    enum permit_status status = walk_on(session, walk, walk->filter->limit + 1);
-    if (status == PERMIT_OK && goes_on(walk))
+    enum permit_status status = walk_next(session, walk, walk->filter->limit + 1);
+    if (status == PERMIT_OK && wants_more(walk))
         status = is_few(session, walk, &few);
     if (status == PERMIT_OK && few)
         status = take_few(session, walk);
-    if (status == PERMIT_OK && goes_on(walk))
-        status = walk_on(session, walk, QUERY_WALK_MAX);
+    if (status == PERMIT_OK && wants_more(walk))
+        status = walk_next(session, walk, QUERY_WALK_MAX);
     return status;
 }
 

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 
-/* SQL_HELD as the server writes it. */
+/* SQL_HELD as the server prints it. */
 #define ROW_HELD "9999-12-31 00:00:00.000000"
 
 bool row_step(struct row_reader *reader, struct session *session)
@@ -53,26 +53,30 @@ struct bytes row_bytes(struct row_reader *reader)
     return copy;
 }
 
+void row_settings(struct row_reader *reader, struct semaphore *ret_semaphore)
+{
+    for (size_t i = 0; i < SETTING_COUNT; i++) {
+        const struct semaphore_setting *setting = &semaphore_settings[i];
+        if (setting->type == SETTING_TEXT)
+            setting_set_text(setting, ret_semaphore, row_bytes(reader));
+        else
+            setting_set_number(setting, ret_semaphore, row_i64_or(reader, SETTING_NONE));
+    }
+}
+
 void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore)
 {
     ret_semaphore->id = row_u64(reader);
     ret_semaphore->name = row_bytes(reader);
-    ret_semaphore->kind = (enum semaphore_kind)row_u64(reader);
-    ret_semaphore->queue = (enum semaphore_queue)row_u64(reader);
-    ret_semaphore->capacity = row_i64(reader);
     ret_semaphore->in_use = row_i64(reader);
     ret_semaphore->next_permit_id = row_u64(reader);
     ret_semaphore->version = row_u64(reader);
     ret_semaphore->config_version = row_u64(reader);
     ret_semaphore->next_due_at = row_time(reader);
     ret_semaphore->first_free = (uint32_t)row_u64(reader);
-    ret_semaphore->default_ttl_ms = row_i64(reader);
-    ret_semaphore->max_ttl_ms = row_i64_or(reader, -1);
-    ret_semaphore->grace_ms = row_i64(reader);
-    ret_semaphore->max_hold_ms = row_i64(reader);
     ret_semaphore->paused_reason = row_bytes(reader);
-    ret_semaphore->note = row_bytes(reader);
     ret_semaphore->retired_at = row_time(reader);
+    row_settings(reader, ret_semaphore);
 }
 
 void row_request(struct row_reader *reader, struct request *ret_request)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Applies the migrations, one statement at a time. DDL cannot be rolled back, so `schema_version` counts the statements
- * of a migration that are done: a permitd that is killed in the middle leaves something the next one can go on from.
+ * Applies the migrations, one statement at a time. DDL cannot be rolled back, so `schema_version` counts the completed
+ * statements of a migration: after a kill in the middle the next permitd continues from there.
  *
- * Before it changes anything it compares the tables that are there with what the counted statements have made: a table
- * of another program that has one of our names is refused.
+ * Before any change, the existing tables are compared with the tables that the counted statements create. A table of
+ * another program with a name of permitd's is refused.
  */
 #include "store/schema.h"
 
@@ -20,21 +20,21 @@ enum {
     ER_DATABASE_UNKNOWN = 1049,
 };
 
-/* How far the schema of a database is. */
+/* The state of a database's schema. */
 struct progress {
-    bool recorded;       /* there is a schema_version */
-    unsigned version;    /* the newest migration that was begun; 0: none */
-    unsigned statements; /* of it, done */
-    bool complete;
+    bool recorded;       /* the table schema_version exists */
+    unsigned version;    /* the newest migration that was started; 0: none */
+    unsigned statements; /* number of its statements that are done */
+    bool complete;       /* all of them are done */
 };
 
-/* Made by permitd itself, because it must exist before any migration is applied. */
+/* schema_version is in no migration, because it must exist before the first one is applied. */
 static const char create_schema_version[] =
     "CREATE TABLE schema_version ("
     " version INT UNSIGNED NOT NULL COMMENT 'number of the migration',"
-    " name VARBINARY(255) NOT NULL COMMENT 'its file',"
-    " statements INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'how many of its statements are done',"
-    " applied_at DATETIME(6) NULL COMMENT 'UTC; NULL: not all of it is done',"
+    " name VARBINARY(255) NOT NULL COMMENT 'file name of the migration',"
+    " statements INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'number of completed statements',"
+    " applied_at DATETIME(6) NULL COMMENT 'completion time, UTC; NULL: incomplete',"
     " PRIMARY KEY (version)"
     ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='migrations applied by permitd'";
 
@@ -46,7 +46,7 @@ unsigned schema_newest(void)
     return newest;
 }
 
-/* Prefixes the session's own words. */
+/* Appends "doing: session message" to `message`; returns `status`. */
 static enum permit_status schema_fail(struct session *session, enum permit_status status, const char *doing,
                                       struct buf *message)
 {
@@ -54,7 +54,7 @@ static enum permit_status schema_fail(struct session *session, enum permit_statu
     return status;
 }
 
-/* Runs a short statement made by printf. */
+/* Runs a statement from a printf format. */
 static enum permit_status schema_run(struct session *session, const char *format, ...) PRINTF_LIKE(2, 3);
 static enum permit_status schema_run(struct session *session, const char *format, ...)
 {
@@ -69,7 +69,7 @@ static enum permit_status schema_run(struct session *session, const char *format
     return status;
 }
 
-/* Chooses the database; makes it only if it is not there, so that permitd can do without the right to. */
+/* Selects the database. Creates it only if it is missing: an existing one needs no CREATE privilege. */
 static enum permit_status schema_use(struct session *session, const char *database, struct buf *message)
 {
     enum permit_status status = schema_run(session, "USE `%s`", database);
@@ -85,7 +85,7 @@ static enum permit_status schema_use(struct session *session, const char *databa
 
 #define LOCK_NAME DIALECT_LOCK_NAME("schema")
 
-/* One lock per database of a server. */
+/* Takes the named lock of the schema, one per database of a server. Waits at most LOCK_WAIT_S. */
 static enum permit_status schema_lock(struct session *session, struct buf *message)
 {
     char sql[128];
@@ -93,9 +93,9 @@ static enum permit_status schema_lock(struct session *session, struct buf *messa
     snprintf(sql, sizeof sql, "SELECT GET_LOCK(" LOCK_NAME ", %d)", LOCK_WAIT_S);
     enum permit_status status = session_send(session, bytes_of(sql));
     bool locked = status == PERMIT_OK && session_row(session, &row) && column_u64(row.columns[0]) == 1;
-    enum permit_status finished = session_finish(session);
-    if (status != PERMIT_OK || finished != PERMIT_OK)
-        return schema_fail(session, status != PERMIT_OK ? status : finished, "cannot lock the schema", message);
+    status = session_end(session, status);
+    if (status != PERMIT_OK)
+        return schema_fail(session, status, "cannot lock the schema", message);
     if (locked)
         return PERMIT_OK;
     buf_printf(message, "another permitd has been changing the schema for %d seconds; see SHOW PROCESSLIST",
@@ -103,7 +103,7 @@ static enum permit_status schema_lock(struct session *session, struct buf *messa
     return PERMIT_DATABASE_UNAVAILABLE;
 }
 
-/* The first failure: `status` if that is one. */
+/* Releases the named lock. Returns the first failure: `status`, else that of the release. */
 static enum permit_status schema_unlock(struct session *session, enum permit_status status, struct buf *message)
 {
     enum permit_status unlocked = session_run(session, "DO RELEASE_LOCK(" LOCK_NAME ")");
@@ -112,7 +112,7 @@ static enum permit_status schema_unlock(struct session *session, enum permit_sta
     return status;
 }
 
-/* ---- what is there ---- */
+/* ---- existing tables ---- */
 
 void schema_append_condition(struct buf *sql)
 {
@@ -121,19 +121,9 @@ void schema_append_condition(struct buf *sql)
     buf_append_text(sql, "TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('schema_version'");
     for (size_t i = 0; known && i < tables.count; i++)
         buf_printf(sql, ",'%.*s'", (int)tables.list[i].name.length, tables.list[i].name.data);
-    /* Our names are in lower case. Where the case of a table's name matters, `Permit` is another table. */
+    /* permitd's names are in lower case. On a server with case-sensitive table names `Permit` is another table. */
     buf_append_text(sql, ") AND (@@lower_case_table_names > 0"
                          " OR CAST(TABLE_NAME AS BINARY) = CAST(LOWER(TABLE_NAME) AS BINARY))");
-}
-
-static void tables_sql(struct buf *sql)
-{
-    static const char *const selects[] = {"SELECT TABLE_NAME, NULL FROM information_schema.TABLES WHERE ",
-                                          ";SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS WHERE "};
-    for (size_t i = 0; i < ARRAY_LENGTH(selects); i++) {
-        buf_append_text(sql, selects[i]);
-        schema_append_condition(sql);
-    }
 }
 
 static void tables_take_rows(struct tables *tables, struct session *session)
@@ -147,7 +137,10 @@ static enum permit_status tables_find_in_database(struct session *session, struc
 {
     struct buf sql;
     buf_init(&sql, STATEMENT_MAX);
-    tables_sql(&sql);
+    buf_append_text(&sql, "SELECT TABLE_NAME, NULL FROM information_schema.TABLES WHERE ");
+    schema_append_condition(&sql);
+    buf_append_text(&sql, ";SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS WHERE ");
+    schema_append_condition(&sql);
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK) {
         tables_take_rows(tables, session);
@@ -197,7 +190,7 @@ static enum permit_status schema_read_progress(struct session *session, struct p
     return status;
 }
 
-/* As above; nothing is done yet where there is no schema_version. */
+/* Reads the progress; if schema_version does not exist, nothing is done yet. Refuses a foreign schema_version. */
 static enum permit_status schema_find_progress(struct session *session, const char *database,
                                                struct progress *ret_progress, struct buf *message)
 {
@@ -215,18 +208,10 @@ static enum permit_status schema_find_progress(struct session *session, const ch
     return status == PERMIT_OK ? PERMIT_OK : schema_fail(session, status, "cannot read schema_version", message);
 }
 
-static enum permit_status schema_refuse_newer(struct progress progress, struct buf *message)
-{
-    if (progress.version <= schema_newest())
-        return PERMIT_OK;
-    buf_printf(message,
-               "the database has schema version %u, and this permitd knows only up to %u: use the newer permitd that "
-               "made it, or restore a backup from before the upgrade",
-               progress.version, schema_newest());
-    return PERMIT_INTERNAL;
-}
-
-/* The tables as they are, beside what they must be after so many statements of a migration and all before it. */
+/*
+ * Computes the tables after all migrations before `version` and `statements` statements of it, and records which of
+ * them the database has.
+ */
 static enum permit_status schema_compare(struct session *session, unsigned version, unsigned statements,
                                          struct tables *ret_tables)
 {
@@ -236,8 +221,8 @@ static enum permit_status schema_compare(struct session *session, unsigned versi
 }
 
 /*
- * Refuses a table that has a name of ours and is not as the counted statements have left it, nor as the next one leaves
- * it: a permitd that was killed may have run that one and not counted it.
+ * Refuses a table with a name of permitd's unless it is as the counted statements leave it, or as the next statement
+ * leaves it: a permitd that was killed may have run that statement without counting it.
  */
 static enum permit_status schema_check_tables(struct session *session, const char *database, struct progress progress,
                                               struct buf *message)
@@ -250,20 +235,25 @@ static enum permit_status schema_check_tables(struct session *session, const cha
         status = schema_compare(session, version, progress.complete ? 0 : statements + 1, &next);
     if (status != PERMIT_OK)
         return schema_fail(session, status, "cannot read the tables", message);
-    for (size_t i = 0; i < counted.count; i++) /* in the same order in both: that of the migrations */
+    for (size_t i = 0; i < counted.count; i++) /* both lists have the order of the migrations */
         if (!table_is_as_expected(&counted.list[i]) && !table_is_as_expected(&next.list[i]))
             return refuse_table(database, &counted.list[i], message);
     return PERMIT_OK;
 }
 
-/* How far the schema is, if all that is there is ours. Changes nothing. */
+/* Reads the progress; refuses a newer schema and foreign tables. Changes nothing. */
 static enum permit_status schema_examine(struct session *session, const char *database, struct progress *ret_progress,
                                          struct buf *message)
 {
     struct progress progress;
     enum permit_status status = schema_find_progress(session, database, &progress, message);
-    if (status == PERMIT_OK)
-        status = schema_refuse_newer(progress, message);
+    if (status == PERMIT_OK && progress.version > schema_newest()) {
+        buf_printf(message,
+                   "the database has schema version %u, and this permitd knows only up to %u: use the newer permitd "
+                   "that made it, or restore a backup from before the upgrade",
+                   progress.version, schema_newest());
+        return PERMIT_INTERNAL;
+    }
     if (status == PERMIT_OK)
         status = schema_check_tables(session, database, progress, message);
     if (status == PERMIT_OK)
@@ -271,32 +261,32 @@ static enum permit_status schema_examine(struct session *session, const char *da
     return status;
 }
 
-/* ---- what is to be done ---- */
+/* ---- migrations ---- */
 
-/* What a DDL statement says that was already done when permitd died before it could count it. */
-static bool error_says_already_done(unsigned error)
+/* Returns true if the error means that a DDL statement is already done: permitd was killed before it counted it. */
+static bool error_is_already_done(unsigned error)
 {
     enum { TABLE_EXISTS = 1050, COLUMN_EXISTS = 1060, KEY_EXISTS = 1061, NOTHING_TO_DROP = 1091 };
     return error == TABLE_EXISTS || error == COLUMN_EXISTS || error == KEY_EXISTS || error == NOTHING_TO_DROP;
 }
 
-/* The statement and its count in one transaction, as far as the statement allows (DDL commits by itself). */
+/*
+ * Runs a statement and increments its count, in one transaction if the statement allows it (DDL commits implicitly).
+ * `resumed`: an earlier permitd may have run the statement already.
+ */
 static enum permit_status statement_run(struct session *session, unsigned version, struct bytes statement, bool resumed)
 {
     enum permit_status status = session_run(session, "BEGIN");
     if (status != PERMIT_OK)
         return status;
-    status = session_send(session, statement);
-    enum permit_status finished = session_finish(session);
-    if (status == PERMIT_OK)
-        status = finished;
-    if (status != PERMIT_OK && !(resumed && error_says_already_done(session_errno(session))))
+    status = session_end(session, session_send(session, statement));
+    if (status != PERMIT_OK && !(resumed && error_is_already_done(session_errno(session))))
         return status;
     return schema_run(session, "UPDATE schema_version SET statements = statements + 1 WHERE version = %u; COMMIT",
                       version);
 }
 
-/* Applies what is still to be done of one migration: all of it if it was not `begun`. */
+/* Applies the remaining statements of a migration. `begun` is its progress; NULL: it was not started. */
 static enum permit_status migration_apply(struct session *session, const struct migration *migration,
                                           const struct progress *begun)
 {
@@ -327,7 +317,7 @@ static enum permit_status schema_migrate(struct session *session, const struct p
     return PERMIT_OK;
 }
 
-static enum permit_status schema_bring_up(struct session *session, const char *database, struct buf *message)
+static enum permit_status schema_upgrade(struct session *session, const char *database, struct buf *message)
 {
     struct progress progress;
     enum permit_status status = schema_examine(session, database, &progress, message);
@@ -340,15 +330,15 @@ static enum permit_status schema_bring_up(struct session *session, const char *d
     return schema_migrate(session, &progress, message);
 }
 
-enum permit_status schema_look(struct session *session, const char *database, unsigned *ret_version,
-                               struct buf *message)
+enum permit_status schema_read_version(struct session *session, const char *database, unsigned *ret_version,
+                                       struct buf *message)
 {
     struct progress progress = {.version = 0};
     enum permit_status status = schema_run(session, "USE `%s`", database);
     if (status != PERMIT_OK && session_errno(session) != ER_DATABASE_UNKNOWN)
         return schema_fail(session, status, "cannot use the database", message);
     if (status == PERMIT_OK) {
-        status = schema_lock(session, message); /* or it might look in the middle of a change */
+        status = schema_lock(session, message); /* so that no other permitd is in the middle of a migration */
         if (status != PERMIT_OK)
             return status;
         status = schema_unlock(session, schema_examine(session, database, &progress, message), message);
@@ -369,5 +359,5 @@ enum permit_status schema_apply(struct session *session, const char *database, s
         status = schema_lock(session, message);
     if (status != PERMIT_OK)
         return status;
-    return schema_unlock(session, schema_bring_up(session, database, message), message);
+    return schema_unlock(session, schema_upgrade(session, database, message), message);
 }

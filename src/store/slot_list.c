@@ -26,30 +26,8 @@ enum permit_status query_slot_list_head(struct session *session, struct bytes se
 }
 
 /*
- * Walks the primary key from `after` on until the page is full, or slot_label through all that have the prefix; then
- * the primary keys of permit and request.
- */
-static void slots_sql(uint64_t semaphore_id, const struct slot_filter *filter, bool by_label, struct buf *sql)
-{
-    static const char *const of_state[] = {
-        [SLOT_ANY] = " AND (l.retired=0 OR l.permit_id<>0)",
-        [SLOT_FREE] = " AND l.retired=0 AND l.permit_id=0",
-        [SLOT_HELD] = " AND l.permit_id<>0",
-    };
-    buf_printf(sql,
-               "SELECT STRAIGHT_JOIN l.number,l.label,l.permit_id," ROW_REQUEST_COLUMNS " FROM slot l FORCE INDEX (%s)"
-               " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
-               " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-               " WHERE l.semaphore_id=%llu AND l.number>%u%s",
-               by_label ? "slot_label" : "PRIMARY", (unsigned long long)semaphore_id, filter->after,
-               of_state[filter->state]);
-    query_prefix_sql(sql, "l.label", filter->prefix);
-    buf_printf(sql, " ORDER BY l.number LIMIT %u;" SQL_CLOCK, filter->limit);
-}
-
-/*
- * True if so few labels begin so that it is best to find all of them; many are soon met on the way through all slots.
- * The optimizer takes that way always, for the sake of the order.
+ * Sets *ret_few if so few labels have the prefix that a walk over slot_label is best. If many have it, a walk over all
+ * slots fills the page soon. The optimizer would always walk all slots, because of ORDER BY.
  */
 static enum permit_status few_have_prefix(struct session *session, uint64_t semaphore_id, struct bytes prefix,
                                           bool *ret_few)
@@ -91,17 +69,34 @@ static enum permit_status read_slots(struct session *session, struct arena *aren
     return PERMIT_OK;
 }
 
+/*
+ * Walks the primary key from `after` on until the page is full, or slot_label over all labels with the prefix, if there
+ * are few; then the primary keys of permit and request.
+ */
 enum permit_status query_slots(struct session *session, uint64_t semaphore_id, const struct slot_filter *filter,
                                struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
                                struct query_time *ret_time)
 {
+    static const char *const of_state[] = {
+        [SLOT_ANY] = " AND (l.retired=0 OR l.permit_id<>0)",
+        [SLOT_FREE] = " AND l.retired=0 AND l.permit_id=0",
+        [SLOT_HELD] = " AND l.permit_id<>0",
+    };
     struct buf sql;
     bool by_label;
     enum permit_status status = few_have_prefix(session, semaphore_id, filter->prefix, &by_label);
     if (status != PERMIT_OK)
         return status;
     buf_init(&sql, QUERY_SQL_MAX);
-    slots_sql(semaphore_id, filter, by_label, &sql);
+    buf_printf(&sql,
+               "SELECT STRAIGHT_JOIN l.number,l.label,l.permit_id," ROW_REQUEST_COLUMNS " FROM slot l FORCE INDEX (%s)"
+               " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
+               " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+               " WHERE l.semaphore_id=%llu AND l.number>%u%s",
+               by_label ? "slot_label" : "PRIMARY", (unsigned long long)semaphore_id, filter->after,
+               of_state[filter->state]);
+    query_prefix_sql(&sql, "l.label", filter->prefix);
+    buf_printf(&sql, " ORDER BY l.number LIMIT %u;" SQL_CLOCK, filter->limit);
     status = session_send_buf(session, &sql);
     if (status == PERMIT_OK)
         status = read_slots(session, arena, ret_rows, ret_count);

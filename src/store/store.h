@@ -1,20 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The contract of a store: what the engine needs of a database, one session of it. Two implementations: MariaDB and
- * MySQL (store_mysql_open), and a fake in memory (tests/). A session belongs to one thread. Calls block, at most for
- * the session's time-outs. After anything but PERMIT_OK, `message` says why in words, and the status says what to do:
+ * The seam between the engine and the database: batches, expiry, clock tick, wait poll and failover. A store is one
+ * session. There are two implementations: MariaDB and MySQL (mysql_store_new), and a fake in memory (tests/sim).
+ * Owners, templates, lists, retention and audit use a session directly (owners.h, templates.h, query.h, retention_batch.h,
+ * audit.h).
  *
- *   PERMIT_CONFLICT              deadlock, duplicate, snapshot too old: store_rollback, then the whole batch again
- *   PERMIT_LOCK_TIMEOUT          a row lock was not had in 2 s: store_rollback, then again, split by semaphore
- *   PERMIT_DATABASE_LOST         the session is gone: store_reconnect, then again; after store_apply the outcome is
- *                                unknown
- *   PERMIT_DATABASE_UNAVAILABLE  read-only, no primary, cannot connect: later
- *   PERMIT_DATABASE_FULL         no room: this batch cannot be written
- *   PERMIT_NO_MEMORY             of this process
- *   PERMIT_INTERNAL              anything else; for 1048 and 1690 our own guards: a bug
+ * A batch of the engine uses the calls in this order:
+ *
+ *     store_reconnect      opens the session if there is none
+ *     store_resolve        names to ids and keys to semaphores: a hint, without locks
+ *     store_reserve_ids    ids for new rows, in a transaction of its own; only when the worker's block runs out
+ *     store_lock           BEGIN; locks the semaphores; reads the rows that the plan needs into a view
+ *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
+ *     store_apply          writes the plan's changes; COMMIT
+ *     store_rollback       instead of store_apply if there is nothing to write, and after any failure
+ *
+ * Locking rule: a transaction that changes a request, its permits or its slots holds the row locks of all its
+ * semaphores. store_lock takes them in ascending id order, and after them, without waiting, shared locks of owner rows.
+ *
+ * A store belongs to one thread. Its calls block, at most for the time-outs of the session. Memory of results comes
+ * from the caller's arena. Outputs are members or parameters named ret_; they are valid only after PERMIT_OK.
+ *
+ * After any status but PERMIT_OK, `message` says why. The status says what the caller does:
+ *
+ *   PERMIT_CONFLICT              deadlock, duplicate key, record changed since last read, owner row locked:
+ *                                store_rollback, then retry the whole batch
+ *   PERMIT_LOCK_TIMEOUT          row lock not granted within 2 s: store_rollback, then retry, split by semaphore
+ *   PERMIT_DATABASE_LOST         session lost: store_reconnect, then retry; after store_apply the outcome is unknown
+ *   PERMIT_DATABASE_UNAVAILABLE  cannot connect, read-only, no primary, or unsafe settings; the session is dropped:
+ *                                store_reconnect later, then retry
+ *   PERMIT_DATABASE_FULL         no storage left: this batch cannot be written
+ *   PERMIT_NO_MEMORY             out of memory in this process, or the packet exceeds the server's limit: split
+ *   PERMIT_INTERNAL              anything else. Errors 1048 and 1690 are permitd's own guards in SQL: a bug
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
+
+#include <assert.h>
 
 #include "base/arena.h"
 #include "core/plan.h"
@@ -22,20 +44,23 @@
 
 enum { STORE_MESSAGE_SIZE = 512 };
 
-/* Step 0: names to ids and keys to semaphores, one plain read. A hint, never trusted. */
+/*
+ * Resolve: names to ids and keys to semaphores, by plain reads without locks. The result is a hint: it selects the
+ * semaphores to lock, and the plan decides from the locked rows.
+ */
 struct resolve_name {
     struct bytes name;
-    uint64_t ret_id; /* 0: there is none */
+    uint64_t ret_id; /* 0: no semaphore has this name */
     enum semaphore_kind ret_kind;
-    uint64_t ret_floor;                  /* smallest live token, or next_permit_id */
-    bool ret_retired;                    /* it is out of service */
-    const struct template *ret_template; /* no such semaphore is in service: what it is to be made from; NULL: none */
+    uint64_t ret_floor;                  /* smallest live token; next_permit_id if none */
+    bool ret_retired;                    /* the semaphore is retired; a template may create it again */
+    const struct template *ret_template; /* template that creates a missing or retired semaphore; NULL: none */
 };
 struct resolve_key {
     struct bytes external_id;
-    const uint64_t *ret_semaphore_ids; /* in the arena; ascending */
-    size_t ret_count;
-    int64_t ret_slots; /* that its permits have, held or not */
+    const uint64_t *ret_semaphore_ids; /* semaphores of the permits of the key's request, ascending; in the arena */
+    size_t ret_count;                  /* 0: no request has this key, or a tombstone has it */
+    int64_t ret_slots;                 /* slots in the request's permits, held or ended */
 };
 struct resolve {
     struct resolve_name *names;
@@ -44,75 +69,78 @@ struct resolve {
     size_t key_count;
 };
 
-/* Which slots of a locked semaphore to read. */
+/* The slots of a locked semaphore that store_lock reads. */
 struct slots_wanted {
-    int64_t free;                  /* so many free ones, the lowest numbers first; 0 none */
-    const struct slot_name *named; /* these as well, whatever their state; in any order, maybe more than once */
+    int64_t free;                  /* number of free slots, lowest numbers first; 0: none */
+    const struct slot_name *named; /* specific slots, read in any state; any order, duplicates allowed */
     size_t named_count;
 };
 
-/* Step 1: what to lock and to read. */
+/*
+ * The rows that store_lock locks and reads. A batch sets semaphore_ids, or, if it is administrative, semaphore_name.
+ */
 struct lock_set {
     const uint64_t *semaphore_ids;           /* ascending, at most BATCH_MAX_SEMAPHORES */
     const struct slots_wanted *slots_wanted; /* one per semaphore */
     size_t semaphore_count;
-    const struct bytes *keys; /* each once, at most BATCH_MAX_OPERATIONS */
+    const struct bytes *keys; /* of requests to read, at most BATCH_MAX_OPERATIONS; duplicates allowed */
     size_t key_count;
-    const struct bytes *owners; /* each once: those whose heartbeat an acquire relies on */
+    const struct bytes *owners; /* owners on whose heartbeat an acquire relies; no duplicates */
     size_t owner_count;
-    struct bytes semaphore_name; /* administrative: also lock the one with this name, if it exists; data NULL: none */
-    bool all_slots;              /* with semaphore_name: all its slots are named */
+    struct bytes semaphore_name; /* administrative: the semaphore to lock, if it exists; data NULL: semaphore_ids */
+    bool all_slots;              /* with semaphore_name: reads all its slots into named_slots */
 };
 
-/* A request that is held and has a deadline, as the sweeper sees it: without locks. */
+/* A held request with a deadline, read without locks by the expiry task. */
 struct due_request {
     struct bytes external_id;
     uint64_t id;
     utc_us due_at;
 };
 
-/* Held requests in order of (due_at, id), after a place in that order; due or not. */
+/* A page of held requests with a deadline, due or not, in order of (due_at, id). */
 struct due_page {
-    utc_us after_due_at; /* 0: from the beginning */
+    utc_us after_due_at; /* the page starts after (after_due_at, after_id); 0: at the first request */
     uint64_t after_id;
     size_t limit;
     struct due_request *ret_requests; /* in the arena */
     size_t ret_count;
-    utc_us ret_now; /* served time */
+    utc_us ret_now; /* lease clock */
 };
 
-/* Rows of `semaphore` as they are at a moment, without locks. */
+/* Rows of `semaphore`, read without locks. */
 struct semaphore_page {
     struct semaphore *rows; /* in the arena */
     size_t count;
-    utc_us now; /* served time */
+    utc_us now; /* lease clock */
 };
 
-/* A semaphore of which all tokens below `next` may have been handed out, as this process knows. */
+/* The tokens of a semaphore that this process has seen: all below `next` may have been issued. */
 struct tokens_seen {
     uint64_t semaphore_id;
     uint64_t next;
 };
 
-/* What a tick compares with what it finds, and what came of it. */
+/* Input and result of a clock tick. */
 struct tick {
-    const struct tokens_seen *seen;
-    size_t seen_count;      /* at most BATCH_MAX_OPERATIONS */
-    uint64_t ret_epoch;     /* of the `cluster` row */
-    bool ret_same_server;   /* false: the server is another one than `cluster` knows */
-    bool ret_tokens_behind; /* a semaphore would hand out a token again, or is not there: an older copy */
-    bool ret_won;           /* this call moved served time on */
+    const struct tokens_seen *seen; /* compared with the rows, to detect an older copy of the database */
+    size_t seen_count;              /* at most BATCH_MAX_OPERATIONS */
+    uint64_t ret_epoch;             /* epoch of the `cluster` row */
+    bool ret_same_server;           /* false: the server's identity is not the one in `cluster` (failover) */
+    bool ret_tokens_behind;         /* a semaphore of `seen` is missing or would issue a token again: an older copy */
+    bool ret_won;                   /* this call advanced the lease clock */
 };
 
-/* Why the epoch rises. */
+/* Reason for raising the epoch. */
 enum epoch_cause {
-    EPOCH_SERVER,   /* the server is another one than `cluster` knows; nothing happens if it is not */
-    EPOCH_TOKENS,   /* a semaphore's next token is lower than this process has seen: an older copy */
-    EPOCH_OPERATOR, /* permitctl fence bump: epoch.h only */
+    EPOCH_SERVER,   /* the server's identity is not the one in `cluster`; if it is, the call changes nothing */
+    EPOCH_TOKENS,   /* a semaphore's next token is below the tokens seen: an older copy of the database */
+    EPOCH_OPERATOR, /* permitctl fence bump; only for epoch_bump (epoch.h) */
 };
 
 struct store;
 
+/* The implementation of the calls below. */
 struct store_methods {
     enum permit_status (*reconnect)(struct store *);
     enum permit_status (*examine)(struct store *);
@@ -132,80 +160,100 @@ struct store_methods {
     void (*free)(struct store *);
 };
 
+/* The part of a store that all implementations have; it is a member of their struct. */
 struct store {
     const struct store_methods *methods;
-    char message[STORE_MESSAGE_SIZE];
-    char
-        refusal[STORE_MESSAGE_SIZE]; /* why the server was not safe to serve on when it was last examined; "": it was */
+    bool in_batch;                    /* between store_lock and store_apply or store_rollback; for asserts */
+    char message[STORE_MESSAGE_SIZE]; /* cause of the last failure */
+    char refusal[STORE_MESSAGE_SIZE]; /* result of the last safety check: first unsafe setting and its fix; "": safe */
 };
 
 /*
- * Opens the session if it is not open, after killing what is left of the one before, and examines the server (P14); if
- * that is not safe the session is dropped, `message` and `refusal` say why and how to mend it, and it is
- * PERMIT_DATABASE_UNAVAILABLE. Of an open session nothing is asked.
+ * Opens the session if it is not open: ends what is left of the lost session (KILL), then checks the server's safety
+ * (P14). If the settings are unsafe, drops the session and returns PERMIT_DATABASE_UNAVAILABLE; `message` and `refusal`
+ * name the setting and the fix. Sends nothing if the session is open. Never returns PERMIT_DATABASE_LOST.
  */
 static inline enum permit_status store_reconnect(struct store *store)
 {
+    assert(!store->in_batch);
     return store->methods->reconnect(store);
 }
 
-/* Drops the session, so that the next reconnect finds whoever serves then. */
+/* Drops the session. The next store_reconnect connects to the server that is then at the address. */
 static inline void store_disconnect(struct store *store)
 {
     store->methods->disconnect(store);
 }
 
-/* Examines the server once more, over the open session: settings can change under it. As store_reconnect. */
-static inline enum permit_status store_examine(struct store *store)
+/*
+ * Repeats the safety check over the open session, because settings can change while it is open. Unsafe settings have
+ * the same result as in store_reconnect.
+ */
+static inline enum permit_status store_check_safety(struct store *store)
 {
     return store->methods->examine(store);
 }
 
+/* Fills the ret_ members. Outputs of names and keys that are not found stay untouched: zero them before the call. */
 static inline enum permit_status store_resolve(struct store *store, struct resolve *resolve, struct arena *arena)
 {
     return store->methods->resolve(store, resolve, arena);
 }
 
-/* BEGIN, the locks in id order, then the reads. Semaphores that do not exist are absent from the view. */
+/*
+ * Begins the transaction, takes the row locks in ascending id order, then reads. A semaphore that does not exist is
+ * absent from the view. On failure the transaction may be open: call store_rollback.
+ */
 static inline enum permit_status store_lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                             struct view *ret_view)
 {
+    assert(!store->in_batch && (!set->semaphore_name.data || set->semaphore_count == 0));
+    assert(set->semaphore_count <= BATCH_MAX_SEMAPHORES && set->key_count <= BATCH_MAX_OPERATIONS);
+    store->in_batch = true;
     return store->methods->lock(store, set, arena, ret_view);
 }
 
 /*
- * After store_lock, in its transaction: the due holders of semaphores that are short, with all their permits. Adds them
- * to view->requests and makes view->next_due exact as far as it saw.
+ * Reads, in the transaction of store_lock, the due holders of semaphores that lack units, with all their permits. Adds
+ * them to view->requests. Sets view->next_due of these semaphores to a bound for the holders that were not read.
  */
 static inline enum permit_status store_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                                 struct arena *arena, struct view *view)
 {
+    assert(store->in_batch && count > 0 && count <= view->semaphore_count);
     return store->methods->read_due(store, shortfalls, count, arena, view);
 }
 
-/* Writes everything and commits; after PERMIT_OK it is durable. `changes` must not be empty (else: store_rollback). */
+/*
+ * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty; for an empty plan call
+ * store_rollback. PERMIT_DATABASE_LOST: the outcome is unknown.
+ */
 static inline enum permit_status store_apply(struct store *store, const struct changes *changes)
 {
+    assert(store->in_batch && !changes->empty);
+    store->in_batch = false;
     return store->methods->apply(store, changes);
 }
 
-/* Ends the open transaction, if any; if that fails the session is dropped, so afterwards there is none in any case. */
+/* Ends the open transaction, if any. If that fails, drops the session; so no transaction is open afterwards. */
 static inline enum permit_status store_rollback(struct store *store)
 {
+    store->in_batch = false;
     return store->methods->rollback(store);
 }
 
 /*
- * Ids that nobody else will get, in a transaction of its own. They are good in epoch *ret_epoch only: in a later one
- * another server, or an older copy, may hand them out again.
+ * Reserves `count` ids that no other permitd gets, in a transaction of its own. The ids are valid in epoch *ret_epoch
+ * only: after a failover another server, or an older copy of the database, may issue them again.
  */
 static inline enum permit_status store_reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
                                                    uint64_t *ret_epoch)
 {
+    assert(!store->in_batch);
     return store->methods->reserve_ids(store, count, ret_range, ret_epoch);
 }
 
-/* The floor of each semaphore: smallest live token, next_permit_id if none; 0 if there is no such semaphore. */
+/* Reads the floor of each semaphore: smallest live token, next_permit_id if none; 0 for an unknown semaphore. */
 static inline enum permit_status store_floors(struct store *store, const uint64_t *semaphore_ids, size_t count,
                                               uint64_t *ret_floors)
 {
@@ -213,21 +261,22 @@ static inline enum permit_status store_floors(struct store *store, const uint64_
 }
 
 /*
- * Looks whether the database is another server or an older copy. If not, moves served time on if the last tick is a
- * second old; of several permitd one wins.
+ * Checks whether the database is another server or an older copy. If it is neither, and the last tick is at least one
+ * second old (or the database's clock has stepped back), advances the lease clock by compare-and-set: one of several
+ * permitd wins.
  */
 static inline enum permit_status store_tick(struct store *store, struct tick *tick)
 {
     return store->methods->tick(store, tick);
 }
 
-/* A page of held requests by deadline; reads `limit` rows of an index and locks nothing. */
+/* Reads a page of held requests by deadline: at most `limit` entries of an index, without locks. */
 static inline enum permit_status store_due(struct store *store, struct due_page *page, struct arena *arena)
 {
     return store->methods->due(store, page, arena);
 }
 
-/* The semaphores with these ids, at most BATCH_MAX_OPERATIONS; those that do not exist are absent. */
+/* Reads the semaphores with these ids, at most BATCH_MAX_OPERATIONS. Unknown ids are absent from the page. */
 static inline enum permit_status store_semaphores(struct store *store, const uint64_t *ids, size_t count,
                                                   struct arena *arena, struct semaphore_page *ret_page)
 {
@@ -235,23 +284,24 @@ static inline enum permit_status store_semaphores(struct store *store, const uin
 }
 
 /*
- * Raises the epoch by compare-and-set against `seen` (for EPOCH_SERVER: if the identity differs), so that of several
- * permitd one does; nothing is granted for hold_ms afterwards. A database that was never served is only given the
- * identity. No transaction is open.
+ * Raises the epoch; then nothing is granted for hold_ms. EPOCH_TOKENS raises it only if it is still `seen`,
+ * EPOCH_SERVER only if the identity still differs: one of several permitd raises it, for the others the call changes
+ * nothing. A database that no permitd has served yet only gets its identity. The caller has no transaction open.
  */
 static inline enum permit_status store_raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen,
                                                    int64_t hold_ms)
 {
+    assert(!store->in_batch);
     return store->methods->raise_epoch(store, cause, seen, hold_ms);
 }
 
-/* Keeps an idle session open. */
+/* Keeps an idle session open: the server closes a session that is idle for 5 s. */
 static inline enum permit_status store_ping(struct store *store)
 {
     return store->methods->ping(store);
 }
 
-/* Accepts NULL. */
+/* Closes the session and frees the store. Accepts NULL. */
 static inline void store_free(struct store *store)
 {
     if (store)

@@ -6,14 +6,13 @@
 
 enum {
     SQL_MAX = 64 * 1024,
-    TRIES = 3,            /* of a transaction that met another one */
-    BEGINNINGS_MAX = 500, /* in one statement; at least NAME_MAX_BYTES */
+    TRIES = 3,            /* of a transaction that ends with PERMIT_CONFLICT */
+    BEGINNINGS_MAX = 500, /* prefixes in one statement; at least NAME_MAX_BYTES */
 };
 
-#define TEMPLATE_COLUMNS                                                                                               \
-    "t.prefix,t.kind,t.queue,t.capacity,t.default_ttl_ms,t.max_ttl_ms,t.grace_ms,t.max_hold_ms,t.note,t.config_"       \
-    "version"
-#define ALL_OF_TEMPLATE "SELECT " TEMPLATE_COLUMNS " FROM template t FORCE INDEX (PRIMARY) WHERE "
+#define TEMPLATE_COLUMNS                            "t.prefix,t.config_version" SEMAPHORE_SETTINGS(TEMPLATE_SETTING)
+#define TEMPLATE_SETTING(name, c_type, member, ...) ",t." #member
+#define ALL_OF_TEMPLATE                             "SELECT " TEMPLATE_COLUMNS " FROM template t FORCE INDEX (PRIMARY) WHERE "
 
 /* ---- rows ---- */
 
@@ -22,15 +21,8 @@ static void row_template(struct row_reader *reader, struct template *ret_templat
     struct semaphore *settings = &ret_template->settings;
     *settings = (struct semaphore){.retired_at = NEVER, .next_due_at = NEVER};
     ret_template->prefix = row_bytes(reader);
-    settings->kind = (enum semaphore_kind)row_u64(reader);
-    settings->queue = (enum semaphore_queue)row_u64(reader);
-    settings->capacity = row_i64(reader);
-    settings->default_ttl_ms = row_i64(reader);
-    settings->max_ttl_ms = row_i64_or(reader, -1);
-    settings->grace_ms = row_i64(reader);
-    settings->max_hold_ms = row_i64(reader);
-    settings->note = row_bytes(reader);
     settings->config_version = row_u64(reader);
+    row_settings(reader, settings);
 }
 
 static enum permit_status read_templates(struct session *session, struct arena *arena, struct template **ret_templates,
@@ -48,7 +40,7 @@ static enum permit_status read_templates(struct session *session, struct arena *
     return PERMIT_OK;
 }
 
-/* Runs one SELECT of TEMPLATE_COLUMNS. Takes the text. */
+/* Runs one SELECT of TEMPLATE_COLUMNS. Releases `sql`. */
 static enum permit_status run_templates(struct session *session, struct buf *sql, struct arena *arena,
                                         struct template **ret_templates, size_t *ret_count)
 {
@@ -76,7 +68,7 @@ enum permit_status templates_get(struct session *session, struct bytes prefix, s
     return status;
 }
 
-/* Walks the primary key from the later of the two on; whoever reads stops at the first that begins otherwise. */
+/* Walks the primary key from the larger of `begins` and `after` on; the list ends at the first other beginning. */
 enum permit_status templates_list(struct session *session, struct bytes begins, struct bytes after, unsigned limit,
                                   struct arena *arena, struct template **ret_templates, size_t *ret_count)
 {
@@ -111,9 +103,9 @@ enum permit_status templates_count_semaphores(struct session *session, uint64_t 
     return session_end(session, status);
 }
 
-/* ---- one transaction ---- */
+/* ---- transactions ---- */
 
-/* BEGIN, and the row under its lock. */
+/* Begins a transaction, locks the row and reads it. */
 static enum permit_status lock_row(struct session *session, struct bytes prefix, struct buf *sql, struct arena *arena,
                                    struct template *ret_template, bool *ret_exists)
 {
@@ -135,21 +127,10 @@ static enum permit_status lock_row(struct session *session, struct bytes prefix,
     return status;
 }
 
-static void settings_sql(const struct semaphore *settings, struct buf *sql)
-{
-    buf_printf(
-        sql, "kind=%u,queue=%u,capacity=%lld,default_ttl_ms=%lld,grace_ms=%lld,max_hold_ms=%lld,config_version=%llu",
-        settings->kind, settings->queue, (long long)settings->capacity, (long long)settings->default_ttl_ms,
-        (long long)settings->grace_ms, (long long)settings->max_hold_ms, (unsigned long long)settings->config_version);
-    buf_append_text(sql, ",max_ttl_ms=");
-    sql_ms_or_null(sql, settings->max_ttl_ms);
-    buf_append_text(sql, ",note=");
-    sql_text_or_null(sql, settings->note);
-}
-
-/* Two that make it at once: the primary key refuses the second, which tries again and finds it. */
+/* Appends the write and COMMIT. If two transactions insert a prefix, the second gets PERMIT_CONFLICT and retries. */
 static void write_sql(const struct template *template, bool exists, struct buf *sql)
 {
+    const struct semaphore *settings = &template->settings;
     buf_clear(sql);
     if (exists) {
         buf_append_text(sql, "UPDATE template SET ");
@@ -158,7 +139,8 @@ static void write_sql(const struct template *template, bool exists, struct buf *
         sql_bytes(sql, template->prefix);
         buf_printf(sql, ",length=%zu,", template->prefix.length);
     }
-    settings_sql(&template->settings, sql);
+    buf_printf(sql, "config_version=%llu", (unsigned long long)settings->config_version);
+    sql_settings(sql, settings);
     if (exists) {
         buf_append_text(sql, " WHERE prefix=");
         sql_bytes(sql, template->prefix);
@@ -166,11 +148,10 @@ static void write_sql(const struct template *template, bool exists, struct buf *
     buf_append_text(sql, ";COMMIT");
 }
 
-/* Nothing of the transaction is left, whatever became of it. */
-static enum permit_status undo(struct session *session, enum permit_status status)
+/* Ends the transaction. Returns `status`. */
+static enum permit_status roll_back(struct session *session, enum permit_status status)
 {
-    if (session_is_connected(session) && session_run(session, "ROLLBACK") != PERMIT_OK)
-        session_drop(session);
+    (void)session_rollback(session);
     return status;
 }
 
@@ -185,11 +166,11 @@ static enum permit_status put_once(struct session *session, const struct semapho
     if (status == PERMIT_OK)
         status = template_apply(template, exists, change, default_ttl_ms, ret_refusal);
     if (status != PERMIT_OK)
-        return undo(session, status);
+        return roll_back(session, status);
     write_sql(template, exists, sql);
     status = session_end(session, session_send_buf(session, sql));
     *ret_created = !exists;
-    return status == PERMIT_OK ? status : undo(session, status);
+    return status == PERMIT_OK ? status : roll_back(session, status);
 }
 
 enum permit_status templates_put(struct session *session, struct bytes prefix, const struct semaphore_change *change,
@@ -218,13 +199,13 @@ static enum permit_status delete_once(struct session *session, struct bytes pref
     if (status == PERMIT_OK && !exists)
         status = PERMIT_UNKNOWN_TEMPLATE;
     if (status != PERMIT_OK)
-        return undo(session, status);
+        return roll_back(session, status);
     buf_clear(sql);
     buf_append_text(sql, "DELETE FROM template WHERE prefix=");
     sql_bytes(sql, prefix);
     buf_append_text(sql, ";COMMIT");
     status = session_end(session, session_send_buf(session, sql));
-    return status == PERMIT_OK ? status : undo(session, status);
+    return status == PERMIT_OK ? status : roll_back(session, status);
 }
 
 enum permit_status templates_delete(struct session *session, struct bytes prefix, struct arena *arena,
@@ -242,21 +223,24 @@ enum permit_status templates_delete(struct session *session, struct bytes prefix
     return status;
 }
 
-/* ---- step 0 ---- */
+/* ---- resolve ---- */
 
-/* Names whose beginnings are asked for in one statement. */
+/* The beginnings of names that one statement looks up as prefixes. */
 struct beginnings {
-    struct bytes list[BEGINNINGS_MAX]; /* each once: names of one template have the same */
+    struct bytes list[BEGINNINGS_MAX]; /* no duplicates: names of one template begin alike */
     size_t count;
-    size_t first; /* of the names */
+    size_t first; /* index of the first name that is not matched yet */
 };
 
-static bool wants_template(const struct resolve_name *name)
+static bool lacks_semaphore(const struct resolve_name *name)
 {
     return name->ret_id == 0 || name->ret_retired;
 }
 
-/* How long prefixes are: walks template_length, one seek for each. Names that nothing could be for cost no more. */
+/*
+ * Reads the lengths of all prefixes: walks template_length, one seek per length. Names shorter than all prefixes need
+ * no further statement.
+ */
 static enum permit_status read_lengths(struct session *session, size_t ret_lengths[NAME_MAX_BYTES], size_t *ret_count)
 {
     struct session_row row;
@@ -277,7 +261,7 @@ static void add_beginning(struct beginnings *beginnings, struct bytes beginning)
     beginnings->list[beginnings->count++] = beginning;
 }
 
-/* The longest that a name begins with. */
+/* Returns the template with the longest prefix of the name; NULL: none. */
 static const struct template *longest(const struct template *templates, size_t count, struct bytes name)
 {
     const struct template *best = NULL;
@@ -287,19 +271,15 @@ static const struct template *longest(const struct template *templates, size_t c
     return best;
 }
 
-/* Asks for the beginnings so far, and gives the names before `end` what they find. */
-static enum permit_status match_some(struct session *session, struct beginnings *beginnings, struct resolve_name *names,
-                                     size_t end, struct buf *sql, struct arena *arena)
+/* Looks up the collected beginnings and sets the templates of the names before `end`. */
+static enum permit_status match_beginnings(struct session *session, struct beginnings *beginnings,
+                                           struct resolve_name *names, size_t end, struct buf *sql, struct arena *arena)
 {
     struct template *templates = NULL;
     size_t count = 0;
     buf_clear(sql);
     buf_append_text(sql, ALL_OF_TEMPLATE "t.prefix IN (");
-    for (size_t i = 0; i < beginnings->count; i++) {
-        if (i)
-            buf_append_char(sql, ',');
-        sql_bytes(sql, beginnings->list[i]);
-    }
+    sql_bytes_list(sql, beginnings->list, beginnings->count);
     buf_append_char(sql, ')');
     enum permit_status status = PERMIT_OK;
     if (beginnings->count) {
@@ -309,7 +289,7 @@ static enum permit_status match_some(struct session *session, struct beginnings 
         status = session_end(session, status);
     }
     for (size_t i = beginnings->first; status == PERMIT_OK && i < end; i++)
-        if (wants_template(&names[i]))
+        if (lacks_semaphore(&names[i]))
             names[i].ret_template = longest(templates, count, names[i].name);
     beginnings->first = end;
     beginnings->count = 0;
@@ -324,18 +304,18 @@ enum permit_status templates_match(struct session *session, struct resolve_name 
     size_t length_count = 0;
     size_t wanted = 0;
     for (size_t i = 0; i < count; i++)
-        wanted += wants_template(&names[i]);
+        wanted += lacks_semaphore(&names[i]);
     if (wanted == 0)
         return PERMIT_OK;
     enum permit_status status = read_lengths(session, lengths, &length_count);
     for (size_t i = 0; i < count && status == PERMIT_OK && length_count; i++) {
-        if (!wants_template(&names[i]))
+        if (!lacks_semaphore(&names[i]))
             continue;
         if (beginnings.count + length_count > BEGINNINGS_MAX)
-            status = match_some(session, &beginnings, names, i, sql, arena);
+            status = match_beginnings(session, &beginnings, names, i, sql, arena);
         for (size_t j = 0; j < length_count; j++)
             if (lengths[j] <= names[i].name.length)
                 add_beginning(&beginnings, (struct bytes){names[i].name.data, lengths[j]});
     }
-    return status == PERMIT_OK ? match_some(session, &beginnings, names, count, sql, arena) : status;
+    return status == PERMIT_OK ? match_beginnings(session, &beginnings, names, count, sql, arena) : status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The figures of docs/performance.md: permitd against the naive design on the same MariaDB, by turns in the same run,
- * and what permitd needs of CPU and memory. Prints Markdown on standard output and its progress on standard error. It
- * judges nothing by its exit status: a missed figure is a "no" in the table.
+ * Measures the figures of docs/performance.md: permitd against the naive design on the same MariaDB, alternately in the
+ * same run, and permitd's CPU and memory. Prints Markdown on standard output and progress on standard error. The exit
+ * status judges nothing: a missed target is a "no" in the table.
  *
  * bench [--quick] [--rounds N] [--seconds S] [--held N]
  */
@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A run is repeated while others take more of the machine than this. */
+/* A run is repeated while other processes use more of the machine than this. */
 #define FOREIGN_MAX 0.10
 
 enum {
@@ -32,18 +32,18 @@ struct bench {
     size_t rounds;
     double seconds;
     long held;
-    struct instance main; /* most figures, and 10 held */
-    struct instance full; /* `held` held */
+    struct instance main; /* for most figures, and with 10 permits held */
+    struct instance full; /* with `held` permits */
     struct series naive_64, naive_256, naive_1, naive_burst, naive_full;
     struct series counted_64, counted_256, counted_1, slotted_64, slotted_256, batch, burst, held_10, held_full;
-    unsigned runs, disturbed; /* other processes took more than FOREIGN_MAX of the machine */
+    unsigned runs, disturbed; /* runs in which other processes used more than FOREIGN_MAX of the machine */
     int64_t idle_kib, loaded_kib;
     double connection_kib;
 };
 
 /* ---- memory ---- */
 
-/* A kept-alive connection that has had one answer and now says nothing. */
+/* A kept-alive connection that has received one answer and is idle. */
 static int idle_connection(unsigned port)
 {
     static const char request[] = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -74,9 +74,9 @@ static void measure_memory(struct bench *bench)
     instance_stop(&instance);
 }
 
-/* ---- who else used the machine ---- */
+/* ---- load by other processes ---- */
 
-/* CPU time of everybody, what a host took away included, since the start of the machine. */
+/* CPU time of all processes since the machine started, including time stolen by a host. */
 static int64_t machine_cpu_us(void)
 {
     char *text = kit_read_file("/proc/stat");
@@ -93,7 +93,7 @@ static int64_t time_us(struct timeval time)
     return (int64_t)time.tv_sec * 1000000 + time.tv_usec;
 }
 
-/* CPU time of the servers, of the load programs that have ended, and of this one. */
+/* CPU time of the servers, of the load programs that have ended, and of this process. */
 static int64_t own_cpu_us(const struct bench *bench)
 {
     struct rusage children, self;
@@ -104,7 +104,7 @@ static int64_t own_cpu_us(const struct bench *bench)
            time_us(children.ru_utime) + time_us(children.ru_stime) + time_us(self.ru_utime) + time_us(self.ru_stime);
 }
 
-/* Part of the machine that others took since these were read. */
+/* Counters for the share of the machine that other processes use. */
 struct usage {
     int64_t at_us, machine_us, own_us;
 };
@@ -130,7 +130,7 @@ struct run {
     struct load load;
 };
 
-/* One run, and what part of the machine others took meanwhile. */
+/* Runs once; returns the share of the machine that other processes used meanwhile. */
 static double try_run(struct bench *bench, const struct run *run, struct result *ret_result)
 {
     struct usage before = usage_now(bench);
@@ -143,7 +143,7 @@ static double try_run(struct bench *bench, const struct run *run, struct result 
     return foreign;
 }
 
-/* Once more, a few times, while others disturb it; the least disturbed one counts. */
+/* Repeats a run that other processes disturb, a few times. The least disturbed result counts. */
 static void measure_run(struct bench *bench, const struct run *run)
 {
     struct result best;
@@ -237,7 +237,7 @@ static void print_ratio(const char *what, const char *asked, double least, doubl
 {
     char measured[128];
     snprintf(measured, sizeof(measured), ratio < 2 ? "%.3f times%s" : "%.2f times%s", ratio, of);
-    print_asked(what, asked, measured, ratio >= least, failures);
+    print_target(what, asked, measured, ratio >= least, failures);
 }
 
 static void print_burst(const struct bench *bench)
@@ -255,8 +255,8 @@ static void print_burst(const struct bench *bench)
              "%s 5 granted and the rest refused in every round; all in %.2f s (median), %.2f s (worst); naive %.2f s",
              exact ? "exactly" : "**not**", MEDIAN(&bench->burst, seconds), worst,
              MEDIAN(&bench->naive_burst, seconds));
-    print_asked("10,000 requests on capacity 5, 256 connections", "exactly 5 granted, all within 1 s", measured,
-                exact && worst <= 1, series_failures(&bench->burst));
+    print_target("10,000 requests on capacity 5, 256 connections", "exactly 5 granted, all within 1 s", measured,
+                 exact && worst <= 1, series_failures(&bench->burst));
 }
 
 static void print_memory(const struct bench *bench)
@@ -264,15 +264,15 @@ static void print_memory(const struct bench *bench)
     char measured[128];
     snprintf(measured, sizeof(measured), "%.1f MB (%.1f MB after the load)", (double)bench->idle_kib * 1024 / 1e6,
              (double)bench->loaded_kib * 1024 / 1e6);
-    print_asked("permitd idle, resident", "under 30 MB", measured, (double)bench->idle_kib * 1024 < 30e6, 0);
+    print_target("permitd idle, resident", "under 30 MB", measured, (double)bench->idle_kib * 1024 < 30e6, 0);
     snprintf(measured, sizeof(measured), "%.1f KiB (mean of %d)", bench->connection_kib, IDLE_CONNECTIONS);
-    print_asked("an idle connection", "under 64 KiB", measured, bench->connection_kib < 64, 0);
+    print_target("an idle connection", "under 64 KiB", measured, bench->connection_kib < 64, 0);
 }
 
 static void print_asked_table(const struct bench *bench)
 {
     char measured[128], what[128];
-    print_asked_head();
+    print_target_head();
     print_ratio("hot counted semaphore, 64 clients", "7 times naive", 7,
                 RATIO(&bench->counted_64, &bench->naive_64, rate), " naive", series_failures(&bench->counted_64));
     print_ratio("hot counted semaphore, 256 clients", "10 times naive", 10,
@@ -285,15 +285,15 @@ static void print_asked_table(const struct bench *bench)
     double alone = RATIO(&bench->counted_1, &bench->naive_1, p50_us);
     snprintf(measured, sizeof(measured), "%.2f times naive (%.0f us and %.0f us)", alone,
              MEDIAN(&bench->counted_1, p50_us), MEDIAN(&bench->naive_1, p50_us));
-    print_asked("one client alone, median acquire", "at most 1.1 times naive", measured, alone <= 1.1,
-                series_failures(&bench->counted_1));
+    print_target("one client alone, median acquire", "at most 1.1 times naive", measured, alone <= 1.1,
+                 series_failures(&bench->counted_1));
     print_burst(bench);
     double held = RATIO(&bench->held_full, &bench->held_10, rate);
     snprintf(what, sizeof(what), "%ld permits held against 10", bench->held);
     snprintf(measured, sizeof(measured), "%.2f times (naive %.4f times)", held,
              MEDIAN(&bench->naive_full, rate) / MEDIAN(&bench->naive_64, rate));
-    print_asked(what, "0.9 times the rate", measured, held >= 0.9,
-                series_failures(&bench->held_full) + series_failures(&bench->held_10));
+    print_target(what, "0.9 times the rate", measured, held >= 0.9,
+                 series_failures(&bench->held_full) + series_failures(&bench->held_10));
     print_ratio("POST /v1/batch of 50, 64 clients", "1.5 times single operations", 1.5,
                 RATIO(&bench->batch, &bench->counted_64, rate), " single operations", series_failures(&bench->batch));
     print_memory(bench);
@@ -319,7 +319,7 @@ static void print_rates_table(const struct bench *bench)
            "those of the whole HTTP request.\n");
 }
 
-/* The number behind an option, or usage. */
+/* The number after an option, or exits with the usage. */
 static double option_number(int argc, char **argv, int *index)
 {
     if (*index + 1 >= argc) {
@@ -351,7 +351,7 @@ int main(int argc, char **argv)
     bench.rounds = bench.rounds > ROUNDS_MAX ? ROUNDS_MAX : bench.rounds;
     measure_all(&bench);
     print_machine(&bench.main);
-    printf("- Medians of %zu rounds of %g s, naive and permitd by turns, each after 0.5 s of warming up; %u of %u runs "
+    printf("- Medians of %zu rounds of %g s, naive and permitd alternately, each after 0.5 s of warm-up; %u of %u runs "
            "while "
            "other processes took more than %.0f %% of the machine%s\n\n",
            bench.rounds, bench.seconds, bench.disturbed, bench.runs, 100 * FOREIGN_MAX,

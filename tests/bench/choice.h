@@ -10,11 +10,12 @@ enum { CHOICE_MAX = 16 };
 
 struct choice {
     bool quick;
-    bool chosen[CHOICE_MAX]; /* all, if no part is named */
+    bool chosen[CHOICE_MAX]; /* all, if none is named */
 };
 
 /*
- * Rows of a table, each of this size, which begin with the part's name. kit_fail with the usage if a word is unknown.
+ * `rows` is a table whose rows have this size and begin with the name of a part. kit_fail with the usage if an argument
+ * is unknown.
  */
 struct choice choice_read(int argc, char **argv, const void *rows, size_t row_size, size_t count);
 #endif

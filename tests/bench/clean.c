@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the cleaner costs: ended requests, made quickly by SQL, are removed while the hot benchmark runs. By turns with
- * the cleaner and without it (the bench holds its lock then) on the same tables, until nothing is left; before that,
- * how fast it is alone. Prints Markdown on standard output and its progress on standard error.
+ * The cost of retention: ended requests, inserted with SQL, are deleted while the hot benchmark runs, alternately with
+ * and without retention (the benchmark holds its lock then) on the same tables, until nothing is left. Before that, the
+ * speed of retention alone. Prints Markdown on standard output and progress on standard error.
  *
  * clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
  */
@@ -18,13 +18,13 @@ enum { FILL_STEP = 50000, PATIENCE_MS = 60000, TURNS_MAX = 1000, ALONE_MS = 1000
 
 struct clean_bench {
     long rows;
-    double seconds; /* of a round without the cleaner; one with it is three times as long */
+    double seconds; /* of a round without retention; a round with it is three times as long */
     double limit;   /* seconds for all rounds */
     unsigned clients;
     struct instance instance;
-    struct kit_sql *sql; /* holds the cleaner's lock, or does not */
-    double alone;        /* rows a second */
-    double alone_cpu_us; /* of the server, for a row */
+    struct kit_sql *sql; /* may hold retention's lock */
+    double alone;        /* rows per second */
+    double alone_cpu_us; /* of the server, per row */
     double with[TURNS_MAX], without[ROUNDS_MAX], cleaned[ROUNDS_MAX];
     size_t rounds;
     double removed_under_load, seconds_under_load, failed;
@@ -49,9 +49,9 @@ static double cleaned(const struct clean_bench *bench)
     return metric(bench, "permitd_cleaned_total{what=\"requests\"}");
 }
 
-/* ---- the cleaner's lock ---- */
+/* ---- the lock of retention ---- */
 
-static void hold_cleaner(struct clean_bench *bench)
+static void block_retention(struct clean_bench *bench)
 {
     KIT_CHECK(kit_sql_number(bench->sql,
                              "SELECT GET_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)), 60)") == 1);
@@ -68,8 +68,8 @@ static bool has_begun(void *context)
     return cleaned(progress->bench) > progress->before;
 }
 
-/* Returns when it is at work; false: there is nothing left to do. */
-static bool let_cleaner(struct clean_bench *bench)
+/* Returns when retention is working; false if there is nothing left to delete. */
+static bool allow_retention(struct clean_bench *bench)
 {
     struct progress progress = {bench, cleaned(bench)};
     kit_sql_run(bench->sql, "DO RELEASE_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)))");
@@ -79,8 +79,8 @@ static bool let_cleaner(struct clean_bench *bench)
 /* ---- the rows ---- */
 
 /*
- * As permitd leaves them, ended a week ago, the last of them due two minutes ago and the first half an hour before: a
- * cleaner that is hours behind would yield less.
+ * Rows as permitd leaves them: ended a week ago, the last of them due two minutes ago and the first half an hour
+ * earlier. If retention were hours behind, it would slow others down more.
  */
 static void fill(struct clean_bench *bench)
 {
@@ -100,9 +100,9 @@ static void fill(struct clean_bench *bench)
                     " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '', 2 FROM seq_0_to_%ld",
                     semaphore, at, at, count - 1);
         kit_sql_run(bench->sql, "COMMIT");
-        fprintf(stderr, "clean: %ld rows made\r", at + count);
+        fprintf(stderr, "clean: %ld rows inserted\r", at + count);
     }
-    /* Tokens of new permits come after those. */
+    /* Tokens of new permits are larger than these. */
     kit_sql_run(bench->sql, "UPDATE semaphore SET next_permit_id = 1000000000, version = version + 1 WHERE id = %lld",
                 semaphore);
     fprintf(stderr, "\n");
@@ -118,9 +118,9 @@ static bool is_flushed(void *context)
 
 static void measure_alone(struct clean_bench *bench)
 {
-    if (!let_cleaner(bench))
-        kit_fail("the cleaner does not begin");
-    kit_sleep_ms(1500); /* until it has seen that nobody is there, and batches have grown */
+    if (!allow_retention(bench))
+        kit_fail("retention does not start");
+    kit_sleep_ms(1500); /* until it has noticed that there is no load, and its batches have grown */
     double before = cleaned(bench);
     int64_t start = kit_now_us();
     int64_t cpu = process_cpu_us(bench->instance.database_pid);
@@ -128,7 +128,7 @@ static void measure_alone(struct clean_bench *bench)
         kit_sleep_ms(ALONE_MS / 20);
     bench->alone = (cleaned(bench) - before) * 1e6 / (double)(kit_now_us() - start);
     bench->alone_cpu_us = (double)(process_cpu_us(bench->instance.database_pid) - cpu) / (cleaned(bench) - before);
-    hold_cleaner(bench);
+    block_retention(bench);
     fprintf(stderr, "clean: alone %.0f rows/s, longest transaction %.1f ms\n", bench->alone,
             metric(bench, "permitd_cleaner_longest_seconds") * 1e3);
 }
@@ -141,19 +141,19 @@ static double hot(struct clean_bench *bench, double seconds)
     return result.rate;
 }
 
-/* False: the cleaner had nothing left to do. */
+/* Returns false if retention had nothing left to delete. */
 static bool measure_round(struct clean_bench *bench)
 {
     size_t round = bench->rounds;
     bench->without[round] = hot(bench, bench->seconds);
-    if (!let_cleaner(bench))
+    if (!allow_retention(bench))
         return false;
     double before = cleaned(bench);
     int64_t start = kit_now_us();
     bench->with[round] = hot(bench, 3 * bench->seconds);
     double seconds = (double)(kit_now_us() - start) / 1e6;
     double removed = cleaned(bench) - before;
-    hold_cleaner(bench);
+    block_retention(bench);
     bench->removed_under_load += removed;
     bench->seconds_under_load += seconds;
     bench->cleaned[round] = removed / seconds;
@@ -179,16 +179,16 @@ static void print_figures(struct clean_bench *bench)
     double longest = metric(bench, "permitd_cleaner_longest_seconds") * 1e3;
     for (size_t i = 0; i < bench->rounds; i++)
         ratios[i] = bench->with[i] / bench->without[i];
-    printf("| figure | asked | measured |\n|---|---|---|\n");
-    printf("| ended requests made, removed under load, left | 5000000 | %ld, %.0f, %.0f |\n", bench->rows,
+    printf("| figure | target | measured |\n|---|---|---|\n");
+    printf("| ended requests inserted, deleted under load, left | 5000000 | %ld, %.0f, %.0f |\n", bench->rows,
            bench->removed_under_load, left);
-    printf("| hot semaphore, %u clients, without the cleaner | | %.0f operations/s |\n", bench->clients,
+    printf("| hot semaphore, %u clients, without retention | | %.0f operations/s |\n", bench->clients,
            median(bench->without, bench->rounds));
-    printf("| the same while it works | | %.0f operations/s |\n", median(bench->with, bench->rounds));
+    printf("| the same with retention | | %.0f operations/s |\n", median(bench->with, bench->rounds));
     printf("| ratio, median of %zu rounds | at least 0.85 | %.3f |\n", bench->rounds, median(ratios, bench->rounds));
-    printf("| rows removed alone | at least 12000/s | %.0f/s |\n", bench->alone);
-    printf("| CPU of the server for each, purge included | | %.1f us |\n", bench->alone_cpu_us);
-    printf("| rows removed under load | | %.0f/s |\n",
+    printf("| rows deleted without load | at least 12000/s | %.0f/s |\n", bench->alone);
+    printf("| CPU of the server per row, purge included | | %.1f us |\n", bench->alone_cpu_us);
+    printf("| rows deleted under load | | %.0f/s |\n",
            bench->seconds_under_load > 0 ? bench->removed_under_load / bench->seconds_under_load : 0);
     printf("| longest transaction | at most 50 ms | %.1f ms |\n", longest);
     printf("| operations that failed | 0 | %.0f |\n", bench->failed);
@@ -212,9 +212,9 @@ int main(int argc, char **argv)
     bench.instance = instance_start();
     bench.sql = kit_sql_open(bench.instance.socket, "permitd");
     instance_semaphore(&bench.instance, "hot", "counted", 1000000);
-    hold_cleaner(&bench);
+    block_retention(&bench);
     fill(&bench);
-    kit_wait_until(is_flushed, bench.sql, PATIENCE_MS); /* what was made is none of the cleaner's cost */
+    kit_wait_until(is_flushed, bench.sql, PATIENCE_MS); /* so that the cost of the inserts does not count */
     measure_alone(&bench);
     int64_t end = kit_now_us() + (int64_t)(bench.limit * 1e6);
     while (bench.rounds < TURNS_MAX && kit_now_us() < end && measure_round(&bench))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permitd on MariaDB and on MySQL, each without and with its binary log, by turns in one run. Prints Markdown on
- * standard output and its progress on standard error. MySQL needs PERMIT_MYSQL_ROOT, the root that tests/mysql/root.sh
- * makes; without it only MariaDB is measured.
+ * permitd on MariaDB and on MySQL, each without and with its binary log, alternately in one run. Prints Markdown on
+ * standard output and progress on standard error. MySQL needs PERMIT_MYSQL_ROOT, the root that tests/mysql/root.sh
+ * creates; without it only MariaDB is measured.
  *
  *     bench_databases [--database mariadb|mysql] [--rounds N] [--seconds S]
  */
@@ -17,9 +17,9 @@
 #define WITHOUT    "--skip-log-bin"
 #define BINARY_LOG "--log-bin=binlog", "--sync-binlog=1", "--server-id=1"
 
-/* What is compared. */
+/* The compared servers. */
 static const struct {
-    const char *database; /* as --database names it */
+    const char *database; /* value of --database */
     const char *name;
     const char *flags[8];
 } kinds[] = {
@@ -42,7 +42,7 @@ struct server {
 static struct server servers[KINDS];
 static const char *mysql_root;
 
-/* The kit starts a MySQL if the environment names its root. */
+/* The kit starts MySQL if the environment names its root. */
 static void choose_database(const char *database)
 {
     if (strcmp(database, "mysql") == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The figures of docs/performance.md on how permits end: how late units come back, what 100,000 renewed requests cost,
- * and what permitd reads while it has nothing to do. Prints Markdown on standard output and its progress on standard
- * error. It judges nothing by its exit status, except what may never be: an end before the ttl is over.
+ * Measures the figures of docs/performance.md on how permits end: when units are free again, the cost of 100,000
+ * renewed requests, and the rows that an idle permitd reads. Prints Markdown on standard output and progress on
+ * standard error. The exit status reports only an end before its ttl has passed.
  *
  * bench_ends [--quick] [PART ...]: expiry, demand, renewals, idle; without names all of them
  */
@@ -17,9 +17,9 @@
 #include <string.h>
 
 struct figures {
-    struct spread lives; /* from grant to end */
+    struct duration_set lives; /* from grant to end */
     int64_t oldest_us;
-    struct spread late; /* from deadline to the next grant */
+    struct duration_set late; /* from deadline to the next grant */
     struct renewals renewals;
     struct idle idle;
 };
@@ -35,16 +35,16 @@ static const struct expiry_numbers {
 
 static void measure_expiry(const struct expiry_numbers *numbers, struct figures *figures)
 {
-    struct site site = site_start(1, false);
-    expiry_run(&site, numbers->holders, numbers->ttl_ms, 60000, &figures->lives, &figures->oldest_us);
-    site_stop(&site);
+    struct fixture fixture = fixture_start(1, false);
+    expiry_run(&fixture, numbers->holders, numbers->ttl_ms, 60000, &figures->lives, &figures->oldest_us);
+    fixture_stop(&fixture);
 }
 
 static void measure_demand(const struct expiry_numbers *numbers, struct figures *figures)
 {
-    struct site site = site_start(1, false);
-    demand_run(&site, &numbers->demand, &figures->late);
-    site_stop(&site);
+    struct fixture fixture = fixture_start(1, false);
+    demand_run(&fixture, &numbers->demand, &figures->late);
+    fixture_stop(&fixture);
 }
 
 static void measure_renewals(const struct expiry_numbers *numbers, struct figures *figures)
@@ -59,27 +59,28 @@ static void measure_idle(const struct expiry_numbers *numbers, struct figures *f
 
 static void print_expiry(const struct expiry_numbers *numbers, struct figures *figures)
 {
-    struct spread *lives = &figures->lives;
+    struct duration_set *lives = &figures->lives;
     char what[128], measured[256];
-    snprintf(what, sizeof(what), "%u holders with ttl %g s that nobody renews", numbers->holders,
+    snprintf(what, sizeof(what), "%u holders with ttl %g s that are not renewed", numbers->holders,
              numbers->ttl_ms / 1e3);
     snprintf(measured, sizeof(measured), "all between %.3f and %.3f s (median %.3f); seen held for %.3f s at most",
-             (double)spread_at(lives, 0) / 1e6, (double)spread_at(lives, 1) / 1e6, (double)spread_at(lives, 0.5) / 1e6,
-             (double)figures->oldest_us / 1e6);
-    print_asked(what, "all ended 2.0 to 3.0 s after their grant, none before", measured,
-                spread_at(lives, 1) <= ((int64_t)numbers->ttl_ms + 1000) * 1000, 0);
+             (double)duration_set_quantile_us(lives, 0) / 1e6, (double)duration_set_quantile_us(lives, 1) / 1e6,
+             (double)duration_set_quantile_us(lives, 0.5) / 1e6, (double)figures->oldest_us / 1e6);
+    print_target(what, "all ended 2.0 to 3.0 s after their grant, none before", measured,
+                 duration_set_quantile_us(lives, 1) <= ((int64_t)numbers->ttl_ms + 1000) * 1000, 0);
 }
 
 static void print_demand(const struct expiry_numbers *numbers, struct figures *figures)
 {
-    struct spread *late = &figures->late;
+    struct duration_set *late = &figures->late;
     char what[128], measured[256];
-    snprintf(what, sizeof(what), "a unit that is wanted (asked for every %u ms, %zu times)", numbers->demand.retry_ms,
+    snprintf(what, sizeof(what), "a requested unit (a request every %u ms, %zu times)", numbers->demand.retry_ms,
              late->count);
     snprintf(measured, sizeof(measured), "%.1f to %.1f ms after it (median %.1f, 99 %% %.1f)",
-             (double)spread_at(late, 0) / 1e3, (double)spread_at(late, 1) / 1e3, (double)spread_at(late, 0.5) / 1e3,
-             (double)spread_at(late, 0.99) / 1e3);
-    print_asked(what, "granted again within 50 ms of the deadline", measured, spread_at(late, 1) <= 50000, 0);
+             (double)duration_set_quantile_us(late, 0) / 1e3, (double)duration_set_quantile_us(late, 1) / 1e3,
+             (double)duration_set_quantile_us(late, 0.5) / 1e3, (double)duration_set_quantile_us(late, 0.99) / 1e3);
+    print_target(what, "granted again within 50 ms of the deadline", measured,
+                 duration_set_quantile_us(late, 1) <= 50000, 0);
 }
 
 static void print_renewals(const struct expiry_numbers *numbers, struct figures *figures)
@@ -90,13 +91,13 @@ static void print_renewals(const struct expiry_numbers *numbers, struct figures 
              numbers->renewals.every_ms / 1e3, numbers->renewals.clients);
     snprintf(measured, sizeof(measured), "the longest time from one renewal to the answer of the next was %.2f s of %g",
              (double)renewals->longest_us / 1e6, numbers->renewals.ttl_ms / 1e3);
-    print_asked(what, "no renewal later than its ttl", measured,
-                renewals->longest_us < (int64_t)numbers->renewals.ttl_ms * 1000, (double)renewals->failed);
+    print_target(what, "no renewal later than its ttl", measured,
+                 renewals->longest_us < (int64_t)numbers->renewals.ttl_ms * 1000, (double)renewals->failed);
     snprintf(measured, sizeof(measured), "%.2f cores: permitd %.2f, mariadbd %.2f (%.0f renewals/s)",
              renewals->permitd_cores + renewals->database_cores, renewals->permitd_cores, renewals->database_cores,
              renewals->rate);
-    print_asked("the same, CPU", "permitd and mariadbd below half a core", measured,
-                renewals->permitd_cores + renewals->database_cores < 0.5, (double)renewals->failed);
+    print_target("the same, CPU", "permitd and mariadbd below half a core", measured,
+                 renewals->permitd_cores + renewals->database_cores < 0.5, (double)renewals->failed);
 }
 
 static void print_idle(const struct expiry_numbers *numbers, struct figures *figures)
@@ -105,14 +106,14 @@ static void print_idle(const struct expiry_numbers *numbers, struct figures *fig
     char what[128], measured[400];
     snprintf(what, sizeof(what), "%ld permits held, nothing due, no clients", numbers->live);
     snprintf(measured, sizeof(measured),
-             "%lld rows by one query at most; the auditor, which reads all rows all the time: %lld; %.1f queries and "
+             "%lld rows by one query at most; the audit, which reads all rows continuously: %lld; %.1f queries and "
              "%.0f rows/s together (by the server's handlers %.0f), %.3f cores",
              (long long)idle->most, (long long)idle->audit_most, idle->queries_rate, idle->rows_rate,
              idle->handler_rate, idle->cores);
-    print_asked(what, "no query that reads more than 100 rows", measured, idle->most <= 100, 0);
+    print_target(what, "no query that reads more than 100 rows", measured, idle->most <= 100, 0);
 }
 
-/* Behind the table of figures: what permitd asks by itself. */
+/* After the table of figures: the queries of an idle permitd. */
 static void print_queries(const struct idle *idle)
 {
     printf("\n| query | times | rows read, at most | in all |\n|---|---:|---:|---:|\n");
@@ -129,7 +130,7 @@ static const struct {
     {"expiry", measure_expiry, print_expiry},
     {"demand", measure_demand, print_demand},
     {"renewals", measure_renewals, print_renewals},
-    {"idle", measure_idle, print_idle}, /* the last one */
+    {"idle", measure_idle, print_idle}, /* must be the last one */
 };
 
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
@@ -139,9 +140,8 @@ static void print_all(const struct expiry_numbers *numbers, struct figures *figu
     struct instance instance = instance_start();
     print_machine(&instance);
     instance_stop(&instance);
-    printf(
-        "- The rows that permitd reads by itself are those that its MariaDB logs, here with 1 GiB of buffer pool\n\n");
-    print_asked_head();
+    printf("- Rows read by the idle permitd: from the log of its MariaDB, here with 1 GiB of buffer pool\n\n");
+    print_target_head();
     for (size_t i = 0; i < PARTS; i++)
         if (chosen[i])
             parts[i].print(numbers, figures);

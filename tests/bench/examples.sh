@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The figures of the examples at their full size, as Markdown: tests/bench/run.sh examples runs it.
+# Prints the figures of the examples at full size, as Markdown. tests/bench/run.sh examples runs it.
 #
 #     examples.sh [--quick] [NAME ...]     ad_inventory, flash_sale, seat_map
 #
-# ad_inventory: a minute with a kill every 15 s, then 100 kills; the crowds: five times, and the slowest is shown.
+# ad_inventory: a minute with a kill every 15 s, then 100 kills. The others: five times; the slowest is shown.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -21,7 +21,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 status=0
 
-# measure FILE NAME [ARGUMENT...]: one run; its rows are added to FILE. One that does not keep what it claims is said.
+# measure FILE NAME [ARGUMENT...]: runs once and appends its rows to FILE. Reports a run whose claims did not hold.
 measure() {
     local file=$1 name=$2
     shift 2
@@ -30,7 +30,7 @@ measure() {
     sed "s/^/$name: /" "$work/out" >&2
 }
 
-# The slowest of several runs, by "in N s", and the median; reached if all have.
+# Prints the slowest of several runs, by "in N s", and the median; reached if all runs reached it.
 slowest() {
     sed -E 's/.* in ([0-9.]+) s.*/\1 &/' "$1" | sort -n | awk -F ' \\| ' '
         { split($0, first, " "); seconds[NR] = first[1]; row = $0; if (/\*\*no\*\*/) no++ }
@@ -46,7 +46,7 @@ crowd() {
     slowest "$work/$1"
 }
 
-# Rates and times are those of the longer run between kills; what may not be lost, of all kills.
+# Rates and times are of the run with fewer kills; losses are counted over all kills.
 ad_inventory() {
     measure "$work/minute" ad_inventory
     grep -v 'lost' "$work/minute"
@@ -58,9 +58,9 @@ ad_inventory() {
 echo "- Date: $(date -u '+%Y-%m-%d %H:%M UTC'), load before: $(cut -d ' ' -f 1 /proc/loadavg)"
 echo "- Machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)," \
     "$(awk '/MemTotal/ { printf "%.0f", $2 / 1048576 }' /proc/meminfo) GiB of memory, which clients, permitd and MariaDB share"
-echo "- Software: permitd $(cat VERSION), $(mariadbd --version | sed -E 's/.*Ver ([^ ]+).*/MariaDB \1/'), Linux $(uname -r)"
+echo "- Software: $(build/permitd --version), $(mariadbd --version | sed -E 's/.*Ver ([^ ]+).*/MariaDB \1/'), Linux $(uname -r)"
 echo
-echo "| figure | asked | measured | reached |"
+echo "| figure | target | measured | reached |"
 echo "|---|---|---|---|"
 for part in "${parts[@]}"; do
     case $part in

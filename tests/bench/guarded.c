@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a fencing guard costs (docs/fencing.md): each client updates one row of its own, plain and behind the guard, by
- * turns, on real stores of the same durability. Prints Markdown on standard output and its progress on standard error.
+ * The cost of a fencing guard (docs/fencing.md): each client updates its own row, alternately without and with the
+ * guard, on real stores of the same durability. Prints Markdown on standard output and progress on standard error.
  *
  * bench_guards [--quick] [STORE ...]: mariadb-rows, mariadb, postgresql-rows, postgresql, redis, redis-memory, file;
  * without names all of them
@@ -56,16 +56,16 @@ struct client {
 
 /* One run. */
 struct run {
-    double rate, cpu_us; /* updates a second; CPU time of the store for each */
+    double rate, cpu_us; /* updates per second; CPU time of the store per update */
 };
 
-/* Plain, guarded, and their ratio, in every round. */
+/* Without the guard, with it, and the ratio, for every round. */
 struct rates {
     double plain[ROUNDS_MAX], guarded[ROUNDS_MAX], ratio[ROUNDS_MAX];
     double plain_cpu[ROUNDS_MAX], guarded_cpu[ROUNDS_MAX];
 };
 
-/* The parent of a process, 0 if it is gone. */
+/* The parent of a process; 0 if it has ended. */
 static int parent_of(const char *pid)
 {
     char path[300], line[512] = "";
@@ -78,7 +78,7 @@ static int parent_of(const char *pid)
     return name_end && sscanf(name_end, ") %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* To the nanosecond, which /proc does not tell; 0 if it is gone. */
+/* CPU time with the resolution of nanoseconds, which /proc lacks; 0 if the process has ended. */
 static double cpu_us_of(pid_t pid)
 {
     struct timespec used = {0};
@@ -88,7 +88,7 @@ static double cpu_us_of(pid_t pid)
     return (double)used.tv_sec * 1e6 + (double)used.tv_nsec / 1e3;
 }
 
-/* Of the server and its children (PostgreSQL has one for each session); of us, where there is no server. */
+/* CPU time of the server and its children (PostgreSQL has one per session); of this process if there is no server. */
 static double store_cpu_us(const struct store *store)
 {
     if (!store->pid)
@@ -162,7 +162,7 @@ static void measure_subject(const struct subject *subject, const struct numbers 
     for (unsigned round = 0; round < numbers->rounds; round++)
         for (size_t crowd = 0; crowd < CROWDS; crowd++) {
             struct rates *to = &rates[crowd];
-            for (unsigned turn = 0; turn < 2; turn++) { /* who is first changes from round to round */
+            for (unsigned turn = 0; turn < 2; turn++) { /* the order alternates between rounds */
                 bool guarded = (turn + round) % 2;
                 struct run run = measure(clients, crowds[crowd], guarded, numbers->ms);
                 *(guarded ? &to->guarded[round] : &to->plain[round]) = run.rate;
@@ -184,7 +184,7 @@ static void print_subject(const struct subject *subject, const struct numbers *n
         snprintf(measured, sizeof(measured), "%.2f times (%.0f and %.0f updates/s; CPU %.0f and %.0f us)", ratio,
                  median(rates[crowd].guarded, numbers->rounds), median(rates[crowd].plain, numbers->rounds),
                  median(rates[crowd].guarded_cpu, numbers->rounds), median(rates[crowd].plain_cpu, numbers->rounds));
-        print_asked(what, "0.7 times the plain rate", measured, ratio >= 0.7, 0);
+        print_target(what, "0.7 times the plain rate", measured, ratio >= 0.7, 0);
     }
 }
 
@@ -202,10 +202,10 @@ int main(int argc, char **argv)
     struct instance instance = instance_start();
     print_machine(&instance);
     instance_stop(&instance);
-    printf("- Medians of %u rounds of %.1f s, plain and guarded by turns, each client on a row and a slot of its own; "
-           "CPU: what the store used for an update, guarded and plain (with a file: the program)\n\n",
+    printf("- Medians of %u rounds of %.1f s, plain and guarded alternately, each client with its own row and slot; "
+           "CPU: time of the store per update, guarded and plain (with a file: of the program)\n\n",
            numbers->rounds, numbers->ms / 1e3);
-    print_asked_head();
+    print_target_head();
     for (size_t i = 0; i < SUBJECTS; i++)
         if (choice.chosen[i])
             print_subject(&subjects[i], numbers, rates[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A database that logs every statement with the rows it read, and the reading of that log. */
+/* Starts a database that logs every statement with the rows it read, and parses that log. */
 #include "idle.h"
 #include "instance.h"
 #include "measure.h"
@@ -13,7 +13,7 @@ enum { SETTLE_MS = 3000 };
 
 /* ---- the log ---- */
 
-/* Numbers and literals become ?, so that statements that are alike read alike. */
+/* Replaces numbers and literals by ?, so that similar statements become equal. */
 static void simplify(const char *statement, char text[QUERY_SIZE])
 {
     size_t length = 0;
@@ -50,7 +50,7 @@ static void idle_add(struct idle *idle, const char *statement, int64_t rows)
     *most = rows > *most ? rows : *most;
 }
 
-/* One entry: a line with the figures, more lines that begin with #, SET timestamp, the statement. */
+/* Parses an entry: a line with the figures, more lines that begin with #, SET timestamp, the statement. */
 static char *read_entry(char *entry, struct idle *idle)
 {
     char *figures = strstr(entry, "Rows_examined: ");
@@ -103,7 +103,7 @@ static void add_value(void *context, char **columns)
     *(int64_t *)context += strtoll(columns[1], NULL, 10);
 }
 
-/* Rows read since the server was started. */
+/* Rows read since the server started. */
 static int64_t handler_reads(struct kit_sql *sql)
 {
     int64_t sum = 0;
@@ -117,10 +117,10 @@ static void watch_idle(const struct instance *instance, const char *log_path, in
 {
     struct kit_sql *sql = kit_sql_open(instance->socket, "permitd");
     handler_reads(sql);
-    /* What looking itself reads. */
+    /* The rows read by this query itself. */
     int64_t first = handler_reads(sql), own = handler_reads(sql) - first;
     int64_t before = handler_reads(sql);
-    kit_sleep_ms(200); /* until that is in the log */
+    kit_sleep_ms(200); /* until it is in the log */
     size_t from = log_length(log_path);
     int64_t cpu_us = process_cpu_us(instance->permitd->pid) + process_cpu_us(instance->database_pid);
     int64_t start_us = kit_now_us();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What permitd reads in the database by itself, by the database's own log of every statement. */
+/* The rows that an idle permitd reads in its database, by the database's log of all statements. */
 #ifndef IDLE_H
 #define IDLE_H
 
@@ -8,22 +8,22 @@
 
 enum { QUERIES_MAX = 64, QUERY_SIZE = 100 };
 
-/* Statements that are alike but for their numbers. */
+/* Statements that differ only in numbers. */
 struct idle_query {
-    char text[QUERY_SIZE]; /* its beginning, numbers as ?, nothing that would break a Markdown table */
+    char text[QUERY_SIZE]; /* the beginning, with numbers as ? and without characters that break a Markdown table */
     int64_t times, rows, most;
 };
 
 struct idle {
-    int64_t most;       /* rows read by one statement, the auditor's left out */
-    int64_t audit_most; /* the auditor reads all rows, all the time, a few at a time */
+    int64_t most;       /* rows read by one statement, except the audit's */
+    int64_t audit_most; /* the audit reads all rows continuously, a few at a time */
     double queries_rate, rows_rate;
     double handler_rate; /* rows per second by the server's Handler_read counters */
     double cores;        /* permitd and mariadbd together */
     struct idle_query queries[QUERIES_MAX];
-    size_t count; /* those that read most first */
+    size_t count; /* sorted, most rows first */
 };
 
-/* A permitd with so many permits held, none of them due, left alone for so long. */
+/* Runs a permitd with `held` permits, none of them due, without clients for `ms`. */
 void idle_measure(long held, int ms, struct idle *ret_idle);
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Starting and filling permitd and its database, and running the load programs on them. */
+/* Starts and fills permitd and its database, and runs the load programs on them. */
 #include "instance.h"
 
 #include <stdio.h>
@@ -59,8 +59,8 @@ void instance_semaphore(struct instance *instance, const char *name, const char 
 }
 
 /*
- * One transaction per step, under the semaphore's row lock, ids from id_block, tokens from next_permit_id, in_use with
- * the rows it counts: nothing that permitd itself could not have written.
+ * One transaction per step, with the row lock of the semaphore, ids from id_block, tokens from next_permit_id, and
+ * in_use with the rows it counts: only states that permitd itself could have written.
  */
 static void fill_step(struct kit_sql *sql, const char *semaphore, long count)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is measured: permitd with its database, and the load programs that run against the two of them. */
+/* The measured system: permitd with its database, and the load programs that run against them. */
 #ifndef INSTANCE_H
 #define INSTANCE_H
 
@@ -8,10 +8,10 @@
 struct instance {
     struct kit_permitd *permitd;
     pid_t database_pid;
-    char *socket; /* of the database; the naive design works on it too */
+    char *socket; /* of the database; the naive design uses it too */
 };
 
-/* The numbers that a load program prints. */
+/* The output of a load program. */
 struct result {
     double operations, refused, failed, unanswered;
     double seconds, rate;
@@ -26,22 +26,22 @@ struct load {
     unsigned batch;        /* 0: one operation per request */
     unsigned burst;        /* 0: acquire and release for `seconds` */
     const char *semaphore; /* loadgen only */
-    const char *get;       /* loadgen only: GETs of this path instead of acquires; NULL: acquires */
+    const char *get;       /* loadgen only: a path to GET; NULL: acquires */
 };
 
 struct instance instance_start(void);
-/* The same of another permitd, which may know fewer settings. */
+/* The same for another permitd, which may know fewer settings. */
 struct instance instance_start_of(const char *binary);
 /* permitd on a database that the caller stops afterwards. */
 struct instance instance_start_on(struct kit_database *database);
 void instance_stop(struct instance *instance);
 void instance_semaphore(struct instance *instance, const char *name, const char *kind, long capacity);
-/* `count` permits of one unit each, written as permitd writes them. */
+/* Inserts `count` permits of one unit each, as permitd would write them. */
 void instance_fill(struct instance *instance, const char *semaphore, long count);
-/* The naive design's tables anew, with `held` permits. */
+/* Creates the tables of the naive design with `held` permits. */
 void instance_naive_tables(struct instance *instance, long held, long capacity);
 struct result instance_loadgen(struct instance *instance, const struct load *load);
 struct result instance_naive(struct instance *instance, const struct load *load);
-/* A variable of the server; the caller frees it. */
+/* A variable of the server. The caller frees it. */
 char *instance_variable(struct instance *instance, const char *name);
 #endif

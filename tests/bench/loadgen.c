@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Load over HTTP: one thread, epoll, N kept-alive connections. Each acquires and then releases, under a key that was
- * never used before, one operation per request (or --batch of them). It shares the machine with what it measures, so it
- * must cost only a few microseconds per request: requests are built once and only their keys are written anew; of an
- * answer it reads the status and the length.
+ * Load over HTTP: one thread, epoll, N kept-alive connections. Each acquires and then releases under a new key, one
+ * operation per request (or --batch of them). It shares the machine with the measured permitd, so it must cost only a
+ * few microseconds per request: it builds requests once and rewrites only their keys, and of an answer it reads only
+ * status and length.
  *
  * --burst N: N acquires and no release, as fast as the connections carry them.
- * --get PATH: only GETs of PATH, which counts as operations: what HTTP itself costs.
+ *
+ * --get PATH: only GETs of PATH, which count as operations: the cost of HTTP itself.
  */
 #include "measure.h"
 
@@ -43,7 +44,7 @@ struct settings {
     const char *watch;
 };
 
-/* A request as bytes, with the places where its keys end. */
+/* The bytes of a request, with the positions of its keys. */
 struct request_text {
     char *data;
     size_t length;
@@ -68,7 +69,7 @@ struct load {
     uint32_t serial;
     uint64_t burst_left;
     unsigned active; /* connections that wait for an answer */
-    bool stopping;   /* finish the pair, then be silent */
+    bool stopping;   /* complete the pair, then stay idle */
     bool counting;
 };
 
@@ -159,7 +160,7 @@ static void write_serial(char *at, uint32_t serial)
         at[i] = digits[serial & 15];
 }
 
-/* New keys in both requests. */
+/* Writes new keys into both requests. */
 static void renew_keys(struct load *load, struct connection *connection)
 {
     if (load->settings.get)
@@ -186,7 +187,7 @@ static int connect_to(unsigned port)
     return fd;
 }
 
-/* Requests are far smaller than a socket's buffer, and the server has read the one before. */
+/* A request is far smaller than a socket's buffer, and the server has read the previous one. */
 static void send_next(struct load *load, struct connection *connection, int64_t now)
 {
     if (!connection->releasing) {
@@ -207,7 +208,7 @@ static void send_next(struct load *load, struct connection *connection, int64_t 
     connection->sent_us = now;
 }
 
-/* How many of a batch's results are of the 2xx class. */
+/* Number of a batch's results with status 2xx. */
 static uint64_t count_granted(const char *text, size_t length)
 {
     static const char mark[] = "\"status\":2";
@@ -238,7 +239,7 @@ static void count_answer(struct load *load, const struct connection *connection,
     }
 }
 
-/* The length of the whole answer if it is there, else 0. */
+/* The length of the answer if it is complete, else 0. */
 static size_t answer_length(const char *text, size_t length)
 {
     static const char mark[] = "Content-Length: ";
@@ -251,7 +252,7 @@ static size_t answer_length(const char *text, size_t length)
     return length >= whole ? whole : 0;
 }
 
-static void complain_once(const char *answer)
+static void print_failure_once(const char *answer)
 {
     static bool done;
     if (!done)
@@ -265,9 +266,9 @@ static void handle_answer(struct load *load, struct connection *connection, size
     int status = atoi(connection->input + strlen("HTTP/1.1 "));
     count_answer(load, connection, status, length, now);
     if (status != 200 && status != 201 && status != 423)
-        complain_once(connection->input);
+        print_failure_once(connection->input);
     bool granted = status == 200 || status == 201;
-    /* What failed to release is tried again; what was refused has nothing to release. */
+    /* A failed release is repeated; a refused acquire has nothing to release. */
     if (!load->settings.burst && !load->settings.get)
         connection->releasing = connection->releasing ? !granted && !load->stopping : granted;
     connection->input_length = 0;
@@ -289,7 +290,7 @@ static void handle_input(struct load *load, struct connection *connection)
         handle_answer(load, connection, length);
 }
 
-/* Until `end`, or until all is answered. */
+/* Runs until `end`, or until all requests are answered. */
 static void run_until(struct load *load, int64_t end)
 {
     struct epoll_event events[EVENTS_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counting, percentiles, and CPU time and memory of other processes from /proc. */
+/* Counters, percentiles, and CPU time and memory of other processes from /proc. */
 #include "measure.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ int64_t measure_now_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* One small file of /proc/PID, zero-terminated. */
+/* Reads a small file of /proc/PID, with a terminating zero. */
 static bool read_proc(pid_t pid, const char *name, char *text, size_t size)
 {
     char path[64];
@@ -35,7 +35,7 @@ int64_t process_cpu_us(pid_t pid)
 {
     char text[1024];
     unsigned long user = 0, system = 0;
-    /* The name in parentheses may contain anything; the numbers begin behind its last one. */
+    /* The name in parentheses may contain any character; the numbers begin after the last parenthesis. */
     const char *rest = read_proc(pid, "stat", text, sizeof(text)) ? strrchr(text, ')') : NULL;
     if (!rest || sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
         return -1;

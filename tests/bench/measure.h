@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What both load programs count and print: operations, latencies of acquires, and the CPU time that watched processes
- * used in the measured window. They print lines `name value`, which bench reads.
+ * Counters and output of both load programs: operations, latencies of acquires, and the CPU time of watched processes
+ * in the measured window. The output has lines `name value`, which bench reads.
  */
 #ifndef MEASURE_H
 #define MEASURE_H
@@ -16,15 +16,15 @@ enum { WATCHED_MAX = 4 };
 struct samples {
     uint32_t *us;
     size_t count;
-    size_t capacity; /* beyond it samples are dropped */
+    size_t capacity; /* further samples are dropped */
 };
 
 struct measure {
     int64_t start_us;
     int64_t end_us;
-    uint64_t operations; /* transitions that were granted: an acquire, a release */
+    uint64_t operations; /* granted acquires and releases */
     uint64_t refused;    /* no capacity */
-    uint64_t failed;     /* anything else; a figure with failures does not count */
+    uint64_t failed;     /* any other answer; a figure with failures is not reached */
     struct samples acquires;
     pid_t watched[WATCHED_MAX];
     size_t watched_count;
@@ -32,23 +32,25 @@ struct measure {
 };
 
 int64_t measure_now_us(void);
-/* utime + stime of a process, -1 if it is gone. */
+/* utime + stime of a process; -1 if it has ended. */
 int64_t process_cpu_us(pid_t pid);
-/* Resident memory, -1 if it is gone. */
+/* Resident memory; -1 if it has ended. */
 int64_t process_rss_kib(pid_t pid);
 
 void samples_add(struct samples *samples, int64_t us);
 void samples_release(struct samples *samples);
-/* Sorts. part 0.5 is the median; 0 if there are none. */
+/* Sorts the samples. part 0.5 is the median; 0 if there are none. */
 double samples_percentile(struct samples *samples, double part);
 
-/* "12,34": processes to watch; 0 is the calling one. */
+/* "12,34": processes to watch; 0 is the calling process. */
 void measure_watch(struct measure *measure, const char *pids);
-/* Throws away what was counted so far and starts the clocks. */
+/* Resets the counters and starts the clocks. */
 void measure_begin(struct measure *measure);
-/* Stops the clocks; operations that are counted after it are a mistake. */
+/* Stops the clocks. No operation may be counted afterwards. */
 void measure_end(struct measure *measure);
-/* operations, refused, failed, seconds, rate, acquire_p50_us, acquire_p99_us, acquire_max_us, cpu_us_0 (per operation)
- * ... */
+/*
+ * Prints operations, refused, failed, seconds, rate, acquire_p50_us, acquire_p99_us, acquire_max_us, cpu_us_0 (per
+ * operation) ...
+ */
 void measure_print(struct measure *measure);
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The naive design, to compare with: every client has a thread and a connection of its own and runs one transaction per
- * operation. Acquire: BEGIN, SELECT ... FOR UPDATE of the semaphore, SUM of what is held, INSERT of the request, INSERT
- * of the permit, COMMIT. Release: BEGIN, two UPDATEs by primary key, COMMIT. Its tables are in a database `naive` of
- * the server that permitd uses; the SUM walks a covering index, which is the best it can have.
+ * The naive design, for comparison: every client has its own thread and connection, and runs one transaction per
+ * operation. Acquire: BEGIN, SELECT ... FOR UPDATE of the semaphore, SUM of the units held, INSERT of the request,
+ * INSERT of the permit, COMMIT. Release: BEGIN, two UPDATEs by primary key, COMMIT. Its tables are in a database
+ * `naive` of the server that permitd uses. The SUM walks a covering index, the best case for it.
  *
- * --fill N: makes the tables anew with N permits held and ends.
+ * --fill N: creates the tables with N permits held, and exits.
  */
 #include "measure.h"
 
@@ -29,7 +29,7 @@ struct settings {
     double warmup;
     unsigned long burst;
     const char *watch;
-    long fill; /* -1: do not */
+    long fill; /* -1: no fill */
     long capacity;
 };
 
@@ -45,7 +45,7 @@ struct client {
     MYSQL *mysql;
     unsigned number;
     unsigned long serial;
-    struct measure measure; /* only its counters */
+    struct measure measure; /* only its counters are used */
 };
 
 _Noreturn static void fail(MYSQL *mysql, const char *what)
@@ -62,7 +62,7 @@ static MYSQL *open_connection(const char *database)
     return mysql;
 }
 
-/* 0, or the errno of a transaction that is to be run again; anything else ends the program. */
+/* Returns 0, or the errno of a transaction to be retried. Any other error ends the program. */
 static unsigned run(MYSQL *mysql, const char *sql)
 {
     if (!mysql_real_query(mysql, sql, strlen(sql)))
@@ -92,7 +92,7 @@ struct held {
     unsigned long long permit_id;
 };
 
-/* The two rows; the caller commits. */
+/* Inserts the two rows; the caller commits. */
 static unsigned insert_permit(struct client *client, struct held *ret_held)
 {
     char sql[SQL_SIZE];
@@ -112,7 +112,7 @@ static unsigned insert_permit(struct client *client, struct held *ret_held)
     return error;
 }
 
-/* 0 granted, 1 refused, else an errno: again. */
+/* Returns 0 if granted, 1 if refused, else an errno: retry. */
 static unsigned acquire(struct client *client, struct held *ret_held)
 {
     long capacity, in_use;
@@ -220,7 +220,7 @@ static void fill(void)
     mysql_close(mysql);
 }
 
-/* ---- running ---- */
+/* ---- the run ---- */
 
 static struct client *start_clients(void)
 {

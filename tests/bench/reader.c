@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What reading HTTP costs: this permitd and another one by turns in the same run, each on its private MariaDB. Prints
- * Markdown on standard output and its progress on standard error.
+ * The cost of reading HTTP: this permitd and another one alternately in the same run, each on its private MariaDB.
+ * Prints Markdown on standard output and progress on standard error.
  *
  *     bench_reader --against PERMITD [--rounds N] [--seconds S]
  */
@@ -20,14 +20,14 @@
 
 enum { BODY = 1024 * 1024, ATTACKERS = 4 };
 
-/* One of the two that are compared. */
+/* One of the two permitd. */
 struct side {
     const char *name;
     struct instance instance;
     struct series get_64, get_256, hot_64, hot_256, calm, attacked;
 };
 
-/* ---- bodies that take long to read ---- */
+/* ---- bodies that are slow to parse ---- */
 
 struct attack {
     unsigned port;
@@ -64,7 +64,7 @@ static void *attack_run(void *context)
     return NULL;
 }
 
-/* Acquires of one client while others send such bodies as fast as they are answered. */
+/* Measures acquires of one client while others send such bodies as fast as they are answered. */
 static struct result run_attacked(struct instance *instance, const struct load *load)
 {
     struct attack attack = {.port = instance->permitd->port, .body = make_body()};
@@ -127,7 +127,7 @@ static void print_cpu(const char *what, const struct series *other, const struct
         snprintf(asked, sizeof asked, "at least %.0f us less", least_saved);
     snprintf(measured, sizeof measured, "%.2f us, before %.2f: %.2f times, %.2f us less", now, before, part,
              before - now);
-    print_asked(what, asked, measured, reached, series_failures(own));
+    print_target(what, asked, measured, reached, series_failures(own));
 }
 
 static void print_attacked(const struct side *sides)
@@ -140,10 +140,10 @@ static void print_attacked(const struct side *sides)
              MEDIAN(&sides[1].calm, p99_us) / 1000, MEDIAN(&sides[1].calm, max_us) / 1000,
              MEDIAN(&sides[0].attacked, p50_us) / 1000, MEDIAN(&sides[0].attacked, p99_us) / 1000,
              MEDIAN(&sides[0].attacked, max_us) / 1000);
-    print_asked("an acquire while 4 connections send 1 MiB of `{\"operations\":[{},{},...]}`",
-                "median at most 3 times that without them", measured,
-                MEDIAN(&sides[1].attacked, p50_us) < 3 * MEDIAN(&sides[1].calm, p50_us),
-                series_failures(&sides[1].attacked));
+    print_target("an acquire while 4 connections send 1 MiB of `{\"operations\":[{},{},...]}`",
+                 "median at most 3 times that without them", measured,
+                 MEDIAN(&sides[1].attacked, p50_us) < 3 * MEDIAN(&sides[1].calm, p50_us),
+                 series_failures(&sides[1].attacked));
 }
 
 int main(int argc, char **argv)
@@ -176,7 +176,7 @@ int main(int argc, char **argv)
         run_round(sides, seconds);
     }
     print_machine(&sides[1].instance);
-    print_asked_head();
+    print_target_head();
     print_cpu("CPU of permitd, GET /healthz, 64 clients", &sides[0].get_64, &sides[1].get_64, 0.6, 0);
     print_cpu("CPU of permitd, GET /healthz, 256 clients", &sides[0].get_256, &sides[1].get_256, 0.6, 0);
     print_cpu("CPU of permitd, an operation on a hot semaphore, 64 clients", &sides[0].hot_64, &sides[1].hot_64, 0, 3);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lists cost others: one client asks again and again for what reads a row (a refusal that names its holder, a
- * token, readiness), alone, and while others list two million requests by owner and semaphore without a match. Prints
- * Markdown on standard output and its progress on standard error.
+ * The cost of lists for other clients: one client repeats requests that read a row (a refusal that names its holder, a
+ * token, readiness), alone and while others list two million requests by owner and semaphore without a match. Prints
+ * Markdown on standard output and progress on standard error.
  *
  * bench_reads [--rows N] [--seconds S]
  */
@@ -19,7 +19,7 @@ enum { FILL_STEP = 50000, SAMPLES_MAX = 200000, LISTERS_MAX = 300, CROWDS = 3, T
 
 static const unsigned crowds[CROWDS] = {0, 3, 300};
 
-/* What the one client asks, and what the answer must be. */
+/* A request of the measured client, and the expected status. */
 static const struct question {
     const char *what;
     const char *method;
@@ -51,7 +51,7 @@ struct bench {
 
 /* ---- the rows ---- */
 
-/* Ended requests of the owner `busy`, which held units of `hot`; nobody has ever held `rare`. */
+/* Ended requests of the owner `busy`, which held units of `hot`; `rare` was never held. */
 static void fill(const struct bench *bench)
 {
     struct kit_sql *sql = kit_sql_open(bench->instance.socket, "permitd");
@@ -68,7 +68,7 @@ static void fill(const struct bench *bench)
                     "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state)"
                     " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '', 2 FROM seq_0_to_%ld",
                     semaphore, at, at, count - 1);
-        fprintf(stderr, "reads: %ld rows made\r", at + count);
+        fprintf(stderr, "reads: %ld rows inserted\r", at + count);
     }
     kit_sql_run(sql, "UPDATE semaphore SET next_permit_id = 1000000000, version = version + 1 WHERE id = %lld",
                 semaphore);
@@ -77,7 +77,7 @@ static void fill(const struct bench *bench)
     fprintf(stderr, "\n");
 }
 
-/* ---- those who list ---- */
+/* ---- the listing clients ---- */
 
 struct lister {
     pthread_t thread;
@@ -87,7 +87,7 @@ struct lister {
     int64_t longest_us;
 };
 
-/* Page after page, and again from the beginning. */
+/* Reads page after page, and starts again at the end. */
 static void *list_run(void *context)
 {
     struct lister *lister = context;
@@ -113,7 +113,7 @@ static void *list_run(void *context)
     return NULL;
 }
 
-/* ---- the one who asks ---- */
+/* ---- the measured client ---- */
 
 static struct answers ask(const struct bench *bench, const struct question *question)
 {
@@ -152,7 +152,8 @@ static void measure_crowd(struct bench *bench, unsigned crowd)
     for (unsigned i = 0; i < QUESTIONS; i++) {
         struct answers answers = ask(bench, &questions[i]);
         bench->answers[crowd][i] = answers;
-        fprintf(stderr, "reads: %3u list, %s: median %.2f ms, 99 %% %.2f, longest %.1f, %lu asked, %lu unexpected\n",
+        fprintf(stderr,
+                "reads: %3u list, %s: median %.2f ms, 99 %% %.2f, longest %.1f, %lu requests, %lu unexpected answers\n",
                 crowds[crowd], questions[i].what, answers.p50_ms, answers.p99_ms, answers.max_ms, answers.count,
                 answers.unexpected);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Clients that each own a part of the requests and renew them in batches, evenly over the time. */
+/* Clients that each own a part of the requests and renew them in batches, evenly spread over time. */
 #include "renewals.h"
 #include "instance.h"
 #include "measure.h"
@@ -23,8 +23,8 @@ enum { WARMING, MEASURING, OVER };
 struct renewer {
     pthread_t thread;
     struct work *work;
-    long from, to;       /* requests */
-    int64_t *renewed_us; /* per batch: before its last renewal was sent */
+    long from, to;       /* its requests */
+    int64_t *renewed_us; /* per batch: just before its last renewal was sent */
     int64_t longest_us;
     long renewals, failed; /* in the window */
 };
@@ -48,7 +48,7 @@ static char *batch_body(const struct renewer *renewer, long from, long to, bool 
     return body;
 }
 
-/* Answers that are not the expected status. The whole is not parsed: the client is not what is measured. */
+/* Number of answers without the expected status. Does not parse the JSON, to keep the client cheap. */
 static long count_failed(const char *answer, long count, int status)
 {
     char text[32];
@@ -77,7 +77,7 @@ static void send_batch(struct renewer *renewer, struct kit_http *http, long batc
         renewer->renewals += to - from;
         renewer->failed += failed;
     } else if (failed)
-        kit_fail("the requests cannot be made or kept");
+        kit_fail("the requests cannot be granted or renewed");
     reply_release(&reply);
     free(body);
 }
@@ -135,7 +135,7 @@ void renewals_measure(const struct renewals_settings *settings, struct renewals 
     instance_semaphore(&instance, "live", "counted", 10 * settings->requests);
     struct work work = {.settings = settings, .port = instance.permitd->port};
     start_renewers(&work, renewers);
-    /* All are there and each was renewed once. */
+    /* All requests are granted and renewed at least once. */
     kit_sleep_ms(2 * settings->every_ms);
     *ret_renewals = (struct renewals){.failed = 0};
     int64_t permitd_us = process_cpu_us(instance.permitd->pid), database_us = process_cpu_us(instance.database_pid);

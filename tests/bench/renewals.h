@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Many live requests that few clients renew all the time, in batches, and what that costs. */
+/* The cost of many requests that few clients renew continuously, in batches. */
 #ifndef RENEWALS_H
 #define RENEWALS_H
 
@@ -8,13 +8,13 @@
 struct renewals_settings {
     long requests;
     unsigned clients;
-    int every_ms; /* each request */
+    int every_ms; /* of each request */
     int ttl_ms;
-    int window_ms; /* measured */
+    int window_ms; /* of the measurement */
 };
 
 struct renewals {
-    int64_t longest_us; /* from before a renewal was sent to the answer of the next one of that request */
+    int64_t longest_us; /* longest time from sending a renewal to the answer of the next one of the same request */
     long failed;        /* answers other than 200 */
     double rate;        /* renewals per second */
     double permitd_cores, database_cores;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Measures permitd against the naive design, or how permits end, or waiting, or the examples, or the fencing guards, or
-# what lists cost others, or what database it runs on, and prints the figures as Markdown.
+# Measures permitd against the naive design, or the ends of permits, waiting, the examples, the fencing guards, HTTP,
+# lists, or databases, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
@@ -13,13 +13,13 @@
 #     tests/bench/run.sh databases [--write] [--database mariadb|mysql] [--rounds N] [--seconds S]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
-# databases  MariaDB and MySQL, each without and with its binary log, by turns; the MySQL of tests/mysql/root.sh
-# reader   what reading HTTP costs, by turns with another permitd: one that was built before
-# clean    what the cleaner costs: 5,000,000 ended requests removed while the hot benchmark runs (some 40 minutes)
-# --quick  one short round, fewer permits held: to see that it runs, not for figures
-# --write  also puts the figures between their marks in docs/performance.md
+# databases  MariaDB and MySQL, each without and with its binary log, alternately; the MySQL of tests/mysql/root.sh
+# reader   the cost of reading HTTP, alternately with another permitd, built before
+# clean    the cost of retention: deletes 5,000,000 ended requests while the hot benchmark runs (about 40 minutes)
+# --quick  one short round with fewer permits held: a trial, not for figures
+# --write  also writes the figures between their marks in docs/performance.md
 #
-# PERMIT_BUILD names the build directory (default: build); it is made as a release build if it is not there.
+# PERMIT_BUILD names the build directory (default: build). If it is missing, the script creates a release build.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${PERMIT_BUILD:-build}
@@ -63,7 +63,7 @@ databases)
     if root=$(tests/mysql/root.sh); then
         export PERMIT_MYSQL_ROOT="$root"
     else
-        echo "$root" >&2 # MariaDB alone is measured
+        echo "$root" >&2 # only MariaDB is measured
         unset PERMIT_MYSQL_ROOT
     fi
     shift

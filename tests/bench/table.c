@@ -66,7 +66,7 @@ double series_failures(const struct series *series)
     return sum;
 }
 
-/* What one small write and its flush cost here: the floor under every commit. */
+/* The cost of a small write and its flush: the minimum of every commit. */
 static double flush_us(void)
 {
     double values[FLUSHES];
@@ -122,12 +122,12 @@ void print_machine(struct instance *instance)
     free(pool);
 }
 
-void print_asked_head(void)
+void print_target_head(void)
 {
-    printf("| figure | asked | measured | reached |\n|---|---|---|---|\n");
+    printf("| figure | target | measured | reached |\n|---|---|---|---|\n");
 }
 
-void print_asked(const char *what, const char *asked, const char *measured, bool reached, double failures)
+void print_target(const char *what, const char *asked, const char *measured, bool reached, double failures)
 {
     printf("| %s | %s | %s", what, asked, measured);
     if (failures > 0)

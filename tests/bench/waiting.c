@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The figures of docs/performance.md on waiting: how long units lie idle, what it costs, who is served when. Prints
- * Markdown on standard output and its progress on standard error. It judges nothing by its exit status, except what may
- * never be: somebody who is not served, or out of turn, or twice.
+ * Measures the figures of docs/performance.md on waiting: idle time of units, CPU cost, order of grants. Prints
+ * Markdown on standard output and progress on standard error. The exit status reports only broken promises: a client
+ * that is not granted, or out of order, or twice.
  *
  * bench_waiting [--quick] [PART ...]: crowd, latency, wide, fifo, leave, parked, stop; without names all of them
  */
@@ -86,7 +86,7 @@ static void measure_stop(const struct numbers *numbers, struct figures *figures)
 
 /* ---- printing ---- */
 
-/* Text that lives until the next call but three. */
+/* Formats a text that is valid until the fourth call from now. */
 __attribute__((format(printf, 1, 2))) static const char *text(const char *format, ...)
 {
     static char texts[4][TEXT_SIZE];
@@ -106,25 +106,27 @@ static void print_crowd(const struct numbers *numbers, struct figures *figures)
     double plain = crowd->plain_permitd_us + crowd->plain_database_us;
     double once = (crowd->permitd_us + crowd->database_us) / plain;
     double steady = (crowd->steady_permitd_us + crowd->steady_database_us) / plain;
-    double idle = spread_ms(&crowd->idle_seen, 0.5), steady_idle = spread_ms(&crowd->steady_seen, 0.5);
-    print_asked(
+    double idle = duration_set_quantile_ms(&crowd->idle_seen, 0.5),
+           steady_idle = duration_set_quantile_ms(&crowd->steady_seen, 0.5);
+    print_target(
         text("%u clients wait for %u units, each holds one for %u ms", asked->clients, asked->capacity, asked->hold_ms),
         "order kept, every client served, none twice",
-        text("all served in the order of the queue, once each, in %.1f s", crowd->seconds), true, 0);
-    print_asked(
+        text("all granted in the order of the waitlist, once each, in %.1f s", crowd->seconds), true, 0);
+    print_target(
         "the same: a unit lies idle, from the answer to a release to the answer to the next holder",
         "at most 5 ms (median)",
         text("%.2f ms (median), %.2f (99 %%): one transaction ends and grants, by the rows %.2f; %.2f and %.2f when "
-             "they come again %u times. From *sending* the release: %.2f (median), %.2f (99 %%); %.2f and %.2f",
-             idle, spread_ms(&crowd->idle_seen, 0.99), spread_ms(&crowd->idle_rows, 0.5), steady_idle,
-             spread_ms(&crowd->steady_seen, 0.99), asked->rounds, spread_ms(&crowd->handed, 0.5),
-             spread_ms(&crowd->handed, 0.99), spread_ms(&crowd->steady_handed, 0.5),
-             spread_ms(&crowd->steady_handed, 0.99)),
+             "each asks %u more times. From *sending* the release: %.2f (median), %.2f (99 %%); %.2f and %.2f",
+             idle, duration_set_quantile_ms(&crowd->idle_seen, 0.99), duration_set_quantile_ms(&crowd->idle_rows, 0.5),
+             steady_idle, duration_set_quantile_ms(&crowd->steady_seen, 0.99), asked->rounds,
+             duration_set_quantile_ms(&crowd->handed, 0.5), duration_set_quantile_ms(&crowd->handed, 0.99),
+             duration_set_quantile_ms(&crowd->steady_handed, 0.5),
+             duration_set_quantile_ms(&crowd->steady_handed, 0.99)),
         idle <= 5 && steady_idle <= 5, 0);
-    print_asked(
+    print_target(
         "the same: CPU of permitd and mariadbd for an acquire with its release",
-        "at most 1.5 times that of clients that find room",
-        text("%.2f times (%.0f + %.0f us), %.2f times when they come again (%.0f + %.0f); without waiting %.0f + "
+        "at most 1.5 times that without waiting",
+        text("%.2f times (%.0f + %.0f us), %.2f times when they ask again (%.0f + %.0f); without waiting %.0f + "
              "%.0f",
              once, crowd->permitd_us, crowd->database_us, steady, crowd->steady_permitd_us, crowd->steady_database_us,
              crowd->plain_permitd_us, crowd->plain_database_us),
@@ -133,17 +135,17 @@ static void print_crowd(const struct numbers *numbers, struct figures *figures)
 
 static void print_latency(const struct numbers *numbers, struct figures *figures)
 {
-    struct spread *own = &figures->latency.own, *other = &figures->latency.other;
+    struct duration_set *own = &figures->latency.own, *other = &figures->latency.other;
     (void)numbers;
-    print_asked(
-        text("from sending a release to the grant, in one permitd (%zu times)", own->count),
-        "median under 3 ms, 99 % under 50 ms",
-        text("median %.2f ms, 99 %% %.2f, most %.2f", spread_ms(own, 0.5), spread_ms(own, 0.99), spread_ms(own, 1)),
-        spread_ms(own, 0.5) < 3 && spread_ms(own, 0.99) < 50, 0);
-    print_asked(text("the same, released through another permitd (%zu times)", other->count), "99 % under 250 ms",
-                text("median %.2f ms, 99 %% %.2f, most %.2f", spread_ms(other, 0.5), spread_ms(other, 0.99),
-                     spread_ms(other, 1)),
-                spread_ms(other, 0.99) < 250, 0);
+    print_target(text("from sending a release to the grant, in one permitd (%zu times)", own->count),
+                 "median under 3 ms, 99 % under 50 ms",
+                 text("median %.2f ms, 99 %% %.2f, most %.2f", duration_set_quantile_ms(own, 0.5),
+                      duration_set_quantile_ms(own, 0.99), duration_set_quantile_ms(own, 1)),
+                 duration_set_quantile_ms(own, 0.5) < 3 && duration_set_quantile_ms(own, 0.99) < 50, 0);
+    print_target(text("the same, released through another permitd (%zu times)", other->count), "99 % under 250 ms",
+                 text("median %.2f ms, 99 %% %.2f, most %.2f", duration_set_quantile_ms(other, 0.5),
+                      duration_set_quantile_ms(other, 0.99), duration_set_quantile_ms(other, 1)),
+                 duration_set_quantile_ms(other, 0.99) < 250, 0);
 }
 
 static void print_wide(const struct numbers *numbers, struct figures *figures)
@@ -151,62 +153,62 @@ static void print_wide(const struct numbers *numbers, struct figures *figures)
     const struct wide_numbers *asked = &numbers->wide;
     struct wide_figures *wide = &figures->wide;
     double bound_ms = asked->bound_ms + 2.0 * asked->hold_ms;
-    print_asked(text("`backfill`: one wants %u of %u units, again and again, among %u who want one for %u ms",
-                     asked->count, asked->capacity, asked->clients, asked->hold_ms),
-                text("served within its age bound (%g s)", asked->bound_ms / 1e3),
-                text("%zu times, after %.1f s (median), %.2f at most: at the bound it waits for those who hold",
-                     wide->waited.count, spread_ms(&wide->waited, 0.5) / 1e3, spread_ms(&wide->waited, 1) / 1e3),
-                wide->waited.count && spread_ms(&wide->waited, 1) <= bound_ms, 0);
-    print_asked(
-        text("the same for %d s: units held", asked->seconds), "over 95 %",
-        text("%.2f %% (from the grant's row to that of the release); as the clients see it, who need time for the "
-             "answers, %.2f %%",
-             100 * wide->used_rows, 100 * wide->used_seen),
-        wide->used_rows > 0.95, 0);
+    print_target(text("`backfill`: one client wants %u of %u units repeatedly, among %u that want one for %u ms",
+                      asked->count, asked->capacity, asked->clients, asked->hold_ms),
+                 text("granted within backfill_bound (%g s)", asked->bound_ms / 1e3),
+                 text("%zu times, after %.1f s (median), %.2f at most: at the bound it waits for the holders",
+                      wide->waited.count, duration_set_quantile_ms(&wide->waited, 0.5) / 1e3,
+                      duration_set_quantile_ms(&wide->waited, 1) / 1e3),
+                 wide->waited.count && duration_set_quantile_ms(&wide->waited, 1) <= bound_ms, 0);
+    print_target(text("the same for %d s: units held", asked->seconds), "over 95 %",
+                 text("%.2f %% (by the rows, from grant to release); as the clients see it, "
+                      "including the time of answers, %.2f %%",
+                      100 * wide->used_rows, 100 * wide->used_seen),
+                 wide->used_rows > 0.95, 0);
 }
 
 static void print_fifo(const struct numbers *numbers, struct figures *figures)
 {
     struct wide_figures *fifo = &figures->fifo;
     (void)numbers;
-    print_asked(
-        "`fifo`: the same", "served at once when its turn comes",
-        text("%zu times, %.2f ms (most %.2f) after enough was free in its turn, by the rows; %zu passed it; units "
-             "held: %.1f %%",
-             fifo->waited.count, spread_ms(&fifo->late, 0.5), spread_ms(&fifo->late, 1), fifo->passed,
-             100 * fifo->used_rows),
-        fifo->waited.count && spread_ms(&fifo->late, 1) < 50 && fifo->passed == 0, 0);
+    print_target("`fifo`: the same", "granted as soon as it is first and fits",
+                 text("%zu times, %.2f ms (most %.2f) after it was first and fitted, by the rows; %zu passed it; units "
+                      "held: %.1f %%",
+                      fifo->waited.count, duration_set_quantile_ms(&fifo->late, 0.5),
+                      duration_set_quantile_ms(&fifo->late, 1), fifo->passed, 100 * fifo->used_rows),
+                 fifo->waited.count && duration_set_quantile_ms(&fifo->late, 1) < 50 && fifo->passed == 0, 0);
 }
 
 static void print_leave(const struct numbers *numbers, struct figures *figures)
 {
     const struct leave_figures *leave = &figures->leave;
-    print_asked(text("%u waiters disconnect at random moments of a storm", numbers->leave.leavers),
-                "nothing is held that no one acknowledged, except by keys that a retry then finds",
-                text("%zu had no answer when they left; %zu of them held, all found by their keys; nobody waits",
-                     leave->left_waiting, leave->granted),
-                true, 0);
+    print_target(text("%u waiters disconnect at random moments of a storm", numbers->leave.leavers),
+                 "nothing is held that no one acknowledged, except by keys that a retry then finds",
+                 text("%zu disconnected without an answer; %zu of them held, all found by their keys; no client waits",
+                      leave->left_waiting, leave->granted),
+                 true, 0);
 }
 
 static void print_parked(const struct numbers *numbers, struct figures *figures)
 {
     struct parked_figures *parked = &figures->parked;
-    print_asked(
+    print_target(
         text("%u waiters, in %u permitd: memory beside the connection", numbers->parked.waiters, parked->permitds),
         "under 2 KiB each", text("%.0f bytes (the connection: %.0f)", parked->bytes, parked->connection_bytes),
         parked->bytes < 2048, 0);
-    print_asked("the same: acquire and release of another semaphore", "unchanged (10 %)",
-                text("%.2f times (%.2f ms beside them, %.2f without, medians of %zu turns)", parked->ratio,
-                     spread_ms(&parked->beside_us, 0.5), spread_ms(&parked->alone_us, 0.5), parked->beside_us.count),
-                parked->ratio <= 1.1, 0);
+    print_target("the same: acquire and release of another semaphore", "unchanged (10 %)",
+                 text("%.2f times (%.2f ms beside them, %.2f without, medians of %zu turns)", parked->ratio,
+                      duration_set_quantile_ms(&parked->beside_us, 0.5),
+                      duration_set_quantile_ms(&parked->alone_us, 0.5), parked->beside_us.count),
+                 parked->ratio <= 1.1, 0);
 }
 
 static void print_stop(const struct numbers *numbers, struct figures *figures)
 {
     const struct stop_figures *stop = &figures->stop;
-    print_asked(text("SIGTERM while %u wait", numbers->stop_waiters), "503 to each, exit within 10 s",
-                text("503 to %zu, exit after %.2f s", stop->told, (double)stop->exit_ms / 1e3),
-                stop->told == numbers->stop_waiters && stop->exit_ms <= 10000, 0);
+    print_target(text("SIGTERM while %u wait", numbers->stop_waiters), "503 to each, exit within 10 s",
+                 text("503 to %zu, exit after %.2f s", stop->told, (double)stop->exit_ms / 1e3),
+                 stop->told == numbers->stop_waiters && stop->exit_ms <= 10000, 0);
 }
 
 static const struct {
@@ -236,8 +238,8 @@ int main(int argc, char **argv)
     struct instance instance = instance_start();
     print_machine(&instance);
     instance_stop(&instance);
-    printf("- Here each part has a MariaDB of its own, with 128 MiB of buffer pool and flushed as often\n\n");
-    print_asked_head();
+    printf("- Each part has its own MariaDB, with 128 MiB of buffer pool and the same flushing\n\n");
+    print_target_head();
     for (size_t i = 0; i < PARTS; i++)
         if (choice.chosen[i])
             parts[i].print(numbers, &figures);

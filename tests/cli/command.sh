@@ -18,7 +18,7 @@ echo input >"$dir/in"
 out=$("$permitctl" run -s backups cat <"$dir/in")
 check "standard input and output are the command's" test "$out" = input
 out=$("$permitctl" run -s backups -- sh -c 'ls /proc/self/fd | wc -l')
-check "no descriptor of ours reaches the command" test "$out" = "$(sh -c 'ls /proc/self/fd | wc -l')"
+check "the command inherits no descriptor of permitctl" test "$out" = "$(sh -c 'ls /proc/self/fd | wc -l')"
 
 call "$permitctl" run -s backups -- sh -c 'env | grep ^PERMIT_'
 check "PERMIT_TOKEN is a number" grep -Eqx 'PERMIT_TOKEN=[0-9]+' "$dir/out"
@@ -36,7 +36,7 @@ check "with _ for everything else" grep -Eqx 'PERMIT_TOKEN_DB_1_X=[0-9]+' "$dir/
 check "slots likewise, not for a counted one" test "$(grep -c '^PERMIT_SLOTS' "$dir/out")" = 2
 check "PERMIT_TOKEN itself is unset, and what was inherited is gone" \
     test "$(grep -cE '^PERMIT_(TOKEN|SLOTS|TOKEN_OLD)=' "$dir/out")" = 0
-# A grant that is too long for a variable: 1000 slots with labels of 200 bytes.
+# A grant too long for a variable: 1000 slots with labels of 200 bytes.
 for ((label = 1; label <= 1000; label++)); do printf '%0200d\n' "$label"; done >"$dir/long_labels"
 "$permitctl" --json semaphore put hall --capacity 1000 --labels "$dir/long_labels" >/dev/null
 call "$permitctl" run -s hall:1000 -- sh -c 'echo "$PERMIT_GRANT_FILE"; jq -c . "$PERMIT_GRANT_FILE"; echo "${PERMIT_GRANT-unset}${PERMIT_LABELS-unset}"; echo "$PERMIT_SLOTS"'
@@ -44,14 +44,14 @@ grant_file=$(sed -n 1p "$dir/out")
 check "a grant that is too long for a variable is in PERMIT_GRANT_FILE" \
     test "$code $(sed -n 2p "$dir/out" | jq -r '.permits[0].labels | length, .[999]' | xargs)" = "0 1000 $(printf '%0200d' 1000)"
 check "and not in PERMIT_GRANT, nor its labels in PERMIT_LABELS" test "$(sed -n 3p "$dir/out")" = unsetunset
-check "what fits is a variable still" test "$(sed -n 4p "$dir/out" | tr , '\n' | wc -l)" = 1000
+check "a list that fits is still a variable" test "$(sed -n 4p "$dir/out" | tr , '\n' | wc -l)" = 1000
 check "the file is gone afterwards" test ! -e "$grant_file"
 call env TMPDIR="$dir/no/such" "$permitctl" run -s hall:1000 -- touch "$dir/ran_without_file"
-check "a file that cannot be made is told before the command runs" \
+check "a file that cannot be created is reported before the command runs" \
     contains "$code $err$(ls "$dir/ran_without_file" 2>/dev/null)" "71 permitctl: cannot create the environment of the command (a long grant needs a file in TMPDIR, $dir/no/such): No such file"
 call "$permitctl" run -s hall:1000 -- sh -c "stat -c %a \"\$PERMIT_GRANT_FILE\"; exec '$permitctl' run -s backups -- sh -c 'echo \"\${PERMIT_GRANT_FILE-unset}\"'"
 check "others cannot read it, and a permit below has a grant of its own" test "$(xargs <<<"$out")" = "600 unset"
-check "all of it is given back" in_use hall 0
+check "all of it is released" in_use hall 0
 "$permitctl" --json semaphore put db_1_x --capacity 1 >/dev/null
 call "$permitctl" run -s backups -s db-1.x -s db_1_x -- sh -c 'env | grep ^PERMIT_'
 check "names that would be equal are only in PERMIT_GRANT" test "$(grep -cE '^PERMIT_TOKEN_DB' "$dir/out")" = 0
@@ -63,19 +63,19 @@ call "$permitctl" run -s backups --owner nightly@db7 -- sh -c "'$permitctl' --js
 check "--owner" test "$(jq -r '.holders[0].owner' <<<"$out")" = nightly@db7
 call "$permitctl" run -s backups -s network:4 --id both -- sh -c "'$permitctl' --json show both"
 check "several semaphores are held together" test "$(jq -r '.permits[1].count' <<<"$out")" = 4
-check "and given back together" test "$(in_use backups 0 && in_use network 0 && echo yes)" = yes
+check "and released together" test "$(in_use backups 0 && in_use network 0 && echo yes)" = yes
 
-# How many descriptors it takes depends on what is open already.
+# The number of descriptors needed depends on those already open.
 scarce=
 for most in 6 7 8 9 10 11 12 13 14; do
     call sh -c "ulimit -n $most; exec '$permitctl' run -s backups -- true"
     scarce+="$code $err"$'\n'
 done
-check "without a descriptor for the renewal it says so" grep -qx '71 permitctl: cannot renew the permit: Too many open files' <<<"$scarce"
-check "nor is the command to blame for it" not grep -q '^126' <<<"$scarce"
-check "and gives the permit back" in_use backups 0
+check "without a descriptor for the renewal it reports so" grep -qx '71 permitctl: cannot renew the permit: Too many open files' <<<"$scarce"
+check "and does not blame the command" not grep -q '^126' <<<"$scarce"
+check "and releases the permit" in_use backups 0
 
-# Renewal, from outside the command.
+# Renewal, observed from outside the command.
 call "$permitctl" run -s backups --ttl 8s --id renewed -- sleep 9
 check "a command that takes longer than its ttl" test "$code" = 0
 outlived='def seconds: sub("[.].*"; "Z") | fromdate; (.ended_at | seconds) - (.acquired_at | seconds) >= 8 and .end_reason == "released"'
@@ -85,7 +85,7 @@ check "was renewed and ended once, by its release" test "$("$permitctl" --json s
 pid=$!
 soon in_use backups 1
 call "$permitctl" run -s backups --id nightly -- touch "$dir/twice"
-check "a key under which somebody runs: 75" test "$code" = 75
+check "a key that another client holds: 75" test "$code" = 75
 check "with a sentence" contains "$err" "key nightly is already held by another client"
 check "the command has not run" test ! -e "$dir/twice"
 check "and the other one still holds" in_use backups 1
@@ -94,7 +94,8 @@ finish "$pid"
 call "$permitctl" run -s backups --id nightly -- touch "$dir/twice"
 check "a key that was used before: 65" contains "$code $err" "65 permitctl: ended"
 
-# Two jobs under one key, and the first answer of the second is lost: its next one is a replay, but not of its own grant.
+# Two jobs under one key. The first answer of the second job is lost; its next answer is a replay, but not of its own
+# grant.
 "$permitctl" --json semaphore put single --capacity 1 >/dev/null
 "$permitctl" run -s single --id one-key -- sh -c "echo > '$dir/first_runs'; $(until_there "$dir/first_ends"); exit 5" &
 pid=$!
@@ -106,21 +107,21 @@ check "with a sentence" contains "$err" "key one-key is already held by another 
 check "the second command has not run" test ! -e "$dir/second_ran"
 check "and the first one still holds" in_use single 1
 call "$permitctl" run -n -s single -- touch "$dir/third_ran"
-check "so that nobody else gets in" test "$code$(ls "$dir/third_ran" 2>/dev/null)" = 75
+check "so no third one gets in" test "$code$(ls "$dir/third_ran" 2>/dev/null)" = 75
 touch "$dir/first_ends"
 finish "$pid"
-check "it ends as if nothing had been" test "$code" = 5
-check "and gives its permit back" in_use single 0
+check "it ends normally" test "$code" = 5
+check "and releases its permit" in_use single 0
 stop_relay
 start_relay drop pass
 call "$permitctl" --url "$relay" run -s single --id one-key-2 -- sh -c 'exit 6'
-check "one's own grant is known again after a lost answer" test "$code" = 6
+check "an own grant is recognised after a lost answer" test "$code" = 6
 stop_relay
 start_relay drop drop pass
 call "$permitctl" --url "$relay" --json acquire -s single --id one-key-3
-check "acquire says whose grant it is" test "$code $(jq -r '.replayed, .yours' <<<"$out" | xargs)" = "0 true true"
+check "acquire reports an own grant" test "$code $(jq -r '.replayed, .yours' <<<"$out" | xargs)" = "0 true true"
 call "$permitctl" acquire -s single --id one-key-3
-check "and that it is another one's" test "$code $(sed -n 's/^yours *//p' "$dir/out")" = "0 no"
+check "and one of another client" test "$code $(sed -n 's/^yours *//p' "$dir/out")" = "0 no"
 call "$permitctl" release one-key-3
 stop_relay
 
@@ -128,7 +129,7 @@ stop_relay
 "$permitctl" --json acquire -s backups:2 --id full >/dev/null
 call "$permitctl" run -n -s backups -- touch "$dir/ran"
 check "-n: 75 at once" test "$code" = 75
-check "the message names what is in the way" contains "$err" "no_capacity"
+check "the message names the reason" contains "$err" "no_capacity"
 call "$permitctl" run -n -E 9 -s backups -- touch "$dir/ran"
 check "-E changes it" test "$code" = 9
 call "$permitctl" run -n -E 0 -s backups -- touch "$dir/ran"
@@ -144,9 +145,9 @@ check "without -n and --wait it waits" soon waiting backups 1
 check "and the command has not run" test ! -e "$dir/ran"
 "$permitctl" --json release full >/dev/null
 finish "$pid"
-check "until there is room" test "$code$(ls "$dir/ran")" = "0$dir/ran"
+check "until a unit is free" test "$code$(ls "$dir/ran")" = "0$dir/ran"
 
-# Never more than two at once. The first two end when there are two, so that it is seen that there can be.
+# Never more than two at once. The first two end only when both run, which shows that two can run.
 pids=()
 for job in 1 2 3 4 5; do
     "$permitctl" run -s backups -- sh -c "now() { date +%s%N; }
@@ -170,11 +171,11 @@ call "$permitctl" run -v --report "$dir/report" -s backups --id reported -- sh -
 check "--report is JSON with the outcome" test "$(jq -r '.external_id, .exit_status, .lost, .permits[0].slots[0]' \
     "$dir/report" | xargs)" = "reported 4 false 1"
 check "and times" test "$(jq ".waiting_since <= .granted_at and .granted_at <= .ended_at" "$dir/report")" = true
-check "-v says what happened" contains "$err" "exit status 4"
+check "-v reports the exit status" contains "$err" "exit status 4"
 call "$permitctl" run --report "$dir/no/such/report" -s backups -- touch "$dir/ran_unreported"
-check "a report that cannot be written is told before the command runs" \
+check "a report that cannot be written is reported before the command runs" \
     contains "$code $err" "71 permitctl: cannot write $dir/no/such/report: No such file"
-check "which does not run then" not test -e "$dir/ran_unreported"
+check "the command does not run then" not test -e "$dir/ran_unreported"
 call "$permitctl" run --report "$dir" -s backups -- touch "$dir/ran_unreported"
 check "nor is a directory one" contains "$code $err" "71 permitctl: cannot write $dir: Is a directory"
 call "$permitctl" run --report "$dir/of_no_run" -n -s nobody -- touch "$dir/ran_unreported"
@@ -186,15 +187,15 @@ call timeout -s KILL 120 "$permitctl" run --report "$dir/fifo" -s backups -- sh 
 finish "$pid"
 check "a report into a FIFO reaches its reader" test "$(jq .exit_status "$dir/read")" = 4
 call timeout -s KILL 120 "$permitctl" run --report "$dir/unread" -s backups -- sh -c 'exit 4'
-check "a FIFO without a reader stops nobody" contains "$code $err" "4 permitctl: cannot write $dir/unread: no reader"
+check "a FIFO without a reader does not block" contains "$code $err" "4 permitctl: cannot write $dir/unread: no reader"
 call "$permitctl" run --report "$dir/report" -s backups --id reported -- sh -c 'exit 4'
 check "a key is used once" contains "$code $err" "65 permitctl: ended: reported has ended (released); use a new key"
 call "$permitctl" run -n -s nobody:4711 true
-check "digits behind a name are a count: it is said where they may not have been meant" \
+check "digits after a name are a count: a hint says so if the semaphore is unknown" \
     contains "$code $err" "one unit of \"nobody:4711\" is -s nobody:4711:1"
 call "$permitctl" run -n -s nobody:1 true
 check "also where the count would be 1 anyway" contains "$code $err" "one unit of \"nobody:1\" is -s nobody:1:1"
 call "$permitctl" run -n -s nobody true
-check "and where there are none, nothing" not contains "$err" "one unit of"
+check "and not without digits" not contains "$err" "one unit of"
 call "$permitctl" semaphore
-check "half a verb is told how it may go on" contains "$code $err" '64 permitctl: incomplete verb "semaphore"; expected one of: put get list'
+check "an incomplete verb gets a list of the possible words" contains "$code $err" '64 permitctl: incomplete verb "semaphore"; expected one of: put get list'

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2034,SC2154
-# What the suites of permitctl share: checks, waiting for conditions, and a permitd of their own on a free port.
+# Shared by the suites of permitctl: checks, waits for conditions, and a permitd on a free port.
 
 passed=0
 failed=0
 
-# check SENTENCE COMMAND...: one line "ok - SENTENCE" or "not ok - SENTENCE".
+# check SENTENCE COMMAND...: prints one line, "ok - SENTENCE" or "not ok - SENTENCE".
 check() {
     local sentence=$1
     shift
@@ -22,7 +22,7 @@ check() {
     fi
 }
 
-# call COMMAND...: runs it; leaves $code, and its output in $out and $err.
+# call COMMAND...: runs the command; leaves $code, and its output in $out and $err.
 call() {
     code=0
     "$@" >"$dir/out" 2>"$dir/err" </dev/null || code=$?
@@ -30,7 +30,7 @@ call() {
     err=$(cat "$dir/err")
 }
 
-# within MS COMMAND...: true as soon as the command is, at the latest after so long.
+# within MS COMMAND...: succeeds as soon as the command does; fails after MS milliseconds.
 within() {
     local end=$(($(now_ms) + $1))
     shift
@@ -39,10 +39,10 @@ within() {
         sleep 0.05
     done
 }
-# soon COMMAND...: a minute is time enough for any machine.
+# soon COMMAND...: waits up to a minute, enough for any machine.
 soon() { within 60000 "$@"; }
 
-# finish PID: waits for it and leaves its status in $code.
+# finish PID: waits for the process and leaves its status in $code.
 finish() {
     code=0
     wait "$1" || code=$?
@@ -51,20 +51,21 @@ finish() {
 contains() { [[ $1 == *"$2"* ]]; }
 not() { ! "$@"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
-# A zombie is gone too: its parent has just not looked yet.
+# A zombie counts as dead too: its parent has not waited for it yet.
 dead() { gone "$1" || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 between() { [ "$1" -ge "$2" ] && [ "$1" -le "$3" ]; }
 in_use() { "$permitctl" --json semaphore get "$1" | jq -e ".in_use == $2" >/dev/null; }
-# Since the machine was started: no step of its clock is taken for a wait.
+# Milliseconds since the boot, so that a step of the clock does not count as a wait.
 now_ms() {
     local up
     read -r up _ </proc/uptime
     echo "${up/./}0"
 }
 
-# state PID LETTER: it sleeps (S), is stopped (T), ...
+# state PID LETTER: succeeds if the process sleeps (S), is stopped (T), ...
 state() { [ "$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status")" = "$2" ]; }
-# start_relay ACT...: a proxy in front of permitd that loses things (relay.c); leaves its url in $relay, its pid in $relay_pid.
+# start_relay ACT...: starts a proxy in front of permitd that loses requests and answers (relay.c); leaves its url in
+# $relay, its pid in $relay_pid.
 start_relay() {
     : >"$dir/relay"
     "$build/tests/cli/cli_relay" "${PERMITD_URL##*:}" "$@" >"$dir/relay" &
@@ -77,38 +78,38 @@ stop_relay() {
     wait "$relay_pid" 2>/dev/null
 }
 
-# What a test waits for before it types a key or sends a signal.
+# Conditions that a test waits for before it types a key or sends a signal.
 #
-# waiting NAME N: so many wait for it now.
+# waiting NAME N: succeeds if N requests wait for the semaphore.
 waiting() { "$permitctl" --json semaphore get "$1" | jq -e ".waiting == $2" >/dev/null; }
-# taken SIGNAL PID: the process, which reads its signals from a descriptor, has read this one.
+# taken SIGNAL PID: succeeds if the process, which reads its signals from a descriptor, has read this one.
 taken() {
     local pending
     for pending in $(sed -n 's/^\(ShdPnd\|SigPnd\):[[:space:]]*//p' "/proc/$2/status"); do
         [ $((0x$pending >> ($(kill -l "$1") - 1) & 1)) = 0 ] || return 1
     done
 }
-# until_there FILE: a command for sh that waits for this file, for two minutes.
+# until_there FILE: prints a command for sh that waits up to two minutes for this file.
 until_there() { echo "for i in \$(seq 2400); do test -e $1 && break; sleep 0.05; done"; }
-# until_told FIFO: one that waits until it is told, and starts nothing meanwhile: a shell whose child is stopped between vfork
-# and exec cannot be stopped. The FIFO is made here.
+# until_told FIFO: creates the FIFO and prints a command that waits for a line in it. The command starts no process
+# meanwhile: a shell whose child is stopped between vfork and exec cannot be stopped.
 until_told() { mkfifo "$1" && echo "read -r told < $1"; }
 tell() { timeout 120 sh -c "echo > '$1'" & }
 
 # ---- permitd ----
 
-# A port that a permitd can have again after it has stopped: below those that the system gives to whoever asks for any, one
-# of whom would sooner or later be given this one in between.
+# A port that permitd can use again after a stop. It is below the range for outgoing connections, because the system
+# would sooner or later give a port of that range to another program in between.
 free_address() {
     local port
     until port=$((10000 + RANDOM % 20000)) && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
     echo "127.0.0.1:$port"
 }
 
-# serve_at ADDRESS FLAG...: a permitd, on what the one before has left too. False: it does not serve. A new database is made
-# first, and nothing in here is to be faster than that.
+# serve_at ADDRESS FLAG...: starts a permitd, on the database of the previous one if there is one. Fails if it does not
+# serve. A new database is created first; no test requires this to be fast.
 serve_at() {
-    : >"$dir/permitd.out" # or the new one would be found serving by what the one before has said
+    : >"$dir/permitd.out" # remove the line of the previous one, which says that it serves
     "$permitd" --data-dir "$dir/server" --listen "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &
     permitd_pid=$!
     within 180000 serves_or_dead && serves || return 1

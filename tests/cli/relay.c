@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A proxy in front of permitd that loses things: relay PORT ACT... prints its url, and does with the n-th request what
- * the n-th act says (the last one again and again):
+ * A proxy in front of permitd that loses requests and answers: relay PORT ACT... prints its url, and applies the n-th
+ * act to the n-th request (the last act to all further ones):
  *
- *     pass     hands on the request, and the answer
- *     drop     hands on the request, and closes the connection when the answer is there
- *     swallow  hands on the request, and says nothing
- *     hang     says nothing
+ *     pass     passes on the request, and the answer
+ *     drop     passes on the request, and closes the connection when the answer arrives
+ *     swallow  passes on the request, and sends nothing
+ *     hang     sends nothing
  *
- * Runs until it is killed, or the one that started it has ended.
+ * Runs until it is killed, or until its parent has ended.
  */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ static const char *next_act(void)
     return acts[request < act_count ? request : act_count - 1];
 }
 
-/* One message with a Content-Length, or without a body. Its length; 0: the connection is closed. */
+/* Reads one message with a Content-Length, or without a body. Returns its length; 0: the connection is closed. */
 static size_t read_message(int fd, char *message)
 {
     size_t length = 0;
@@ -72,7 +72,7 @@ static void wait_until_closed(int fd)
         ;
 }
 
-/* False: the connection is of no use any more. */
+/* Returns false if the connection can no longer be used. */
 static bool relay(int client, int server, const char *act, char *message, size_t length)
 {
     if (strcmp(act, "hang") == 0) {

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# permitctl against a real permitd: tests/cli/run.sh BUILD_DIRECTORY [SUITE ...]. One line per check, a last line with the
-# sums; exits non-zero if any check failed. Needs jq and script(1). Named suites run one after the other on one permitd;
-# without names all of them, in lanes side by side: most of the time they wait.
+# permitctl against a real permitd: tests/cli/run.sh BUILD_DIRECTORY [SUITE ...]. Prints one line per check, and a last
+# line with the sums; exits non-zero if any check failed. Needs jq and script(1). Named suites run one after the other
+# on one permitd. Without names all suites run, in parallel lanes: most of the time they wait.
 # shellcheck disable=SC2034,SC2154
 set -u
 
@@ -31,7 +31,7 @@ leave() {
 trap leave EXIT
 trap 'exit 130' INT TERM
 
-# The library, and what permitctl makes of a script: its suite prints lines of the same form.
+# Runs the suite of the library, and of permitctl against a script; it prints lines of the same form.
 run_libpermit() {
     "$build/tests/cli/cli_libpermit" "$permitctl" >"$dir/lines" 2>&1 || [ "$?" -eq 1 ] || echo "not ok - libpermit: the suite ends" >>"$dir/lines"
     cat "$dir/lines"
@@ -39,7 +39,7 @@ run_libpermit() {
     failed=$((failed + $(grep -c '^not ok ' "$dir/lines")))
 }
 
-# What the suites find; verbs makes them itself.
+# Creates the semaphores that the suites need; the suite verbs creates its own.
 make_semaphores() {
     "$permitctl" --json semaphore put backups --capacity 2 >/dev/null
     "$permitctl" --json semaphore put network --capacity 10 --kind counted >/dev/null
@@ -54,7 +54,7 @@ run_suite() {
     . "$here/$1.sh"
 }
 
-# A background job would ignore the signals that the suites send.
+# Runs all suites. --default-signal: a background job would ignore the signals that the suites send.
 run_lanes() {
     local lane pids=()
     while read -r lane; do

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154
-# permitctl run: signals, of the command and of permitctl. (A background job of a script ignores SIGINT; so TERM, HUP, USR1.)
+# permitctl run: signals, of the command and of permitctl. (A background job of a script ignores SIGINT, so the tests
+# use TERM, HUP and USR1.)
 
 call "$permitctl" run -s backups -- sh -c 'kill -9 $$'
 check "a command killed by signal 9: 137" test "$code" = 137
@@ -31,9 +32,9 @@ soon taken TERM "$pid"
 check "a command that ignores TERM keeps its permit" in_use backups 1
 touch "$dir/enough"
 finish "$pid"
-check "and ends as it likes" test "$code" = 3
+check "and ends with its own status" test "$code" = 3
 
-# Without a terminal: TSTP and CONT are the command's, as all others.
+# Without a terminal, TSTP and CONT go to the command like all other signals.
 setsid "$permitctl" run -s backups --ttl 10m -- sh -c "echo \$\$ > '$dir/stopper'; $(until_told "$dir/never_told"); exit 3" &
 pid=$!
 soon test -s "$dir/stopper"
@@ -49,7 +50,7 @@ finish "$pid"
 check "TERM ends a command that is stopped: 143" test "$code" = 143
 check "and the permit is back" soon in_use backups 0
 
-# What was ignored when permitctl began stays so: here of all that it hands on.
+# A signal that was ignored when permitctl started stays ignored; tested for every signal that permitctl passes on.
 all=HUP,INT,QUIT,TERM,USR1,USR2,ALRM
 "$permitctl" --json acquire -s backups:2 --id full0 >/dev/null
 env --ignore-signal=$all "$permitctl" run -s backups --owner unmoved -- sh -c 'exit 4' 2>"$dir/err" &
@@ -75,7 +76,7 @@ check "nor a run under nohup" test "$code" = 5
 call env --ignore-signal=CHLD "$permitctl" run -s backups -- grep SigIgn /proc/self/status
 check "the command finds SIGCHLD ignored if permitctl did" test "$code $((0x${out##*[[:space:]]} >> 16 & 1))" = "0 1"
 
-# Waiting for capacity.
+# Signals while it waits for capacity.
 call "$permitctl" --json acquire -s backups:2 --id full1
 "$permitctl" run -s backups --id waits -- touch "$dir/ran_not" 2>"$dir/err" &
 pid=$!
@@ -97,12 +98,12 @@ pid=$!
 soon waiting backups 1
 kill -KILL "$pid"
 finish "$pid"
-check "one that is killed while it waits leaves the queue too" soon waiting backups 0
+check "a killed waiter leaves the queue too" soon waiting backups 0
 call "$permitctl" release full1
 check "nothing of them is left behind" soon in_use backups 0
 check "and none has run" test ! -e "$dir/ran_not"
 
-# A server that never answers: what was sent to it lies unread.
+# A server that never answers: bytes sent to it stay unread.
 sent() {
     awk -v port=":$(printf %04X "${PERMITD_URL##*:}")\$" '$2 ~ port && $4 == "01" && $5 !~ /:00000000$/ { found = 1 }
         END { exit !found }' /proc/net/tcp
@@ -120,9 +121,9 @@ for verb in run acquire; do
     soon taken TERM "$pid"
     kill -HUP "$pid"
     finish "$pid"
-    check "TERM of $verb when nobody answers: 143" test "$code" = 143
+    check "TERM of $verb when the server does not answer: 143" test "$code" = 143
     check "without waiting for an answer" between "$(($(now_ms) - start))" 0 12000
-    check "it says that there may be a permit, and how to be rid of it" \
+    check "it reports a possible permit, and how to release it" \
         grep -Eq '([0-9a-f-]{36}) may have been granted; if so, it is held .* permitctl release \1$' "$dir/err"
     kill -CONT "$permitd_pid"
     soon in_use backups 0
@@ -134,11 +135,11 @@ soon takes_signals
 kill -TERM "$pid"
 finish "$pid"
 check "TERM when there is no server: 143" test "$code" = 143
-check "and there is nothing to say about what was never sent" not grep -q granted "$dir/err"
+check "and nothing is reported about a request that was never sent" not grep -q granted "$dir/err"
 check "nothing of them is left behind" soon in_use backups 0
 check "and none has run" test ! -e "$dir/ran_not"
 
-# A permitctl that is killed takes the command along.
+# A killed permitctl takes the command along.
 "$permitctl" run -s backups --ttl 10s --id orphan -- sh -c "echo \$\$ > '$dir/orphan'; exec sleep 300" 2>/dev/null &
 pid=$!
 soon test -s "$dir/orphan"

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154
-# Labels and certain slots: given, asked for, shown.
+# Labels and specific slots: given, requested, shown.
 
 call "$permitctl" --json semaphore put hall --capacity 6 --label A1 --label A2 --label "" --label "#4"
 check "semaphore put gives labels" test "$code $(jq -r .config_version <<<"$out")" = "0 1"
 call "$permitctl" --json acquire -s hall --slot A2 --slot '#3' --id pair
-check "certain slots, by label and number" test "$code $(jq -c '.permits[0] | [.count, .slots, .labels]' <<<"$out")" = \
+check "specific slots, by label and number" test "$code $(jq -c '.permits[0] | [.count, .slots, .labels]' <<<"$out")" = \
     '0 [2,[2,3],["A2",null]]'
 call "$permitctl" acquire -s hall --slot A1 --slot A2 --id late
-check "a taken one: 75, and which until when" contains "$code $err" "75 permitctl: no_capacity: hall: A2 is held until 20"
+check "a held one: 75, with its label and deadline" contains "$code $err" "75 permitctl: no_capacity: hall: A2 is held until 20"
 call "$permitctl" --json acquire -s hall --slot A2
-check "--json has all that are taken" test "$(jq -c '[.blocking[0].taken[] | .slot, .label, .external_id]' <<<"$out")" = \
+check "--json has all that are held" test "$(jq -c '[.blocking[0].taken[] | .slot, .label, .external_id]' <<<"$out")" = \
     '[2,"A2","pair"]'
 call "$permitctl" acquire -s hall --slot B1
 check "an unknown label: 65" contains "$code $err" "65 permitctl: never_satisfiable: "
@@ -54,9 +54,9 @@ check "the report has labels" test "$(jq -c '.permits[0].labels' "$dir/report")"
 
 "$permitctl" --json acquire -s hall --slot A2 --slot A1 --wait 3m --id waits >"$dir/waits" 2>&1 &
 pid=$!
-check "who waits for certain slots" soon waiting hall 1
+check "a request for specific slots waits" soon waiting hall 1
 call "$permitctl" waiters hall
-check "is shown with them" contains "$out" "hall:2(A1,A2)"
+check "it is listed with them" contains "$out" "hall:2(A1,A2)"
 call "$permitctl" why waits
 check "why, too" grep -Eq '^  slots +A1,A2$' "$dir/out"
 "$permitctl" release pair >/dev/null
@@ -83,9 +83,9 @@ check "more labels than slots: 65" contains "$code $err" "65 permitctl: invalid"
 # ---- slots ----
 
 call "$permitctl" slots hall --state held
-check "slots lists who holds them" grep -Eq '^1 +A1 +[0-9]+ +20.*Z +.*waits$' "$dir/out"
+check "slots lists the holders" grep -Eq '^1 +A1 +[0-9]+ +20.*Z +.*waits$' "$dir/out"
 call "$permitctl" --json slots hall --state free
-check "or which are free" test "$code $(jq -c '[.slots[].number]' <<<"$out")" = "0 [3]"
+check "or the free slots" test "$code $(jq -c '[.slots[].number]' <<<"$out")" = "0 [3]"
 call "$permitctl" --json slots stadium --prefix "row 24"
 check "by the beginning of the label" test "$code $(jq '.slots | length' <<<"$out")" = "0 111"
 call "$permitctl" --json slots stadium

@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154,SC2016
-# permitctl run on a terminal, which script(1) makes. What is written to its standard input is typed: each key when what it is
-# meant for is there. Then whoever types waits for the end, since the end of the input would be typed too (as ^D).
+# permitctl run on a terminal, which script(1) creates. Its standard input is typed: each key after the condition that
+# it is meant for. The typing side then waits for the end, because the end of the input would be typed too (as ^D).
 
-# A chroot, say, without /dev/pts.
+# In a chroot, say, without /dev/pts.
 no_terminal() { script -qec true /dev/null </dev/null 2>&1 | grep -q 'failed to create pseudo-terminal'; }
 if no_terminal; then
     echo "skip - no pseudo-terminal can be had here (/dev/pts): permitctl on a terminal is not tested"
     return 0
 fi
 
-# on_terminal COMMAND: its output, without carriage returns, goes to $dir/screen. Standard input is typed. Signals are as they
-# are after a login, whoever runs the tests: a shell cannot trap what was ignored when it began. And the shell is bash: script
-# takes $SHELL, and where that is unset sh, which dies of the Ctrl-C that permitctl answers (dash does, with its whole group).
+# on_terminal COMMAND: runs it on a terminal and types the standard input; its output without carriage returns goes to
+# $dir/screen. Signals have their defaults, as after a login: a shell cannot trap a signal that was ignored at its
+# start. The shell is bash: script uses $SHELL, or sh if that is unset, and dash dies, with its whole group, of the
+# Ctrl-C that permitctl handles.
 on_terminal() {
     SHELL=/bin/bash env --default-signal timeout --foreground 500 script -qec "$1" /dev/null >"$dir/raw" 2>/dev/null
     tr -d '\r' <"$dir/raw" >"$dir/screen"
 }
 
-# Called before somebody types: what was shown to the last one is forgotten. (Not by on_terminal, which may end, and begin,
-# before the one who types has looked.)
+# Removes the output of the previous terminal before typing starts. (on_terminal cannot do this: it may start and end
+# before the typing side has checked.)
 new_terminal() { rm -f "$dir/raw"; }
 
-# shown PATTERN: waits until a line of the terminal has it.
+# shown PATTERN: waits until a line of the terminal matches.
 shown() { soon grep -q "$1" "$dir/raw"; }
 
 new_terminal
@@ -53,11 +54,11 @@ new_terminal
     on_terminal "'$permitctl' run -s backups -- touch '$dir/ran2'; echo status:\$?"
 check "Ctrl-C while it waits: 130" grep -q 'status:130' "$dir/screen"
 check "and the command has not run" test ! -e "$dir/ran2"
-check "it has said why it waits" grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, held longest by full2' "$dir/screen"
-check "nobody waits any more" soon waiting backups 0
+check "it has printed the reason of the wait" grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, held longest by full2' "$dir/screen"
+check "none waits any more" soon waiting backups 0
 "$permitctl" --json release full2 >/dev/null
 
-# In a shell with job control: Ctrl-Z stops both, fg continues both, and the terminal is the shell's in between.
+# A shell with job control: Ctrl-Z stops both processes, fg continues both, and the shell has the terminal in between.
 new_terminal
 {
     shown '^bash-.*[#$] '
@@ -81,7 +82,7 @@ new_terminal
     on_terminal "'$permitctl' run -s backups -- sh -c 'echo > $dir/at_work4; read -r word < /dev/tty; echo got:\$word' | cat"
 check "in a pipeline the command can still ask at the terminal" grep -q '^got:typed' "$dir/screen"
 
-# Ctrl-Z in a pipeline stops all of it, whoever has the terminal.
+# Ctrl-Z in a pipeline stops all of it, whichever process has the terminal.
 new_terminal
 {
     shown '^bash-.*[#$] '
@@ -118,7 +119,8 @@ check "Ctrl-Z stops a pipeline also if its command has the terminal" grep -q 'St
 check "and fg continues it to its end" test -e "$dir/done6"
 check "and the permit is back then" soon in_use backups 0
 
-# In the background a command that asks for the terminal stops the job, as without permitctl, until fg gives it one.
+# In the background, a command that asks for the terminal stops the job, as without permitctl, until fg gives it the
+# terminal.
 new_terminal
 {
     shown '^bash-.*[#$] '
@@ -139,18 +141,19 @@ check "a command in the background that asks for the terminal is stopped" grep -
 check "and gets it by fg" grep -q '^got:typed' "$dir/screen"
 check "and the permit is back then" soon in_use backups 0
 
-# Where no shell could continue it, as after ssh -t, the kernel lets nobody be stopped by Ctrl-Z: nor is permitctl.
+# Without a shell that could continue it, as after ssh -t, the kernel does not let Ctrl-Z stop a process; permitctl
+# neither.
 new_terminal
 { soon test -e "$dir/at_work7"; printf '\032'; shown '\^Z'; tell "$dir/told7"; shown 'status:'; } |
     on_terminal "'$permitctl' run -s backups --ttl 2m -- sh -c 'echo > $dir/at_work7; $(until_told "$dir/told7"); exit 6' | cat; echo status:\${PIPESTATUS[0]}"
-check "Ctrl-Z stops nobody where no shell could continue it" grep -q 'status:6$' "$dir/screen"
+check "Ctrl-Z stops nothing without a shell that could continue it" grep -q 'status:6$' "$dir/screen"
 
 echo n | on_terminal "'$permitctl' fence bump --reason test; echo status:\$?"
 check "and nothing was done" grep -q 'permitctl: nothing was done' "$dir/screen"
-check "fence bump asks a person, who says no: 1" grep -q 'status:1$' "$dir/screen"
-check "and says what it would do" grep -q 'Continue?' "$dir/screen"
+check "fence bump asks for confirmation; declined: 1" grep -q 'status:1$' "$dir/screen"
+check "and prints the consequences" grep -q 'Continue?' "$dir/screen"
 
-# top: a live table. What is looked at is what is drawn before the terminal goes back to its first page.
+# top: a live table. The checks read the frames drawn before the terminal returns to its first screen.
 "$permitctl" --json acquire -s backups --id shown >/dev/null
 new_terminal
 { shown 'backups  *2  *1  *1  *0  *-  '; printf x; printf q; shown 'status:'; } |
@@ -169,8 +172,8 @@ new_terminal
 { shown 'backups  *2  *1'; kill -STOP "$permitd_pid"; shown 'no_server.*asking again'; kill -CONT "$permitd_pid"
     "$permitctl" release shown >/dev/null; shown 'backups  *2  *0'; printf q; shown 'status:'; } |
     TERM=xterm on_terminal "'$permitctl' top -i 100ms; echo status:\$?"
-check "top says that the server does not answer, and goes on when it does" grep -q 'status:0' "$dir/screen"
+check "top reports that the server does not answer, and continues when it does" grep -q 'status:0' "$dir/screen"
 new_terminal
 on_terminal "TERM=dumb '$permitctl' top; echo status:\$?"
-check "a terminal that knows only lines gets one table" grep -q 'NAME  *CAPACITY  *USED' "$dir/screen"
-check "which is all" grep -q 'status:0' "$dir/screen"
+check "a dumb terminal gets one table" grep -q 'NAME  *CAPACITY  *USED' "$dir/screen"
+check "and nothing else" grep -q 'status:0' "$dir/screen"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154
-# The command line itself, and no server.
+# The command line, without a server.
 
 call "$permitctl"
 check "no verb is a usage error" test "$code" = 64
@@ -8,7 +8,7 @@ call "$permitctl" dance
 check "an unknown verb is a usage error" test "$code" = 64
 check "and is named" contains "$err" dance
 call "$permitctl" semaphore
-check "half a verb: 64, and what goes on" contains "$code $err" '64 permitctl: incomplete verb "semaphore"; expected one of: put get'
+check "an incomplete verb: 64, and the possible words" contains "$code $err" '64 permitctl: incomplete verb "semaphore"; expected one of: put get'
 call "$permitctl" semaphore putt a
 check "a verb that goes on wrong is named as it is" \
     contains "$code $err" '64 permitctl: unknown verb "semaphore putt"; expected "semaphore" with one of: put get'
@@ -24,7 +24,7 @@ call "$permitctl" run -s a:0 true
 check "a count of 0 is a usage error" test "$code" = 64
 check "and is shown as it was given" contains "$err" "--semaphore a:0: expected NAME or NAME:COUNT"
 call "$permitctl" run -s a --wait 100000 true
-check "milliseconds are told" contains "$code $err" "64 permitctl: --wait 100000: numbers are seconds, at most 86400"
+check "a number of milliseconds is refused with a hint" contains "$code $err" "64 permitctl: --wait 100000: numbers are seconds, at most 86400"
 call "$permitctl" run -s a --ttl soon true
 check "a ttl that is no time is a usage error" test "$code" = 64
 call "$permitctl" run -s a --ttl 0 true
@@ -38,19 +38,19 @@ done
 call "$permitctl" acquire -s a --wait-piece 0
 check "a piece of no length is a usage error" test "$code" = 64
 call "$permitctl" acquire --slot A1 -s a
-check "--slot stands behind its -s" contains "$code $err" "64 permitctl: --slot must follow an -s NAME"
+check "--slot must follow its -s" contains "$code $err" "64 permitctl: --slot must follow an -s NAME"
 call "$permitctl" acquire --adjacent
 check "so does --adjacent" test "$code" = 64
 call "$permitctl" acquire -s a:2 --slot A1 --slot A2
-check "--slot says how many by itself" contains "$code $err" "64 permitctl: a: --slot cannot be combined with"
+check "--slot excludes a count" contains "$code $err" "64 permitctl: a: --slot cannot be combined with"
 call "$permitctl" acquire -s a --slot A1 --adjacent
-check "and is not --adjacent" test "$code" = 64
+check "and --adjacent" test "$code" = 64
 call "$permitctl" acquire -s a --slot A1 -s b --any-of B1 --slot B2
 check "--slot and --any-of exclude each other" contains "$code $err" "64 permitctl: --slot B2"
 call "$permitctl" acquire -s a --adjacent=yes
 check "--adjacent takes no value" test "$code" = 64
 call "$permitctl" acquire -s a --label A1
-check "labels are of semaphore put" contains "$code $err" "64 permitctl: acquire does not take --label"
+check "only semaphore put takes labels" contains "$code $err" "64 permitctl: acquire does not take --label"
 call "$permitctl" semaphore put a --label A1 --labels "$dir/none"
 check "--label and --labels exclude each other" test "$code" = 64
 call "$permitctl" semaphore put a --labels "$dir/none"
@@ -71,7 +71,7 @@ check "an empty name is a usage error" test "$code" = 64
 call "$permitctl" top backups
 check "top takes no name" contains "$code $err" "64 permitctl: usage: permitctl top"
 call "$permitctl" top --interval 1ms
-check "top looks at most ten times a second" contains "$code $err" "64 permitctl: --interval 1ms"
+check "top refreshes at most ten times a second" contains "$code $err" "64 permitctl: --interval 1ms"
 call "$permitctl" run -s a --on-lost sing true
 check "--on-lost takes three words" test "$code" = 64
 call "$permitctl" show a --ttl 3s
@@ -84,7 +84,7 @@ call "$permitctl" --url ftp://x show a
 check "a url that is not http is a usage error" test "$code" = 64
 
 call "$permitctl" --version
-check "--version prints name and version" test "$out" = "permitctl $(cat "$here/../../VERSION")"
+check "--version prints name and version" test "$out" = "permitctl $(sed -nE 's/^project\(.* VERSION ([0-9.]+).*/\1/p' "$here/../../CMakeLists.txt")"
 call "$permitctl" --help
 check "--help lists the verbs" contains "$out" "semaphore put"
 check "--help lists the exit statuses" contains "$out" "76"
@@ -105,7 +105,7 @@ done
 call "$permitctl" --help fence
 check "--help may stand before it" contains "$code $out" "0 Usage: permitctl fence VERB"
 call "$permitctl" dance --help
-check "what begins no verb is an error all the same" test "$code" = 64
+check "a word that begins no verb is an error with --help, too" test "$code" = 64
 call "$permitctl" acquire -s a --id 'a b'
 check "a key with a space is a usage error" contains "$code $err" "64 permitctl: --id a b: expected 1 to 255 printable ASCII"
 call "$permitctl" run -s a --owner '' true
@@ -113,15 +113,15 @@ check "so is an owner without a name" contains "$code $err" "64 permitctl: --own
 call "$permitctl" run --help
 check "run --help names the variables" contains "$out" PERMIT_TOKEN_
 call "$permitctl" $'\e[31mdance'
-check "a complaint does not play with the terminal" contains "$err" '"?[31mdance"'
+check "control characters in an error message are escaped" contains "$err" '"?[31mdance"'
 
-if ! (exec 3<>/dev/tcp/127.0.0.1/7070) 2>/dev/null; then # else somebody serves at the default address
+if ! (exec 3<>/dev/tcp/127.0.0.1/7070) 2>/dev/null; then # otherwise the default address is in use
     call "$permitctl" semaphore list
     check "where no server was named: 69, and how one is" \
         contains "$code $(xargs -d '\n' <<<"$err")" "no server was named, so that was the default: --url or PERMITD_URL names another"
 fi
 call "$permitctl" --url http://127.0.0.1:1 semaphore list
-check "and not where one was" not grep -q 'no server was named' "$dir/err"
+check "and not if one was named" not grep -q 'no server was named' "$dir/err"
 check "no server: 69" test "$code" = 69
 call "$permitctl" --json --url http://127.0.0.1:1 show a
 check "no server, --json: a problem" test "$(jq -r .type <<<"$out")" = /problems/no_server
@@ -131,7 +131,7 @@ call "$permitctl" --url http://127.0.0.1:1 run -s a touch "$dir/never"
 check "run without a server: 69" test "$code" = 69
 check "and the command has not run" test ! -e "$dir/never"
 
-# What is secret is not repeated, and what cannot be sent is refused before anything is.
+# Secrets are not printed, and invalid values are refused before anything is sent.
 for url in 'http://h:7070/?a=b' 'http://h#x' 'ftp://ann:sesame@h' 'http://ann:sesame@h:port' 'http://ann:sesame@h?x'; do
     call "$permitctl" --url "$url" show k
     check "--url $url: 64, and nothing of it is repeated" \
@@ -148,11 +148,11 @@ call env PERMITD_TOKEN=$'a\r\nX-Evil: 1' "$permitctl" show k
 check "so of PERMITD_TOKEN" contains "$code $err" "64 permitctl: the token (PERMITD_TOKEN)"
 call "$permitctl" --url http://ann:sesame@127.0.0.1:1/ show k
 check "a server that does not answer is named without user and password" contains "$code $err" "69 permitctl: no_server: http://127.0.0.1:1: "
-check "of which nothing is said" not grep -q -e sesame -e ann "$dir/err"
+check "which are not printed" not grep -q -e sesame -e ann "$dir/err"
 call "$permitctl" --json --url http://ann:sesame@127.0.0.1:1/ show k
 check "also not in JSON" not grep -q -e sesame -e ann "$dir/out" "$dir/err"
 call "$permitctl" --tokn=sesame show k
-check "an option that there is not is named without its value" test "$code $err" = "64 permitctl: unknown option --tokn (permitctl --help)"
+check "an unknown option is named without its value" test "$code $err" = "64 permitctl: unknown option --tokn (permitctl --help)"
 call "$permitctl" -usesame show k
 check "so is a letter" test "$code $err" = "64 permitctl: unknown option -u (permitctl --help)"
 call "$permitctl" acquire -s a --wait-piece 100d

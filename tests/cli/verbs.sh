@@ -3,13 +3,13 @@
 # The verbs that make one call.
 
 call "$permitctl" --json semaphore put backups --capacity 2
-check "semaphore put makes one" test "$code $(jq .capacity <<<"$out")" = "0 2"
+check "semaphore put creates one" test "$code $(jq .capacity <<<"$out")" = "0 2"
 call "$permitctl" --json semaphore put network -c 10 --kind counted --note "of db1" --default-ttl 5m --max-ttl none
 check "with kind, note and ttl" test "$code $(jq -r '.kind, .note, .default_ttl_ms' <<<"$out" | xargs)" = \
     "0 counted of db1 300000"
 call "$permitctl" semaphore put network --note $'of \xc2\x9b31mdb1\x1b'
 call "$permitctl" semaphore get network
-check "a note does not play with the terminal" contains "$out" "of ??31mdb1?"
+check "control characters in a note are escaped" contains "$out" "of ??31mdb1?"
 call "$permitctl" semaphore put backups --kind counted
 check "the kind cannot change: 65" test "$code" = 65
 call "$permitctl" semaphore get backups
@@ -37,11 +37,11 @@ call "$permitctl" semaphore list
 check "semaphore list prints a table" contains "$out" "NAME "
 
 call "$permitctl" --json template put each: --capacity 2 --max-ttl 1h --queue fifo --note "of each"
-check "template put makes one" test "$code $(jq -r '.prefix, .capacity, .max_ttl_ms, .queue, .note' <<<"$out" | xargs)" = \
+check "template put creates one" test "$code $(jq -r '.prefix, .capacity, .max_ttl_ms, .queue, .note' <<<"$out" | xargs)" = \
     "0 each: 2 3600000 fifo of each"
 call "$permitctl" --json template put each:few -c 1
 call "$permitctl" template put each:
-check "template put keeps what is not given" contains "$out" "capacity       2"
+check "template put keeps settings that are not given" contains "$out" "capacity       2"
 call "$permitctl" template get each:
 check "template get prints lines" contains "$out" "template       each:"
 call "$permitctl" template put each: --kind counted
@@ -55,13 +55,13 @@ check "template list prints a table" contains "$out" "PREFIX "
 call "$permitctl" --json template list --prefix each:f --limit 3
 check "template list --prefix" test "$(jq -r '.templates[].prefix' <<<"$out" | xargs)" = each:few
 call "$permitctl" --json acquire -s each:one
-check "a semaphore is made on its first use" test "$code $(jq -r '.permits[0].slots[0]' <<<"$out")" = "0 1"
+check "a semaphore is created from the template by acquire" test "$code $(jq -r '.permits[0].slots[0]' <<<"$out")" = "0 1"
 call "$permitctl" run -n -s each:few.2 true
 check "and by run" test "$code" = 0
 call "$permitctl" semaphore events each:few.2
-check "its events say by which template" contains "$out" "template each:few"
+check "its events name the template" contains "$out" "template each:few"
 call "$permitctl" template delete each:few
-check "template delete says what it has removed" test "$code $(xargs <<<"$out")" = "0 template each:few removed yes"
+check "template delete names the removed template" test "$code $(xargs <<<"$out")" = "0 template each:few removed yes"
 call "$permitctl" template get each:few
 check "an unknown template: 65" contains "$code $err" "65 permitctl: unknown_template"
 
@@ -74,7 +74,7 @@ check "the same key gives the same tokens" test "$(jq '.replayed, .permits[0].to
 call "$permitctl" acquire -s backups --id k/1% --owner me --ttl 60
 check "the same key for something else: 65" contains "$code $err" "65 permitctl: key_reused"
 call "$permitctl" --json acquire -s backups:2
-check "no capacity: 75, at once" test "$code $(jq -r .type <<<"$out")" = "75 /problems/no_capacity"
+check "no capacity: 75, immediately" test "$code $(jq -r .type <<<"$out")" = "75 /problems/no_capacity"
 start=$(now_ms)
 call "$permitctl" acquire -s backups:2 -w 1500ms -E 7
 check "acquire --wait waits so long, and -E changes the status" test "$code" = 7
@@ -87,7 +87,7 @@ call "$permitctl" --json holders backups
 check "holders" test "$(jq -r '.holders[].external_id' <<<"$out")" = k/1%
 call "$permitctl" holders backups
 check "holders prints a table" contains "$out" "OWNER"
-check "with who is overdue or suspect" grep -Eq '^TOKEN .* OVERDUE  SUSPECT  KEY$' "$dir/out"
+check "with columns for overdue and suspect" grep -Eq '^TOKEN .* OVERDUE  SUSPECT  KEY$' "$dir/out"
 call "$permitctl" requests -s backups
 check "requests as well" grep -Eq '^STATE .* OVERDUE  SUSPECT  PERMITS ' "$dir/out"
 call "$permitctl" show k/1%
@@ -116,16 +116,16 @@ call "$permitctl" acquire -s backups --id overtaken
 check "which refuses the late acquire: 65" contains "$code $err" "65 permitctl: ended"
 
 call "$permitctl" acquire -s network --ttl owner
-check "where no owner was named it is said which one was meant" \
+check "without --owner the default owner is named" \
     grep -Eq '^permitctl: permitctl owner beat [^ ]+@[^ ]+ sends a heartbeat; --owner names another owner$' "$dir/err"
 call "$permitctl" acquire -s network --owner w1 --ttl owner
 check "ttl owner without a heartbeat: 65" contains "$code $err" "65 permitctl: unknown_owner"
-check "with what to do about it" contains "$err" "permitctl: permitctl owner beat w1 sends"
+check "with a remedy" contains "$err" "permitctl: permitctl owner beat w1 sends"
 call "$permitctl" acquire -s backups --slot 1
-check "a number is a label, and it is said how to write a number" contains "$code $err" \
+check "a number is a label; a hint says how to write a number" contains "$code $err" \
     "1 is a label here; the slot with the number 1 is '#1'"
 call "$permitctl" --json owner beat w1
-check "owner beat makes an owner for 30 s" test "$code $(jq -r '.state, .ttl_ms' <<<"$out" | xargs)" = "0 alive 30000"
+check "owner beat creates an owner for 30 s" test "$code $(jq -r '.state, .ttl_ms' <<<"$out" | xargs)" = "0 alive 30000"
 call "$permitctl" --json owner beat w1 --ttl 1h
 check "and extends it" test "$code $(jq -r .ttl_ms <<<"$out")" = "0 3600000"
 call "$permitctl" owner beat w1 --ttl none
@@ -139,7 +139,7 @@ check "owner show prints lines" contains "$out" "requests held"
 call "$permitctl" --json owner gone w1
 check "owner gone" test "$code $(jq -r .state <<<"$out")" = "0 lapsed"
 ended_as() { [ "$("$permitctl" --json show "$1" | jq -r .end_reason)" = "$2" ]; }
-check "ends what it held" soon ended_as of-w1 owner_dead
+check "its requests end" soon ended_as of-w1 owner_dead
 call "$permitctl" renew of-w1
 check "which cannot be renewed any more: 76" test "$code" = 76
 call "$permitctl" owner show nobody
@@ -155,12 +155,19 @@ check "and it is gone" test "$code" = 65
 
 call "$permitctl" semaphore put seats --capacity 3 --default-ttl 90s --max-ttl 1h30m
 call "$permitctl" semaphore get seats
+check "a setting that has no value is not shown" test -z "$(sed -n '/^max waiters/p' <<<"$out")"
 check "times are shown in words" test "$(sed -n 's/^default ttl  *//p; s/^max ttl  *//p' <<<"$out" | xargs)" = "1m30s 1h30m"
+call "$permitctl" semaphore put network --max-waiters 7
+check "--max-waiters limits the requests that wait" test "$code $(sed -n 's/^max waiters  *//p' <<<"$out")" = "0 7"
+call "$permitctl" semaphore put network --max-waiters=-1
+check "and is no negative number" test "$code" = 64
+call "$permitctl" --json semaphore put network --max-waiters none
+check "none removes the limit" test "$code $(jq 'has("max_waiters")' <<<"$out")" = "0 false"
 call "$permitctl" --json acquire -s seats --id sold --ttl 10m
 call "$permitctl" show sold
 check "also the ttl of a request" contains "$out" "ttl            10m"
 call "$permitctl" --json confirm sold
-check "confirm takes the deadline away" test "$code $(jq -r '.expires_at, has("confirmed_at")' <<<"$out" | xargs)" = "0 null true"
+check "confirm removes the deadline" test "$code $(jq -r '.expires_at, has("confirmed_at")' <<<"$out" | xargs)" = "0 null true"
 call "$permitctl" --json confirm sold
 check "and is idempotent" test "$code" = 0
 call "$permitctl" release sold
@@ -188,7 +195,7 @@ check "semaphore pause needs a reason: 64" test "$code" = 64
 call "$permitctl" semaphore pause seats --reason "hall is flooded"
 check "semaphore pause shows it" contains "$code $out" "paused         hall is flooded"
 call "$permitctl" acquire -s seats
-check "an acquire is told why: 75" contains "$code $err" "75 permitctl: paused: seats is paused: hall is flooded"
+check "an acquire gets the reason: 75" contains "$code $err" "75 permitctl: paused: seats is paused: hall is flooded"
 call "$permitctl" semaphore list
 check "semaphore list has the reason" contains "$out" "hall is flooded"
 call "$permitctl" semaphore resume seats
@@ -203,17 +210,17 @@ call "$permitctl" semaphore events nothing
 check "of an unknown semaphore: 65" test "$code" = 65
 
 call "$permitctl" --json requests -s seats --state released
-check "requests lists what has ended" test "$(jq -r '[.requests[].external_id] | sort | .[]' <<<"$out" | xargs)" = "sold taken"
+check "requests lists ended requests" test "$(jq -r '[.requests[].external_id] | sort | .[]' <<<"$out" | xargs)" = "sold taken"
 call "$permitctl" --json requests -s seats --state held --owner bob
-check "and what is held" test "$(jq -r '.requests[].external_id' <<<"$out")" = kept
+check "and held ones" test "$(jq -r '.requests[].external_id' <<<"$out")" = kept
 call "$permitctl" requests -s seats
 check "as a table" test "$code $(grep -o 'seats:2 ' <<<"$out" | xargs)" = "0 seats:2"
 call "$permitctl" --json show taken
 at=$(jq -r .acquired_at <<<"$out")
 call "$permitctl" --json requests -s seats --at "$at"
-check "requests --at: who held it then" test "$(jq -r '.requests[].external_id' <<<"$out")" = taken
+check "requests --at: the holders at that time" test "$(jq -r '.requests[].external_id' <<<"$out")" = taken
 call "$permitctl" --json requests -s seats --at "2001-01-01 00:00"
-check "long ago nobody" test "$code $(jq '.requests | length' <<<"$out")" = "0 0"
+check "long ago: none" test "$code $(jq '.requests | length' <<<"$out")" = "0 0"
 call env TZ=UTC "$permitctl" --json requests -s seats --at "$(TZ=UTC date -d '+2 minutes' '+%Y-%m-%d %H:%M')"
 check "a time of this machine" test "$(jq -r '.requests[].external_id' <<<"$out")" = kept
 call "$permitctl" --json requests -s seats --at "$(date +%H:%M)"
@@ -234,17 +241,17 @@ check "semaphore delete is refused while it is held: 65" contains "$code $err" "
 call "$permitctl" semaphore delete seats --force
 check "--force needs a reason: 64" contains "$code $err" "64 permitctl: semaphore delete needs --reason"
 call "$permitctl" semaphore delete seats --force --reason ""
-check "which is not empty: 64" test "$code" = 64
+check "an empty reason: 64" test "$code" = 64
 call "$permitctl" semaphore delete seats --reason "it is over"
 check "a reason without --force: 64" contains "$code $err" "64 permitctl: --reason requires --force"
 call "$permitctl" semaphore delete seats --force --reason "$(printf '%01001d' 0)"
-check "the reason is not too long: 64" contains "$code $err" "64 permitctl: --reason: at most 1000 bytes"
+check "a reason that is too long: 64" contains "$code $err" "64 permitctl: --reason: at most 1000 bytes"
 call "$permitctl" template delete each: --force
 check "a template takes no --force: 64" test "$code" = 64
 call "$permitctl" --json semaphore get seats
-check "nobody was ended by these" test "$(jq -r '.in_use, .paused_reason' <<<"$out" | xargs)" = "3 null"
+check "none of these ended a request" test "$(jq -r '.in_use, .paused_reason' <<<"$out" | xargs)" = "3 null"
 call "$permitctl" semaphore delete seats --force --reason 'it is "over" & out, 100%'
-check "semaphore delete --force says what it has done" test "$code $(xargs <<<"$out$err")" = \
+check "semaphore delete --force reports the result" test "$code $(xargs <<<"$out$err")" = \
     "0 semaphore seats retired yes requests ended 2"
 call "$permitctl" --json semaphore events seats
 check "each is recorded with the reason" test "$(jq -r '.events[:4][].what' <<<"$out" | xargs)" = "retired forced forced paused"
@@ -255,13 +262,13 @@ call "$permitctl" semaphore delete seats --force --reason "again"
 check "again: 65" contains "$code $err" "65 permitctl: unknown_semaphore"
 call "$permitctl" semaphore put seats --capacity 3
 call "$permitctl" --json semaphore delete seats --force --reason "nobody is here"
-check "--json prints what the server answered" test "$code $(jq -r '.retired, .forced' <<<"$out" | xargs)" = "0 true 0"
+check "--json prints the answer of the server" test "$code $(jq -r '.retired, .forced' <<<"$out" | xargs)" = "0 true 0"
 call "$permitctl" semaphore put seats --capacity 3
 call "$permitctl" semaphore delete seats
-check "semaphore delete says what it has done" test "$code $(xargs <<<"$out")" = "0 semaphore seats retired yes"
+check "semaphore delete reports the result" test "$code $(xargs <<<"$out")" = "0 semaphore seats retired yes"
 call "$permitctl" --json semaphore put seats --capacity 3
 call "$permitctl" --json semaphore delete seats
-check "with --json what the server answered" test "$code $(jq -r '.name, .capacity, .retired, .forced' <<<"$out" | xargs)" = \
+check "with --json the answer of the server" test "$code $(jq -r '.name, .capacity, .retired, .forced' <<<"$out" | xargs)" = \
     "0 seats 3 true null"
 call "$permitctl" semaphore put seats --capacity 3
 
@@ -271,15 +278,15 @@ call "$permitctl" --json fence bump --reason "restored Friday"
 check "fence bump" test "$code $(jq '.tokens_from == .epoch * 1024' <<<"$out")" = "0 true"
 from=$(jq .tokens_from <<<"$out")
 grants_again() { "$permitctl" --json acquire -s seats >"$dir/grant"; }
-check "grants go on after a while" soon grants_again
-check "with tokens from there" test "$(jq .permits[0].token "$dir/grant")" -ge "$from"
+check "grants resume after a while" soon grants_again
+check "with tokens from that value on" test "$(jq .permits[0].token "$dir/grant")" -ge "$from"
 
 # ---- more holders than one call can end ----
 
-# What has no answer yet, or was too much at once, is asked for again, under the same keys.
+# Requests without an answer, or refused for load, are repeated under the same keys.
 granted() { curl -s -H 'Content-Type: application/json' --data-binary "@$1" "$PERMITD_URL/v1/batch" | jq -e '[.results[].status] | all(. < 300)'; }
 
-# hold_many NAME N: by as many requests, a thousand at a time.
+# hold_many NAME N: holds N units by as many requests, a thousand at a time.
 hold_many() {
     local from
     "$permitctl" --json semaphore put "$1" --capacity "$2" >/dev/null
@@ -291,8 +298,8 @@ hold_many() {
     done
 }
 
-# The database stands still in the middle of it, for longer than a request may take: the call that runs then cannot end all.
-# How many each of them has ended is counted in libpermit.c: what an answer that comes too late would have said is lost.
+# The database is frozen in the middle, for longer than a request may take, so the running call cannot end all.
+# libpermit.c checks the sum of the answers: here the number in a late answer is lost.
 hold_many crowd 20000
 stop_permitd
 start_permitd --request-timeout 8s
@@ -306,11 +313,11 @@ kill -STOP "$database"
 sleep 10
 kill -CONT "$database"
 finish "$pid"
-check "semaphore delete --force goes on until all have ended, also past a database that stands still" \
+check "semaphore delete --force continues until all have ended, also after a frozen database" \
     contains "$code $(xargs <"$dir/crowd")" "0 semaphore crowd retired yes requests ended"
-check "and has counted no more than there were" between "$(sed -n 's/^requests ended *//p' "$dir/crowd")" 0 20000
+check "and reports no more than there were" between "$(sed -n 's/^requests ended *//p' "$dir/crowd")" 0 20000
 call "$permitctl" --json requests -s crowd --state held
-check "and nobody holds it" test "$(jq '.requests | length' <<<"$out")" = 0
+check "and it has no holder" test "$(jq '.requests | length' <<<"$out")" = 0
 call "$permitctl" --json semaphore events crowd
 check "each was ended once" test "$(jq '[.events[] | select(.what == "forced").from] | unique | length' <<<"$out")" = 20000
 check "and it is gone" test "$(jq -r '.events[0].what' <<<"$out")" = retired

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154,SC2016,SC2034
-# Waiting in the server: the order, pieces, who waits and why, the table of all.
+# Waiting in the server: order, pieces, waiters and reasons, the table of all semaphores.
 
-# asks KEY ARGUMENT...: an acquire of backups that waits in the background; its grant goes to $dir/KEY, its process to $pid.
+# asks KEY ARGUMENT...: starts an acquire of backups that waits in the background; its grant goes to $dir/KEY, its pid
+# to $pid.
 asks() {
     local key=$1
     shift
@@ -14,7 +15,8 @@ place() { "$permitctl" --json waiters backups | jq -r ".waiters[] | select(.exte
 
 "$permitctl" --json acquire -s backups:2 --id full --owner nightly@db1 >/dev/null
 
-# Three wait, in pieces that are longer than what follows; the third, which says why it waits, begins with one of a second.
+# Three requests wait, in pieces longer than the test. The third, which prints the reason of its wait, starts with a
+# piece of one second.
 asks first -s backups:2 --wait 5m --wait-piece 5m
 pids=("$pid")
 soon waiting backups 1
@@ -23,49 +25,49 @@ pids+=("$pid")
 soon waiting backups 2
 "$permitctl" run -v -s backups --id third --wait-piece 5m -- true 2>"$dir/third.err" &
 pids+=($!)
-check "run -v says why it waits" soon grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, 2 wait before it' "$dir/third.err"
-check "and who holds it" grep -q 'held longest by full' "$dir/third.err"
+check "run -v prints the reason of the wait" soon grep -q 'permitctl: waiting for backups: 2 of 2 in use, 1 asked, 2 wait before it' "$dir/third.err"
+check "and the holder" grep -q 'held longest by full' "$dir/third.err"
 check "after its first piece it waits on" soon waiting backups 3
 call "$permitctl" --json waiters backups
 check "waiters has them in their order" test "$code $(jq -r '.waiters[].external_id' <<<"$out" | xargs)" = "0 first second third"
-check "with owner, permits, and who stands before" test "$(jq -r '.waiters[-2] | .owner, .permits[1].count, .behind' <<<"$out" |
+check "with owner, permits, and the request ahead" test "$(jq -r '.waiters[-2] | .owner, .permits[1].count, .behind' <<<"$out" |
     xargs)" = "ann@db2 4 first"
 call "$permitctl" waiters backups
 check "waiters prints a table" contains "$out" "PLACE"
-check "with permits and who stands before" grep -Eq '^3 +third .* backups +[0-9.]+s .*Z +second *$' "$dir/out"
+check "with permits and the request ahead" grep -Eq '^3 +third .* backups +[0-9.]+s .*Z +second *$' "$dir/out"
 call "$permitctl" waiters network
-check "who waits for two semaphores is in both queues" grep -Eq '^1 +second +ann@db2 +backups network:4 ' "$dir/out"
+check "a request for two semaphores is in both queues" grep -Eq '^1 +second +ann@db2 +backups network:4 ' "$dir/out"
 call "$permitctl" --json waiters backups --limit 1
 check "--limit" test "$(jq '.waiters | length' <<<"$out")" = 1
 call "$permitctl" waiters nothing
 check "of an unknown semaphore: 65" contains "$code $err" "65 permitctl: unknown_semaphore"
 
 call "$permitctl" why second
-check "why says for how long and who is asked" test "$code $(sed -n 's/^owner *//p' "$dir/out")" = "0 ann@db2"
-check "its place, and who is ahead" grep -Eq '^backups +place 2, behind first$' "$dir/out"
-check "what is asked, capacity and use" grep -Eq '^ +1 asked, 2 of 2 in use$' "$dir/out"
+check "why shows the owner" test "$code $(sed -n 's/^owner *//p' "$dir/out")" = "0 ann@db2"
+check "its place, and the request ahead" grep -Eq '^backups +place 2, behind first$' "$dir/out"
+check "units requested, capacity and use" grep -Eq '^ +1 asked, 2 of 2 in use$' "$dir/out"
 check "the longest holders with owner and deadline" grep -Eq '^ +full +nightly@db1 +20.*Z +20.*Z +[0-9]+m[0-9]+s$' "$dir/out"
-check "and where there is room" grep -Eq '^ +4 asked, 0 of 10 in use: room for it$' "$dir/out"
+check "and the semaphore with enough free units" grep -Eq '^ +4 asked, 0 of 10 in use: room for it$' "$dir/out"
 call "$permitctl" --json why second
-check "--json is the server's" test "$(jq -r '.state, .waiting_for[0].ahead_count, .waiting_for[0].holders[0].external_id' <<<"$out" |
+check "--json prints the server's answer" test "$(jq -r '.state, .waiting_for[0].ahead_count, .waiting_for[0].holders[0].external_id' <<<"$out" |
     xargs)" = "WAITING 1 full"
 call "$permitctl" why full
-check "why of one that holds shows it" contains "$code $out" "0 key            full"
+check "why of a held request shows it" contains "$code $out" "0 key            full"
 call "$permitctl" why nobody
 check "why of an unknown key: 65" contains "$code $err" "65 permitctl: unknown_request"
 
 call "$permitctl" run --wait 300ms -s backups -- touch "$dir/ran"
-check "a wait that is over: 75" test "$code" = 75
-check "the message says who holds it and how many wait before" contains "$err" \
+check "a wait that has passed: 75" test "$code" = 75
+check "the message names the holder and the number of requests ahead" contains "$err" \
     "no_capacity: backups: 2 of 2 in use, 1 asked, 3 wait before it, held longest by full"
 check "the command has not run" test ! -e "$dir/ran"
 check "and it waits no more" soon waiting backups 3
 call "$permitctl" run -n -E 9 -s backups -- touch "$dir/ran"
-check "-n: at once, also past a queue" test "$code" = 9
+check "-n: immediately, also with a queue" test "$code" = 9
 
 call "$permitctl" top --once
 check "top --once prints one table" grep -Eq '^NAME +CAPACITY +USED +FREE +WAITING +OLDEST WAIT +OLDEST HOLD *$' "$dir/out"
-check "what is waited for most is on top" grep -Eq '^backups +2 +2 +0 +3 +[0-9.hms]+ +[0-9.hms]+ *$' <(sed -n 2p "$dir/out")
+check "the semaphore with most waiters is on top" grep -Eq '^backups +2 +2 +0 +3 +[0-9.hms]+ +[0-9.hms]+ *$' <(sed -n 2p "$dir/out")
 check "with 0 and - where there is nothing" grep -Eq '^network +10 +0 +10 +1 +[0-9.hms]+ +- *$' "$dir/out"
 call "$permitctl" top
 check "without a terminal as well" test "$code $(grep -c '^backups ' <<<"$out")" = "0 1"
@@ -75,12 +77,12 @@ check "--json, --prefix" test "$(jq -r '.semaphores[] | .name, .capacity, .in_us
 call "$permitctl" --json top --prefix zzz
 check "of nothing: an empty list" test "$code $(jq -c . <<<"$out")" = '0 {"semaphores":[]}'
 call "$permitctl" semaphore get backups
-check "semaphore get says how many wait" contains "$out" "waiting        3"
+check "semaphore get shows the number of waiters" contains "$out" "waiting        3"
 
-# Served in that order.
+# They are granted in that order.
 "$permitctl" --json release full >/dev/null
 finish "${pids[0]}"
-check "the first is served first" test "$code $(jq .replayed "$dir/first")" = "0 false"
+check "the first is granted first" test "$code $(jq .replayed "$dir/first")" = "0 false"
 check "the others still wait" waiting backups 2
 "$permitctl" --json release first >/dev/null
 finish "${pids[1]}"
@@ -89,11 +91,11 @@ finish "${pids[2]}"
 check "and the third" test "$code" = 0
 check "in the order of their tokens" test "$(token first)" -lt "$(token second)"
 "$permitctl" --json release second >/dev/null
-check "nobody waits" waiting backups 0
+check "none waits" waiting backups 0
 check "and nothing is held" soon in_use backups 0
 
-# In pieces: between two of them it is nobody for a moment. What follows comes right after one has ended, and the next is
-# as long.
+# A wait in pieces: between two pieces the request has no client for a moment. The checks run right after a piece has
+# ended, and the next piece is as long.
 given_up() { curl -s "$PERMITD_URL/metrics" | sed -n 's/^permitd_waits_total{end="given_up"} //p'; }
 more_given_up() { [ "$(given_up)" -ge "$1" ]; }
 "$permitctl" --json acquire -s backups:2 --id full2 >/dev/null
@@ -106,17 +108,17 @@ soon waiting backups 2
 before=$(given_up)
 check "a piece ends" soon more_given_up $((before + 1))
 check "and the next begins" soon waiting backups 2
-check "who waits in pieces keeps the first place" test "$(place pieces) $(place whole)" = "1 2"
+check "a wait in pieces keeps the first place" test "$(place pieces) $(place whole)" = "1 2"
 "$permitctl" --json release full2 >/dev/null
 finish "${pids[0]}"
-check "and is served before who does not wait in pieces" test "$code $(jq .replayed "$dir/pieces")" = "0 false"
-check "who still waits" waiting backups 1
+check "and is granted before a wait in one piece" test "$code $(jq .replayed "$dir/pieces")" = "0 false"
+check "which still waits" waiting backups 1
 "$permitctl" --json release pieces >/dev/null
 finish "${pids[1]}"
-check "until it is his turn" test "$code" = 0
+check "until its turn" test "$code" = 0
 "$permitctl" --json release whole >/dev/null
 
-# Two under one key: one place, one grant, and one command. Both have come when both have said why they wait.
+# Two clients under one key: one place, one grant, and one command. Both wait when both have printed the reason.
 "$permitctl" --json acquire -s backups:2 --id full3 >/dev/null
 pids=()
 for job in one two; do
@@ -125,11 +127,11 @@ for job in one two; do
 done
 both_wait() { grep -q 'waiting for backups' "$dir/same.one" && grep -q 'waiting for backups' "$dir/same.two"; }
 places() { [ "$("$permitctl" --json waiters backups | jq '.waiters | length')" = "$1" ]; }
-check "two under one key say why they wait" soon both_wait
+check "two clients under one key print the reason of the wait" soon both_wait
 check "they have one place" soon places 1
 "$permitctl" --json release full3 >/dev/null
 refused() { cat "$dir"/same.one "$dir"/same.two | grep -q 'key same is already held by another client'; }
-check "one of them is told that the other runs" soon refused
+check "one of them learns that the other runs" soon refused
 touch "$dir/same.end"
 codes=
 for pid in "${pids[@]}"; do
@@ -138,9 +140,9 @@ for pid in "${pids[@]}"; do
 done
 check "with 75, and the other one ends well" test "$(tr ' ' '\n' <<<"$codes" | sort | xargs)" = "0 75"
 check "the command has run once" test "$(wc -l <"$dir/same.ran")" = 1
-check "and all is given back" soon in_use backups 0
+check "and all is released" soon in_use backups 0
 
-# What becomes of a waiter when things change.
+# Changes that affect a waiter.
 "$permitctl" --json acquire -s backups:2 --id full4 >/dev/null
 asks doomed -s backups:2 --wait 3m
 soon waiting backups 1
@@ -163,7 +165,7 @@ call "$permitctl" why patient
 check "why says that it is paused" grep -Eq '^ +paused: +disk is full$' "$dir/out"
 "$permitctl" --json semaphore resume backups >/dev/null
 finish "$pid"
-check "a resume wakes who waits" test "$code" = 0
+check "a resume wakes the waiter" test "$code" = 0
 "$permitctl" --json release patient >/dev/null
 "$permitctl" --json acquire -s backups:2 --id short --ttl 1s >/dev/null
 asks heir -s backups --wait 3m
@@ -171,7 +173,7 @@ finish "$pid"
 check "so does an expiry" test "$code" = 0
 "$permitctl" --json release heir >/dev/null
 
-# Stopped while it waits, as by Ctrl-Z or a lid that is closed: what it was granted meanwhile is over, and it waits again.
+# A waiting permitctl is stopped, as by Ctrl-Z or a closed lid: its grant expires meanwhile, and it waits again.
 "$permitctl" --json acquire -s backups:2 --id full5 >/dev/null
 granted_to() { [ "$("$permitctl" --json requests -s backups --owner "$1" | jq '.requests | length')" = 1 ]; }
 expired_of() { [ "$("$permitctl" --json requests -s backups --owner "$1" | jq -r '.requests[].end_reason')" = expired ]; }
@@ -180,24 +182,24 @@ pid=$!
 soon waiting backups 1
 kill -STOP "$pid"
 "$permitctl" --json release full5 >/dev/null
-check "one that is stopped is granted a permit" soon granted_to sleeper
+check "a stopped waiter is granted a permit" soon granted_to sleeper
 check "which expires" soon expired_of sleeper
 kill -CONT "$pid"
 finish "$pid"
-check "and when it goes on it gets another" test "$code$(ls "$dir/awake")" = "0$dir/awake"
-check "which it gives back" soon in_use backups 0
+check "and when it continues it gets another" test "$code$(ls "$dir/awake")" = "0$dir/awake"
+check "which it releases" soon in_use backups 0
 
-# A wait outlives a restart of the server.
+# A wait survives a restart of the server.
 stop_permitd
 address=$(free_address)
-check "a server on a port of its own" serve_at "$address"
+check "a server on its own port" serve_at "$address"
 "$permitctl" --json acquire -s backups:2 --id full6 >/dev/null
 "$permitctl" run -s backups -- touch "$dir/survived" 2>"$dir/err" &
 pid=$!
 soon waiting backups 1
 stop_permitd
 check "that is started again" serve_at "$address"
-check "finds who waited waiting again" soon waiting backups 1
+check "finds the waiter again" soon waiting backups 1
 "$permitctl" --json release full6 >/dev/null
 finish "$pid"
-check "and serves it" test "$code$(ls "$dir/survived")" = "0$dir/survived"
+check "and grants it" test "$code$(ls "$dir/survived")" = "0$dir/survived"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The documents against the code and against each other: what a program can see of it.
+# Checks the documents against the code and against each other, as far as a program can.
 #
 #     tests/docs/run.sh           (PERMIT_BUILD names the build directory, default: build)
 set -uo pipefail
@@ -12,7 +12,7 @@ protocol=docs/protocol.md
 passed=0
 failed=0
 
-# check SENTENCE COMMAND...: passes if the command succeeds; its output is shown if not.
+# check SENTENCE COMMAND...: passes if the command succeeds; otherwise shows its output.
 check() {
     local sentence=$1 output
     shift
@@ -25,25 +25,25 @@ check() {
     fi
 }
 
-# same_lines A B: the difference, if there is one (< only in the first, > only in the second). Nothing at all is no sameness.
+# same_lines A B: shows the difference, if any (< only in the first, > only in the second). Two empty lists are not the same.
 same_lines() { [ -n "$1" ] && diff <(sort -u <<<"$1") <(sort -u <<<"$2"); }
 
-# nothing TEXT: succeeds if the text is empty, shows it if not.
+# nothing TEXT: succeeds if the text is empty, otherwise shows it.
 nothing() {
     [ -z "$1" ] || { echo "$1" && false; }
 }
 
 # "GET /v1/semaphores/{name}" of each operation.
 api_routes() { jq -r '.paths | to_entries[] | .key as $p | .value | keys[] | select(. != "parameters") | ascii_upcase + " " + $p' $api; }
-# The same from headings, and from the table of the server's own routes.
+# The same from the headings of protocol.md, and from the server's table of routes.
 protocol_routes() {
     sed -nE 's/^##+ ((GET|PUT|POST|DELETE) [^?]*)(\?.*)?$/\1/p; s/^\| `(GET [^`]*)` \|.*/\1/p' $protocol
 }
 
-# Words after /problems/.
+# The words after /problems/.
 api_problems() { jq -r '.components.schemas.Problem.properties.type.enum[] | ltrimstr("/problems/")' $api; }
 protocol_problems() { sed -nE 's/^\| [45][0-9]{2} \| `([a-z_]+)` \|.*/\1/p' $protocol; }
-# "404 unknown_path": from the table of statuses in C, and as the protocol says it.
+# "404 unknown_path": from the table of statuses in C, and from protocol.md.
 code_problem_statuses() { sed -nE 's/^ *X\(PERMIT_[A-Z_]+, "([a-z_]+)", ([0-9]+),.*/\2 \1/p' include/permit/status.h; }
 protocol_problem_statuses() { sed -nE 's/^\| ([45][0-9]{2}) \| `([a-z_]+)` \|.*/\1 \2/p' $protocol; }
 
@@ -52,7 +52,7 @@ dangling_references() {
            | select((ltrimstr("#/") | split("/")) as $p | ($all | index([$p])) | not)' $api
 }
 
-# broken_links DIRECTORY: relative links of the documents there whose target does not exist.
+# broken_links DIRECTORY: the relative links in its documents whose target does not exist.
 broken_links() (
     cd "$1" || exit
     for document in README.md docs/*.md; do
@@ -63,7 +63,7 @@ broken_links() (
     done
 )
 
-# The same of the documents as they are installed; the tour leads into the sources, which are not.
+# The same for the installed documents, except the tour, whose links point to sources, which are not installed.
 broken_installed_links() {
     local directory
     directory=$(mktemp -d) || return 1
@@ -78,7 +78,7 @@ broken_installed_links() {
 # The part of config.md that permitd prints.
 written_settings() { sed -n '/<!-- settings: begin/,/<!-- settings: end/p' docs/config.md | sed '1d;$d'; }
 
-# of_permitd COMMAND: its output. $url and $directory are those of a permitd of our own, which lives as long as it runs.
+# of_permitd COMMAND: its output. $url and $directory belong to a permitd that runs for the duration of the command.
 of_permitd() {
     local directory permitd url
     directory=$(mktemp -d) || return 1
@@ -97,14 +97,14 @@ of_permitd() {
     rm -rf "$directory"
 }
 
-# The commands of README.md's minute of curl. Prints the status of each answer.
+# Runs the curl commands of README.md. Prints the status of each answer.
 minute() {
     sed -n '/minute: begin/,/minute: end/p' README.md | sed -n '/^```sh/,/^```/p' | grep -v '^```' |
         sed "s|localhost:7070|$url|; s|^curl |curl -s -o /dev/null -w '%{http_code} ' |" >"$directory/commands"
     bash "$directory/commands"
 }
 
-# "permitd_waiting gauge" of each metric: as it is served, and as operating.md says it.
+# "permitd_waiting gauge" for each metric: from /metrics, and from operating.md.
 served_metrics() { curl -s "$url/metrics" | sed -n 's/^# TYPE //p'; }
 written_metrics() { sed -nE 's/^\| `(permitd_[a-z_]+)` \| (counter|gauge|histogram) \|.*/\1 \2/p' docs/operating.md; }
 
@@ -112,15 +112,15 @@ check "openapi.json is JSON of OpenAPI 3.1" jq -e '.openapi | startswith("3.1")'
 check "no path of openapi.json is there twice" nothing "$(grep -oE '^    "/[^"]*": \{' $api | sort | uniq -d)"
 check "every \$ref of openapi.json leads somewhere" nothing "$(dangling_references)"
 check "operationIds are unique" nothing "$(jq -r '.paths[][] | .operationId? // empty' $api 2>/dev/null | sort | uniq -d)"
-# An absent member keeps its value: a generated client that fills in a default would change it.
+# A missing member keeps its value, so the schema has no defaults: a generated client that fills one in would change it.
 check "no member of a body has a default" nothing "$(jq -r '.components.schemas | paths | select(.[-1] == "default") | join(".")' $api)"
 check "every operation has a summary and a description" \
     nothing "$(jq -r '.paths[][] | objects | select(.operationId and ((.summary and .description) | not)) | .operationId' $api)"
-# What any route may answer: group [A] of protocol.md.
+# Answers that every route may give: group [A] of protocol.md.
 check "every operation has the answers of group [A]" \
     nothing "$(jq -r '.paths[][] | objects | select(.operationId) | .operationId as $id | .responses as $has
         | ("400", "403", "405", "413", "421", "422", "429", "500", "503") | select($has[.] == null) | $id + " lacks " + .' $api)"
-check "openapi.json carries the version of the code" same_lines "$(jq -r .info.version $api)" "$(cat VERSION)"
+check "openapi.json carries the version of the code" same_lines "$(jq -r .info.version $api)" "$("$build/permitctl" --version | cut -d " " -f 2)"
 check "protocol.md and openapi.json know the same routes" same_lines "$(protocol_routes)" "$(api_routes)"
 check "protocol.md and openapi.json know the same problems" same_lines "$(protocol_problems)" "$(api_problems)"
 check "each problem has the status it has in the code" \
@@ -130,14 +130,14 @@ check "those between installed documents too" nothing "$(broken_installed_links)
 check "config.md is what permitd --print-config-markdown prints" \
     same_lines "$(written_settings)" "$("$build/permitd" --print-config-markdown)"
 
-# Suites that CMake builds and run.sh does not run.
+# Suites that CMake builds but run.sh does not run.
 forgotten_suites() {
     grep -hoE 'permit_test\([a-z_]+ ' tests/*/CMakeLists.txt | sed 's/permit_test(//' | while read -r suite; do
-        grep -qE "/$suite( --.*)?\$" tests/run.sh || echo "$suite"
+        grep -qE "/$suite( --.*)?\$" tests/suites || echo "$suite"
     done
 }
 
-check "tests/run.sh runs every suite that is built" nothing "$(forgotten_suites)"
+check "tests/suites has every suite that is built" nothing "$(forgotten_suites)"
 check "the minute of curl in README.md is answered as it says" \
     same_lines "$(of_permitd minute)" "201 201 200 423 200 200 200 200 "
 check "operating.md has each metric that is served, and no other" \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Failovers and lost connections as an engine sees them: with its own threads, on a store that plays a script. The
- * script has one counted semaphore and no requests; all sessions see the same rows.
+ * Failovers and lost connections of an engine with its own threads, on a store that follows a script. The script has
+ * one counted semaphore and no requests; all sessions see the same rows.
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -21,13 +21,13 @@ static struct script {
     uint64_t epoch;
     uint64_t next_id;
     uint64_t written_id; /* of the last request */
-    bool same_server;    /* `cluster` knows the server that answers */
-    bool fails_over;     /* when the next batch locks its rows: the session is lost */
-    bool stuck;          /* a batch that locks its rows waits until this is over */
+    bool same_server;    /* `cluster` has the identity of this server */
+    bool fails_over;     /* the next batch that locks its rows loses its session */
+    bool stuck;          /* a batch that locks its rows waits until this is false */
     bool loses_many;     /* a packet that writes more than one request loses the session */
     unsigned raised[CAUSES];
     unsigned ticks;
-    unsigned batches; /* that have locked rows, or wait to */
+    unsigned batches; /* batches that have locked rows, or wait to */
     unsigned losses;  /* packets that were lost */
 } script;
 
@@ -182,7 +182,7 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     return PERMIT_OK;
 }
 
-/* As src/store/epoch.c: of those who notice it one raises, and no ids are handed out again. */
+/* As in src/store/epoch.c: one of the sessions that notice it raises the epoch, and no ids are issued again. */
 static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
 {
     (void)store, (void)hold_ms;
@@ -240,7 +240,7 @@ static void begin(void)
     const struct engine_settings settings = {.workers = 1,
                                              .max_pending = 100,
                                              .max_pending_ends = 100,
-                                             .directory_entries = 100,
+                                             .key_cache_entries = 100,
                                              .request_timeout_ms = PATIENCE_S * MS_PER_SECOND,
                                              .plan = {.retention_us = US_PER_SECOND, .tombstone_us = US_PER_SECOND},
                                              .open_store = open_store,
@@ -252,18 +252,15 @@ static void begin(void)
         .semaphore = {.id = 1,
                       .name = BYTES("a"),
                       .kind = KIND_COUNTED,
-                      .queue = QUEUE_BACKFILL,
-                      .capacity = 10,
                       .next_permit_id = 1,
                       .version = 1,
                       .next_due_at = NEVER,
-                      .default_ttl_ms = 1000,
-                      .max_ttl_ms = -1,
-                      .max_hold_ms = 1000,
                       .retired_at = NEVER},
         .next_id = FIRST_IDS,
         .same_server = true,
     };
+    semaphore_reset(&script.semaphore, 1000);
+    script.semaphore.capacity = 10;
     pthread_mutex_init(&script.mutex, NULL);
     pthread_cond_init(&script.changed, NULL);
     log_configure((enum log_level)(LOG_ERROR + 1), LOG_TEXT);
@@ -285,8 +282,8 @@ static void end(void)
 TestSuite(failover, .init = begin, .fini = end, .timeout = 300);
 TestSuite(losses, .init = begin, .fini = end, .timeout = 300);
 
-/* Waits until it is true of the script, whose mutex is held; false: it does not become true. */
-static bool becomes(bool (*condition)(const void *context), const void *context)
+/* Waits until the condition is true of the script. Caller holds its mutex. Returns false if it does not become true. */
+static bool wait_for(bool (*condition)(const void *context), const void *context)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -317,7 +314,7 @@ struct asked {
     struct op op;
     struct operation operation;
     struct want want;
-    bool decided; /* under the mutex of the script, as the status is */
+    bool decided; /* guarded by the script's mutex, like the status */
     enum permit_status status;
 };
 
@@ -347,7 +344,7 @@ static void ask(struct asked *asked, const char *key)
 static void is_granted(const struct asked *asked)
 {
     change_begin();
-    cr_assert(becomes(is_decided, asked));
+    cr_assert(wait_for(is_decided, asked));
     cr_assert_eq(asked->status, PERMIT_OK);
     change_end();
 }
@@ -359,33 +356,33 @@ static void acquire(const char *key)
     is_granted(&asked);
 }
 
-Test(failover, another_server_is_noticed_by_the_tick)
+Test(failover, tick_detects_another_server)
 {
     const enum epoch_cause cause = EPOCH_SERVER;
     change_begin();
     script.same_server = false;
-    cr_assert(becomes(is_raised, &cause));
+    cr_assert(wait_for(is_raised, &cause));
     cr_assert_eq(script.batches, 0);
     change_end();
 }
 
-Test(failover, an_older_copy_is_noticed_by_the_tick_and_once)
+Test(failover, tick_detects_an_older_copy_once)
 {
     const enum epoch_cause cause = EPOCH_TOKENS;
     acquire("k1");
     change_begin();
     cr_assert_eq(script.raised[cause], 0);
     script.semaphore.next_permit_id = 1;
-    cr_assert(becomes(is_raised, &cause));
+    cr_assert(wait_for(is_raised, &cause));
     unsigned ticks = script.ticks + 3;
-    cr_assert(becomes(has_ticked, &ticks));
+    cr_assert(wait_for(has_ticked, &ticks));
     cr_assert_eq(script.raised[cause], 1);
     cr_assert_eq(script.batches, 1);
     change_end();
 }
 
 /* The worker has never finished a batch, and has reserved ids for its first. */
-Test(failover, ids_of_the_server_before_are_not_used)
+Test(failover, ids_of_the_previous_server_are_not_used)
 {
     change_begin();
     script.fails_over = true;
@@ -394,8 +391,8 @@ Test(failover, ids_of_the_server_before_are_not_used)
     cr_assert_geq(script.written_id, IDS_SINCE_THE_RAISE);
 }
 
-/* P23: a batch that is too much for one transaction is not tried as a whole for ever. */
-Test(losses, batch_that_was_lost_twice_runs_one_by_one)
+/* P23: a batch too large for one transaction is not retried as a whole for ever. */
+Test(losses, batch_lost_twice_runs_one_by_one)
 {
     enum { TOGETHER = 5 };
     static const char *const keys[TOGETHER] = {"k1", "k2", "k3", "k4", "k5"};
@@ -406,7 +403,7 @@ Test(losses, batch_that_was_lost_twice_runs_one_by_one)
     change_end();
     ask(&first, "k0");
     change_begin();
-    cr_assert(becomes(has_begun, &one));
+    cr_assert(wait_for(has_begun, &one));
     change_end();
     for (size_t i = 0; i < TOGETHER; i++) /* they gather while the only worker is stuck */
         ask(&others[i], keys[i]);

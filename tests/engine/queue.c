@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Who goes next: the queue and its gates, without threads, clock or database. */
+/* The queue and its pre-locks: the operations that a batch takes. Without threads, clock or database. */
 #include <criterion/criterion.h>
 
-#include "side.h"
+#include "fixture.h"
 
-TestSuite(queue, .init = side_begin, .fini = side_end);
+TestSuite(queue, .init = fixture_begin, .fini = fixture_end);
 
-Test(queue, what_gathers_while_a_batch_runs_goes_in_the_next_one)
+Test(queue, operations_that_arrive_during_a_batch_join_the_next)
 {
     acquire("k1", "a");
     cr_assert_str_eq(take(&first), "k1");
@@ -17,7 +17,7 @@ Test(queue, what_gathers_while_a_batch_runs_goes_in_the_next_one)
     cr_assert_str_eq(take(&second), "k2 k3");
 }
 
-Test(queue, semaphores_that_nobody_has_run_side_by_side)
+Test(queue, batches_of_different_semaphores_run_in_parallel)
 {
     acquire("k1", "a");
     cr_assert_str_eq(take(&first), "k1");
@@ -26,7 +26,7 @@ Test(queue, semaphores_that_nobody_has_run_side_by_side)
     cr_assert_str_eq(take(&second), "k3");
 }
 
-Test(queue, one_that_cannot_be_taken_keeps_its_semaphores_from_later_ones)
+Test(queue, blocked_operation_blocks_later_ones_of_its_semaphores)
 {
     acquire("k1", "a");
     cr_assert_str_eq(take(&first), "k1");
@@ -37,7 +37,7 @@ Test(queue, one_that_cannot_be_taken_keeps_its_semaphores_from_later_ones)
     cr_assert_str_eq(take(&second), "k2 k3");
 }
 
-Test(queue, an_operation_that_has_to_wait_anyway_wakes_nobody)
+Test(queue, operation_that_must_wait_wakes_no_worker)
 {
     bool wake;
     add(OP_ACQUIRE, "k1", "a", &wake);
@@ -51,7 +51,7 @@ Test(queue, an_operation_that_has_to_wait_anyway_wakes_nobody)
     cr_assert(wake);
 }
 
-Test(queue, unknown_names_and_keys_are_looked_up_first)
+Test(queue, unknown_names_and_keys_are_resolved_first)
 {
     acquire("k1", "x");
     release("k2");
@@ -62,27 +62,27 @@ Test(queue, unknown_names_and_keys_are_looked_up_first)
     cr_assert_eq(queue.acquire_count + queue.end_count, 0);
 }
 
-Test(queue, the_directory_saves_the_look_up)
+Test(queue, key_cache_saves_the_resolve)
 {
     struct share shares[] = {{1, 1}, {3, 2}};
-    directory_put(&queue.directory, BYTES("k1"), shares, 2);
+    key_cache_put(&queue.key_cache, BYTES("k1"), shares, 2);
     struct op *op = release("k1");
     cr_assert(op->resolved);
-    cr_assert_eq(op->gate_count, 2);
+    cr_assert_eq(op->entry_count, 2);
     cr_assert_str_eq(take(&first), "k1");
-    cr_assert_eq(first.gate_count, 2);
+    cr_assert_eq(first.entry_count, 2);
 }
 
-/* P6: a release that follows its acquire must find what that granted. */
-Test(queue, a_release_does_not_pass_the_acquire_of_its_key)
+/* P6: a release that follows its acquire must find the grant. */
+Test(queue, release_does_not_pass_the_acquire_of_its_key)
 {
     acquire("other", "a");
     cr_assert_str_eq(take(&first), "other");
     acquire("k1", "a");
-    struct op *op = release("k1"); /* of no semaphore, as far as anybody knows */
+    struct op *op = release("k1"); /* its semaphores are not known */
     struct op *ops[OPS];
     cr_assert_eq(queue_take_unresolved(&queue, ops, OPS), 1);
-    cr_assert(queue_set_gates(&queue, op, NULL, 0));
+    cr_assert(queue_set_entries(&queue, op, NULL, 0));
     queue_follow_key(&queue, op);
     queue_put_back(&queue, op);
     cr_assert_str_eq(take(&second), "");
@@ -91,14 +91,14 @@ Test(queue, a_release_does_not_pass_the_acquire_of_its_key)
     cr_assert_eq(second.ops[0]->operation->kind, OP_ACQUIRE);
 }
 
-Test(queue, a_release_waits_for_the_acquire_of_its_key_that_runs)
+Test(queue, release_waits_for_the_running_acquire_of_its_key)
 {
     struct op *grant = acquire("k1", "a");
     cr_assert_str_eq(take(&first), "k1");
     struct op *op = release("k1");
     struct op *ops[OPS];
     cr_assert_eq(queue_take_unresolved(&queue, ops, OPS), 1);
-    cr_assert(queue_set_gates(&queue, op, NULL, 0));
+    cr_assert(queue_set_entries(&queue, op, NULL, 0));
     queue_follow_key(&queue, op);
     queue_put_back(&queue, op);
     cr_assert_str_eq(take(&second), "");
@@ -107,10 +107,10 @@ Test(queue, a_release_waits_for_the_acquire_of_its_key_that_runs)
     cr_assert_str_eq(take(&second), "k1");
 }
 
-Test(queue, what_follows_an_unresolved_operation_on_its_key_is_looked_up_with_it)
+Test(queue, operation_behind_an_unresolved_one_is_resolved_with_it)
 {
     struct share share = {1, 1};
-    directory_put(&queue.directory, BYTES("k1"), &share, 1);
+    key_cache_put(&queue.key_cache, BYTES("k1"), &share, 1);
     acquire("k1", "x");
     cr_assert_not(release("k1")->resolved);
     struct op *ops[OPS];
@@ -118,7 +118,7 @@ Test(queue, what_follows_an_unresolved_operation_on_its_key_is_looked_up_with_it
     cr_assert_eq(ops[0]->operation->kind, OP_ACQUIRE);
 }
 
-Test(queue, keys_are_forgotten_in_any_order)
+Test(queue, keys_are_removed_in_any_order)
 {
     struct op *ops[] = {acquire("k1", "a"), acquire("k1", "a"), acquire("k1", "a")};
     queue_forget_key(&queue, ops[1]);
@@ -137,7 +137,7 @@ static struct op *acquire_many(const char *key, const char *semaphore, int64_t c
 }
 
 /* P23: no transaction takes long. */
-Test(queue, batch_takes_no_more_slots_than_its_bound)
+Test(queue, batch_takes_no_more_slots_than_its_limit)
 {
     acquire_many("k1", "a", BATCH_MAX_SLOTS - 2);
     acquire_many("k2", "a", 2);
@@ -149,7 +149,7 @@ Test(queue, batch_takes_no_more_slots_than_its_bound)
     cr_assert_str_eq(take(&second), "k3 k4");
 }
 
-Test(queue, operation_over_the_bound_of_slots_goes_alone)
+Test(queue, operation_over_the_slot_limit_runs_alone)
 {
     acquire_many("k1", "a", BATCH_MAX_SLOTS + 1);
     acquire_many("k2", "b", 1);
@@ -158,12 +158,12 @@ Test(queue, operation_over_the_bound_of_slots_goes_alone)
     cr_assert_str_eq(take(&second), "k2");
 }
 
-/* What a release gives back is known from the grant, or was looked up. */
+/* The slots that a release frees are known from the grant, or were resolved. */
 Test(queue, releases_count_the_slots_of_their_keys)
 {
     struct share share = {1, BATCH_MAX_SLOTS};
-    directory_put(&queue.directory, BYTES("k1"), &share, 1);
-    directory_put(&queue.directory, BYTES("k2"), &share, 1);
+    key_cache_put(&queue.key_cache, BYTES("k1"), &share, 1);
+    key_cache_put(&queue.key_cache, BYTES("k2"), &share, 1);
     release("k1");
     release("k2");
     cr_assert_str_eq(take(&first), "k1");
@@ -174,13 +174,13 @@ Test(queue, releases_count_the_slots_of_their_keys)
     cr_assert_eq(queue_take_unresolved(&queue, taken, OPS), 2);
     for (int i = 0; i < 2; i++) {
         ops[i]->held_slots = BATCH_MAX_SLOTS;
-        cr_assert(queue_set_gates(&queue, ops[i], &share.semaphore_id, 1));
+        cr_assert(queue_set_entries(&queue, ops[i], &share.semaphore_id, 1));
         queue_put_back(&queue, ops[i]);
     }
     cr_assert_str_eq(take(&first), "k3");
 }
 
-Test(queue, an_operation_that_was_put_back_keeps_its_place)
+Test(queue, operation_put_back_keeps_its_place)
 {
     acquire("k1", "a");
     acquire("k2", "a");
@@ -188,19 +188,19 @@ Test(queue, an_operation_that_was_put_back_keeps_its_place)
     struct op *back = first.ops[0];
     uint64_t ids[] = {1, 2};
     acquire("k3", "a");
-    cr_assert(queue_set_gates(&queue, back, ids, 2));
+    cr_assert(queue_set_entries(&queue, back, ids, 2));
     queue_put_back(&queue, back);
     queue_finish(&queue, &first);
     cr_assert_str_eq(take(&second), "k1 k3");
-    cr_assert_eq(second.gate_count, 2);
+    cr_assert_eq(second.entry_count, 2);
 }
 
-Test(queue, administrative_operations_go_alone)
+Test(queue, administrative_operations_run_alone)
 {
     acquire("k1", "a");
-    struct asked *put = side_asked();
+    struct asked *put = fixture_op();
     put->operation = (struct operation){.kind = OP_SEMAPHORE_PUT, .semaphore = BYTES("a")};
-    op_init(&put->op, &put->operation, NEVER, side_decided);
+    op_init(&put->op, &put->operation, NEVER, fixture_decided);
     queue_add(&queue, &put->op);
     acquire("k2", "a");
     cr_assert_str_eq(take(&first), "k1");
@@ -213,7 +213,7 @@ Test(queue, administrative_operations_go_alone)
     cr_assert_str_eq(take(&second), "k2");
 }
 
-Test(queue, what_is_past_its_deadline_is_taken_out)
+Test(queue, operation_past_its_deadline_is_removed)
 {
     struct op *late = acquire("k1", "a");
     acquire("k2", "a");
@@ -227,44 +227,45 @@ Test(queue, what_is_past_its_deadline_is_taken_out)
     cr_assert_str_eq(take(&first), "k2");
 }
 
-Test(directory, forgets_the_oldest_when_full)
+Test(directory, evicts_the_oldest_when_full)
 {
-    struct directory directory;
+    struct key_cache directory;
     struct share share = {1, 1};
-    directory_init(&directory, 2);
-    directory_put(&directory, BYTES("k1"), &share, 1);
-    directory_put(&directory, BYTES("k2"), &share, 1);
-    directory_put(&directory, BYTES("k1"), &share, 1); /* now the newest */
-    directory_put(&directory, BYTES("k3"), &share, 1);
-    cr_assert_not_null(directory_find(&directory, BYTES("k1")));
-    cr_assert_null(directory_find(&directory, BYTES("k2")));
-    directory_forget(&directory, BYTES("k1"));
-    cr_assert_null(directory_find(&directory, BYTES("k1")));
-    directory_release(&directory);
+    key_cache_init(&directory, 2);
+    key_cache_put(&directory, BYTES("k1"), &share, 1);
+    key_cache_put(&directory, BYTES("k2"), &share, 1);
+    key_cache_put(&directory, BYTES("k1"), &share, 1); /* now the newest */
+    key_cache_put(&directory, BYTES("k3"), &share, 1);
+    cr_assert_not_null(key_cache_find(&directory, BYTES("k1")));
+    cr_assert_null(key_cache_find(&directory, BYTES("k2")));
+    key_cache_remove(&directory, BYTES("k1"));
+    cr_assert_null(key_cache_find(&directory, BYTES("k1")));
+    key_cache_release(&directory);
 }
 
-Test(gates, a_name_that_moved_leads_to_the_new_semaphore)
+Test(entries, reused_name_leads_to_the_new_semaphore)
 {
-    struct gates gates;
-    gates_init(&gates, 100);
-    gates_learn(&gates, 1, BYTES("a"), KIND_SLOTTED, 5);
-    gates_learn(&gates, 2, BYTES("a"), KIND_COUNTED, 1);
-    cr_assert_eq(gates_find_name(&gates, BYTES("a"))->id, 2);
-    cr_assert_null(gates_find(&gates, 1)->name);
-    gates_learn(&gates, 1, BYTES("b"), KIND_SLOTTED, 3);
-    cr_assert_eq(gates_find(&gates, 1)->floor, 5, "a floor never falls");
-    gates_release(&gates);
+    struct semaphore_cache entries;
+    semaphore_cache_init(&entries, 100);
+    semaphore_cache_put(&entries, 1, BYTES("a"), KIND_SLOTTED, 5);
+    semaphore_cache_put(&entries, 2, BYTES("a"), KIND_COUNTED, 1);
+    cr_assert_eq(semaphore_cache_find_name(&entries, BYTES("a"))->id, 2);
+    cr_assert_null(semaphore_cache_find(&entries, 1)->name);
+    semaphore_cache_put(&entries, 1, BYTES("b"), KIND_SLOTTED, 3);
+    cr_assert_eq(semaphore_cache_find(&entries, 1)->floor, 5, "a floor never falls");
+    semaphore_cache_release(&entries);
 }
 
-Test(gates, those_that_nobody_uses_are_forgotten_when_there_are_too_many)
+Test(entries, unused_entries_are_evicted_when_full)
 {
-    struct gates gates;
-    gates_init(&gates, 10);
-    struct gate *used = gates_get(&gates, 1);
+    struct semaphore_cache entries;
+    semaphore_cache_init(&entries, 10);
+    struct semaphore_entry *used = semaphore_cache_get(&entries, 1);
     used->waiting = 1;
     for (uint64_t id = 2; id < 1000; id++)
-        cr_assert_not_null(gates_get(&gates, id));
-    cr_assert_leq(gates.by_id.count, 10);
-    cr_assert_eq(gates_find(&gates, 1), used);
-    gates_release(&gates);
+        cr_assert_not_null(semaphore_cache_get(&entries, id));
+    cr_assert_leq(entries.by_id.count, 10);
+    cr_assert_eq(semaphore_cache_find(&entries, 1), used);
+    used->waiting = 0;
+    semaphore_cache_release(&entries);
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every example at its small size: tests/examples/run.sh [NAME ...]. An example prints a line for each thing that it claims,
-# "ok - ..." or "NOT SO - ...", counted here, and exits non-zero if one did not hold. The last line has the sums.
+# Runs every example at small size: tests/examples/run.sh [NAME ...]. An example prints a line for each claim, "ok - ..."
+# or "NOT SO - ...", and exits non-zero if a claim did not hold. This script counts the lines; the last line has the sums.
 #
-# PERMIT_BUILD names the build directory (default: build), in which everything is built already. What an example takes is
-# never judged here, only what it says.
+# PERMIT_BUILD names the build directory (default: build), which must be complete. Times are never judged here, only
+# claims.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 export PERMIT_BUILD=${PERMIT_BUILD:-$PWD/build}
@@ -31,7 +31,7 @@ check() {
     fi
 }
 
-# run NAME: its claims are checks; then that it ended well, with at least one of them, and has left nothing.
+# run NAME: counts its claims as checks; then checks that it exited with 0, had at least one claim and left nothing behind.
 run() {
     local name=$1 code=0 started=$SECONDS
     mkdir "$directory/$name"
@@ -44,7 +44,7 @@ run() {
     check "$name: nothing is left of it" [ -z "$(ls -A "$directory/$name")" ]
 }
 
-# An example that could not fail would show nothing: one unit too few, and the sale must notice it.
+# An example that cannot fail proves nothing: with one unit too few, the sale must notice it.
 sold_before() (
     TMPDIR=$directory
     . examples/lib/permitd.sh

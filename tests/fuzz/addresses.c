@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Addresses that an operator gives: the database's URL, where to listen, whom to ask about owners. The first byte says
- * which.
- */
+/* Addresses in settings: the database's URL, the listen address, the liveness URL. The first byte selects one. */
 #include <netinet/in.h>
 
 #include "fuzz.h"
 #include "http/address.h"
 #include "http/probe.h"
-#include "store/session.h"
+#include "store/mysql_session.h"
 
 enum { MESSAGE_MAX = 16 * 1024 };
 
@@ -17,9 +14,9 @@ static bool has(const char *part, const char *secret)
     return part && strstr(part, secret);
 }
 
-static const char secret[] = "hunter2hunter2"; /* in some of the corpus */
+static const char secret[] = "hunter2hunter2"; /* part of some inputs of the corpus */
 
-/* "The address without the password, for logs." */
+/* The printed address must not contain the password: it is logged. */
 static void check_printed(struct database_address *address)
 {
     struct buf out;
@@ -51,7 +48,7 @@ static void feed_database(const char *text, struct buf *message)
     MUST(!address.host && !address.socket && !address.user && !address.password && !address.database);
 }
 
-/* Without --insecure nothing but loopback is taken. */
+/* Without --insecure only loopback is accepted. */
 static void feed_listen(const char *text, bool any_address, struct buf *message)
 {
     struct sockaddr_storage address;
@@ -70,10 +67,10 @@ static void feed_listen(const char *text, bool any_address, struct buf *message)
 
 static void feed_probe(const char *text, struct buf *message)
 {
-    struct probe *probe = probe_new(text, message);
+    struct probe *probe = probe_new(text, NULL, message);
     MUST((probe == NULL) == (message->length > 0));
     if (probe)
-        MUST(strstr(text, "{owner}") && strncasecmp(text, "http://", 7) == 0);
+        MUST(strstr(text, "{owner}") && strncasecmp(text, "http", 4) == 0);
     probe_free(probe);
 }
 

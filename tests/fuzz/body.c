@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: what is taken for JSON is JSON by a strict reader of our own, and nothing else is. What a walk finds in it is
- * what json-c finds. A text with an element too many is not read further than that.
+ * Bodies: exactly the texts that our own strict reader accepts as JSON are accepted. A walk finds the same values as
+ * json-c. A text with too many elements is not read beyond the first one too many.
  *
- * The first byte of the input is how many elements may be there, the rest is the text.
+ * The first byte of the input is the number of elements allowed, the rest is the text.
  */
 #include <json-c/json.h>
 
+#include "api/json_in.h"
 #include "fuzz.h"
-#include "http/wire.h"
 #include "json.h"
 
-enum { SHORT = 10 }; /* bytes of a text that fits into a word, however it is written */
+enum { SHORT = 10 }; /* bytes of a text that fits into a word in any notation */
 
 static const struct wire_limit no_limit = {SIZE_MAX, PERMIT_TOO_LARGE, "too many"};
 
@@ -41,7 +41,7 @@ static void compare_list(struct json_object *expected, struct bytes value)
     MUST(!wire_next(&list).length);
 }
 
-/* Members that are there twice are not in json-c's tree twice: those are told apart before. */
+/* json-c's tree has no duplicate members: such texts are handled before. */
 static void compare_members(struct json_object *expected, struct bytes value)
 {
     json_object_object_foreach(expected, name, member)
@@ -83,7 +83,7 @@ static void compare_whole(struct bytes object)
     json_tokener_free(tokener);
 }
 
-/* What stands behind the first element too many is not looked at. */
+/* Bytes after the first element too many must not matter. */
 static void check_limit(struct bytes text, size_t elements)
 {
     size_t read, again;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Durations: what is read is in range, agrees with a plain reading, and what is printed is read as the same. */
+/* Durations: accepted values are in range and agree with a plain reading, and formatted values parse to the same. */
 #include "base/duration.h"
 
 #include "fuzz.h"
@@ -16,7 +16,7 @@ static bool reference_units(const char *text, double *ret_ms)
         double number = 0;
         int64_t decimals = 0, of = 1;
         size_t digits = strspn(text, "0123456789");
-        if (digits == 0 || point) /* behind decimals nothing follows */
+        if (digits == 0 || point) /* decimals end the text */
             return false;
         for (size_t i = 0; i < digits; i++)
             number = number * 10 + (text[i] - '0');
@@ -82,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = fuzz_text(data, size);
     struct bytes bytes = fuzz_bytes(data, size);
-    bool plain = strlen(text) == size; /* a zero byte is no part of any */
+    bool plain = strlen(text) == size; /* a duration has no zero byte */
     double units_ms = 0, seconds_ms = 0;
     int64_t by_units = -7, by_seconds = -7, by_any = -7;
     bool units = duration_parse(bytes, &by_units);
@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(units, by_units, plain && reference_units(text, &units_ms), units_ms);
     check(seconds, by_seconds, plain && reference_seconds(text, &seconds_ms), seconds_ms);
     MUST(any == (units || seconds) && !(units && seconds));
-    MUST((units || by_units == -7) && (seconds || by_seconds == -7)); /* "then *ret_ms is untouched" */
+    MUST((units || by_units == -7) && (seconds || by_seconds == -7)); /* *ret_ms is untouched then */
     MUST(by_any == (units ? by_units : by_seconds));
     if (any)
         check_printed(by_any);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What all targets have in common. A target is one file with LLVMFuzzerTestOneInput: it feeds the bytes to what it is
- * named after, and compares with a slow and obvious reference. run.sh builds and runs them.
+ * Common part of all targets. A target is one file with LLVMFuzzerTestOneInput: it feeds the bytes to the code it is
+ * named after, and compares the result with a slow and obvious reference. run.sh builds and runs the targets.
  */
 #ifndef FUZZ_H
 #define FUZZ_H
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A promise of the product. Broken: says which and ends the process, which keeps the input. */
+/* A promise of the product. If it is broken, prints it and ends the process, so that the input is kept. */
 #define MUST(promise) ((promise) ? (void)0 : fuzz_broken(#promise, __FILE__, __LINE__))
 
 static inline _Noreturn void fuzz_broken(const char *promise, const char *file, int line)
@@ -21,7 +21,7 @@ static inline _Noreturn void fuzz_broken(const char *promise, const char *file, 
     abort();
 }
 
-/* A zero-terminated copy that is as large as the text: reading further is seen. The caller frees it. */
+/* Returns a zero-terminated copy of exactly this size, so that an over-read is detected. The caller frees it. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
@@ -32,7 +32,7 @@ static inline char *fuzz_text(const uint8_t *data, size_t size)
     return text;
 }
 
-/* The same without the zero; to be freed as (void *)data. */
+/* Returns a copy without the zero; free it as (void *)data. */
 static inline struct bytes fuzz_bytes(const void *data, size_t size)
 {
     char *copy = malloc(size ? size : 1);
@@ -42,7 +42,7 @@ static inline struct bytes fuzz_bytes(const void *data, size_t size)
     return (struct bytes){copy, size};
 }
 
-/* The first byte, which chooses something, and the rest. */
+/* Takes the first byte, which selects something, off the input. */
 static inline unsigned fuzz_choice(const uint8_t **data, size_t *size)
 {
     if (*size == 0)

@@ -6,11 +6,11 @@
 
 enum { DEPTH_MAX = 200, NAMES_MAX = 65536 };
 
-/* A name is told from another by its length and its hash. */
+/* A name, identified by its length and its hash. */
 struct name {
     uint64_t hash;
     size_t length;
-    size_t object; /* which one, in order of beginning */
+    size_t object; /* its object, numbered in order of beginning */
 };
 
 struct reader {
@@ -86,7 +86,7 @@ static bool four_hex(struct reader *reader, uint32_t *ret_unit)
     return true;
 }
 
-/* Behind "\u": one character, perhaps of two escapes. */
+/* Reads one character after "\u", which may need two escapes. */
 static bool escaped_unit(struct reader *reader, uint32_t *ret_character)
 {
     uint32_t high, low;
@@ -119,7 +119,7 @@ static bool escape(struct reader *reader, uint32_t *ret_character)
     return true;
 }
 
-/* The hash is over what the string means, not over how it is written. */
+/* The hash is that of the decoded string. */
 static bool string(struct reader *reader, struct name *ret_name, bool *ret_nul)
 {
     *ret_name = (struct name){.hash = 14695981039346656037u};
@@ -176,7 +176,7 @@ static bool list(struct reader *reader, char end, size_t depth)
     if (depth > reader->facts.depth)
         reader->facts.depth = depth;
     if (depth > DEPTH_MAX)
-        return false; /* deeper than anybody takes */
+        return false; /* deeper than any reader accepts */
     space(reader);
     if (skip(reader, end))
         return true;
@@ -187,7 +187,7 @@ static bool list(struct reader *reader, char end, size_t depth)
     return skip(reader, end);
 }
 
-/* With the white space around it. */
+/* Reads a value with the white space around it. */
 static bool value(struct reader *reader, size_t depth)
 {
     struct name unused;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log lines with any texts in them: one line each, which neither a terminal nor a reader of JSON takes for anything
- * else. The first byte says format and level; the texts are those between zero bytes.
+ * Log lines with any texts in them: each is one line, and neither a terminal nor a JSON reader mistakes it. The first
+ * byte selects format and level; the texts are separated by zero bytes.
  */
 #include "base/log.h"
 
@@ -15,7 +15,7 @@
 
 enum { TEXTS = 3, LINE_MAX_BYTES = 64 * 1024 };
 
-/* Standard error is a file in memory while a line is written. */
+/* Writes a log line while standard error is a file in memory. Returns the line. */
 static struct bytes written_line(enum log_level level, char *const texts[TEXTS])
 {
     static int memory = -1, terminal = -1;
@@ -32,9 +32,7 @@ static struct bytes written_line(enum log_level level, char *const texts[TEXTS])
     return (struct bytes){line, (size_t)length};
 }
 
-/*
- * "control characters (C0, DEL and C1, which terminals obey) and what is not UTF-8 in its shortest form" are escaped.
- */
+/* Control characters (C0, DEL and C1, which terminals obey) and bytes that are not shortest-form UTF-8 are escaped. */
 static void check_line(struct bytes line)
 {
     MUST(line.data[line.length - 1] == '\n');

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of semaphores, keys, and UTF-8, against the plain reference. The first byte says how the rest is repeated. */
+/*
+ * Names of semaphores, keys, and UTF-8, against the plain reference. The first byte selects how the rest is repeated.
+ */
 #include "base/utf8.h"
 #include "core/name.h"
 #include "fuzz.h"
 #include "reference.h"
 
-/* A text of several times the same reaches lengths around the limit with few bytes. */
+/* Returns the text repeated, so that short inputs reach the length limits. */
 static struct bytes repeated(struct bytes text, size_t times)
 {
     char *whole = malloc(text.length * times + 1);
@@ -17,7 +19,7 @@ static struct bytes repeated(struct bytes text, size_t times)
     return exact;
 }
 
-/* Every length that utf8_length says is one character of the reference, and the other way round. */
+/* Checks that utf8_length finds exactly the characters that the reference finds. */
 static void check_characters(struct bytes text)
 {
     for (size_t at = 0; at < text.length; at++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * http/parser against a slow and obvious reading of the same bytes by RFC 9112. The first byte chooses how large a body
- * may be; the rest are requests one behind the other. They are read three times: as a whole, byte by byte, and in two
- * pieces; each time the events, what they say, and where each request ends must be those of the reference.
+ * http/parser against a slow and obvious reading of the same bytes by RFC 9112. The first byte selects the size limit
+ * of bodies; the rest are requests in sequence. They are read three times: as a whole, byte by byte, and in two pieces.
+ * Each time the events, the values and the end of each request must equal those of the reference.
  *
- * A byte 0x01, which stands in no request, repeats the byte behind it 512 times, so that short inputs reach the limits.
+ * A byte 0x01, which is invalid in requests, repeats the next byte 512 times, so that short inputs reach the limits.
  */
 #include <strings.h>
 
@@ -19,11 +19,11 @@ struct pair {
     struct bytes name, value;
 };
 
-/* What a reading of one request found. */
+/* The result of reading one request. */
 struct reading {
     enum parser_event end; /* HUNGRY, DONE, MALFORMED or TOO_LARGE */
     bool head;             /* the headers were complete and good */
-    size_t used;           /* of a complete request */
+    size_t used;           /* bytes of a complete request */
     struct bytes method, path, query, host;
     bool absolute; /* the target names a host */
     unsigned minor;
@@ -92,7 +92,7 @@ static bool reference_authority(struct bytes text)
     return port.length == 0 || consists_of(port, DIGITS);
 }
 
-/* A line from `at` on. HUNGRY: it does not end, as far as can be seen. */
+/* Finds the line at `at`. HUNGRY: its end has not been read. */
 static enum parser_event line_at(struct bytes text, size_t at, struct bytes *ret_line)
 {
     size_t end = at;
@@ -104,15 +104,15 @@ static enum parser_event line_at(struct bytes text, size_t at, struct bytes *ret
     }
     *ret_line = part(text, at, end);
     if (end == text.length)
-        return PARSER_HUNGRY;
+        return PARSER_NEEDS_INPUT;
     if (text.data[end] != '\r')
         return PARSER_MALFORMED;
     if (end + 1 == text.length)
-        return PARSER_HUNGRY;
+        return PARSER_NEEDS_INPUT;
     return text.data[end + 1] == '\n' ? PARSER_DONE : PARSER_MALFORMED;
 }
 
-/* What is there of the line, with CR and LF. */
+/* Returns the length of the line so far, with CR and LF. */
 static size_t seen_of(struct bytes text, size_t at, struct bytes line)
 {
     size_t rest = text.length - at - line.length;
@@ -175,7 +175,7 @@ static bool reference_header(struct bytes line, struct pair *ret_pair)
     return true;
 }
 
-/* Digits of this base; false: none, or 2^63 and more. */
+/* Reads digits of this base; false: none, or 2^63 or more. */
 static bool reference_number(struct bytes digits, unsigned base, uint64_t *ret_number)
 {
     __extension__ unsigned __int128 number = 0;
@@ -199,7 +199,7 @@ static bool has_word(struct bytes list, const char *word)
     return comma < list.length && has_word(part(list, comma + 1, list.length), word);
 }
 
-/* How many of the first `count` headers have this name. */
+/* Returns how many of the first `count` headers have this name. */
 static unsigned times(const struct reading *reading, size_t count, const char *name)
 {
     unsigned found = 0;
@@ -208,7 +208,7 @@ static unsigned times(const struct reading *reading, size_t count, const char *n
     return found;
 }
 
-/* Nothing is wrong with this header, as far as those before it say. */
+/* Returns true if this header is valid, given the headers before it. */
 static bool reference_good(struct reading *reading, size_t at)
 {
     struct bytes name = reading->headers[at].name, value = reading->headers[at].value;
@@ -224,7 +224,7 @@ static bool reference_good(struct reading *reading, size_t at)
     return true;
 }
 
-/* What all headers say together. */
+/* Evaluates all headers together. */
 static bool reference_framing(struct reading *reading)
 {
     bool closes = false, keeps = false, has_length = times(reading, reading->header_count, "Content-Length");
@@ -243,7 +243,7 @@ static bool reference_framing(struct reading *reading)
     return !reading->chunked || (!has_length && reading->minor == 1);
 }
 
-/* From the request line to the empty line; *ret_at is behind it. DONE: well. */
+/* Reads from the request line to the empty line; *ret_at is the position after it. DONE: valid. */
 static enum parser_event reference_head(struct bytes text, struct reading *reading, size_t *ret_at)
 {
     bool requested = false, skipped = false;
@@ -279,7 +279,7 @@ static void append(struct reading *reading, struct bytes bytes)
     reading->body_length += bytes.length;
 }
 
-/* Trailers, which are read as headers are. */
+/* Reads trailers, as headers are read. */
 static enum parser_event reference_trailers(struct bytes text, size_t at, size_t spent, size_t *ret_at)
 {
     for (;;) {
@@ -300,7 +300,7 @@ static enum parser_event reference_trailers(struct bytes text, size_t at, size_t
     }
 }
 
-/* "1a" or "1a;extensions". */
+/* Reads a chunk size: "1a" or "1a;extensions". */
 static bool reference_size(struct bytes line, uint64_t *ret_size)
 {
     size_t digits = 0;
@@ -341,7 +341,7 @@ static enum parser_event reference_chunks(struct bytes text, size_t at, size_t b
         if (at + 1 < text.length && text.data[at + 1] != '\n')
             return PARSER_MALFORMED;
         if (at + 2 > text.length)
-            return PARSER_HUNGRY;
+            return PARSER_NEEDS_INPUT;
         at += 2;
     }
 }
@@ -358,7 +358,7 @@ static void reference_read(struct bytes text, size_t body_max, struct reading *r
     } else if (reading->length > body_max) {
         reading->end = PARSER_TOO_LARGE;
     } else if (reading->length > text.length - at) {
-        reading->end = PARSER_HUNGRY;
+        reading->end = PARSER_NEEDS_INPUT;
     } else {
         append(reading, part(text, at, at + (size_t)reading->length));
         at += (size_t)reading->length;
@@ -368,7 +368,7 @@ static void reference_read(struct bytes text, size_t body_max, struct reading *r
 
 /* ---- the comparison ---- */
 
-/* Each header has the value, and is there as often, as in the reference. */
+/* Checks that each header has the value, and the number of occurrences, of the reference. */
 static void check_headers(const struct parser *parser, const struct reading *reading)
 {
     enum { LOOKED_AT = 40 };
@@ -398,14 +398,17 @@ static void check_head(const struct parser *parser, const struct reading *readin
     check_headers(parser, reading);
 }
 
-/* Feeds `text` in pieces of `first` bytes, then of `step`; the last event, and *ret_used bytes of it. */
+/*
+ * Feeds `text` in a piece of `first` bytes and then pieces of `step`. Returns the last event; *ret_used is the number
+ * of bytes used.
+ */
 static enum parser_event feed(struct parser *parser, struct bytes text, size_t first, size_t step, size_t body_max,
                               const struct reading *reading, size_t *ret_used)
 {
     size_t heads = 0, at = 0, length = 0;
-    enum parser_event event = PARSER_HUNGRY;
-    char *piece = NULL; /* exactly as long as what it has: reading further is seen */
-    for (size_t wanted = first; at < text.length && event == PARSER_HUNGRY; wanted = step) {
+    enum parser_event event = PARSER_NEEDS_INPUT;
+    char *piece = NULL; /* exactly as long as its contents, so that an over-read is detected */
+    for (size_t wanted = first; at < text.length && event == PARSER_NEEDS_INPUT; wanted = step) {
         size_t there = wanted < text.length - at ? wanted : text.length - at;
         if (there != length) {
             free(piece);
@@ -420,7 +423,7 @@ static enum parser_event feed(struct parser *parser, struct bytes text, size_t f
             parser->body_max = body_max;
             check_head(parser, reading);
         }
-        MUST(event != PARSER_HUNGRY || input.length == 0);
+        MUST(event != PARSER_NEEDS_INPUT || input.length == 0);
         at += length - input.length;
     }
     free(piece);
@@ -429,7 +432,7 @@ static enum parser_event feed(struct parser *parser, struct bytes text, size_t f
     return event;
 }
 
-/* One request, read in these pieces, is what the reference says. */
+/* Checks that one request, read in these pieces, equals the reference. */
 static void compare(struct parser *parser, struct bytes text, size_t first, size_t step, size_t body_max,
                     const struct reading *reading)
 {
@@ -444,7 +447,7 @@ static void compare(struct parser *parser, struct bytes text, size_t first, size
         check_head(parser, reading);
     }
     struct bytes nothing = {"", 0};
-    MUST(event == PARSER_HUNGRY || parser_feed(parser, &nothing) == event); /* again and again */
+    MUST(event == PARSER_NEEDS_INPUT || parser_feed(parser, &nothing) == event); /* and stays so */
     MUST((event == PARSER_MALFORMED) == (parser->why != NULL));
 }
 

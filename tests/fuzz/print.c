@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What permitctl prints of an answer: lines, tables, pages put together. No text of somebody else's plays with the
- * terminal: no control character but the ends of lines, not even among those behind U+007F.
+ * permitctl's output of an answer: lines, tables, merged pages. No foreign text controls the terminal: the output has
+ * no control characters but line ends, not even those above U+007F.
  */
 #include "cli/json.h"
 
@@ -21,10 +21,10 @@ static void check_harmless(const char *text, size_t length)
         MUST(byte == '\n' || (byte >= ' ' && byte != 0x7f));
         MUST(byte != 0xc2 || next < 0x80 || next > 0x9f);
     }
-    MUST(utf8_valid((struct bytes){text, length})); /* a terminal of 8 bits would find more control characters */
+    MUST(utf8_valid((struct bytes){text, length})); /* an 8-bit terminal would see more control characters */
 }
 
-/* All pages as one body, which is printed as a table. */
+/* Prints all pages as one table. */
 static void print_pages(const char *body)
 {
     struct json_pages *pages = NULL;

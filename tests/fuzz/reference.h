@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What may be a name, and what is UTF-8, as docs/protocol.md and RFC 3629 say it, each in the most obvious way. */
+/* Valid names and UTF-8 as docs/protocol.md and RFC 3629 define them, each in the most obvious way. */
 #ifndef REFERENCE_H
 #define REFERENCE_H
 
@@ -31,7 +31,7 @@ static inline bool reference_key(struct bytes name)
                                        "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
 }
 
-/* Reads one character at `at`, whatever its form; its bytes, 0 if there is none. */
+/* Reads one character at `at`, in any form. Returns its bytes; 0: none. */
 static inline size_t reference_character(struct bytes text, size_t at, uint32_t *ret_character)
 {
     unsigned char first = (unsigned char)text.data[at];
@@ -51,7 +51,7 @@ static inline size_t reference_character(struct bytes text, size_t at, uint32_t 
 
 static inline bool reference_utf8(struct bytes text)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: shorter forms of the same are none */
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: longer forms are invalid */
     for (size_t at = 0; at < text.length;) {
         uint32_t character = 0;
         size_t length = reference_character(text, at, &character);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libpermit on any answers: of a proxy, of another server, of a permitd of another version. The first byte chooses the
- * call. Behind it stand the answers, each behind the other with a zero byte between: the HTTP status and, if there is
- * one, the seconds of Retry-After, on a line of their own; then the body. This file takes the place of
- * src/client/http.c.
+ * libpermit on any answers: of a proxy, another server, or a permitd of another version. The first byte selects the
+ * call. The answers follow, separated by zero bytes: the HTTP status and optionally the seconds of Retry-After on a
+ * line of their own; then the body. This file replaces src/client/http.c.
  */
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -18,12 +17,12 @@ enum { ANSWERS_MAX = 64, ANSWER_BYTES_MAX = 1024 * 1024, DAY_MS = 24 * 3600 * 10
 
 /* ---- in place of src/client/http.c ---- */
 
-/* What is left of the answers. */
+/* The answers not yet used. */
 static const uint8_t *answers;
 static size_t answers_left;
 static unsigned exchanges;
 
-/* The client asks `http` for nothing but its exchanges. */
+/* The client uses `http` for its exchanges only. */
 enum permit_status http_new(const char *url, const char *token, struct http **ret_http)
 {
     (void)token;
@@ -64,7 +63,7 @@ void http_reply_release(struct http_reply *reply)
     buf_release(&reply->body);
 }
 
-/* The bytes before the next `end`; moves behind it. */
+/* Returns the bytes before the next `end`, and moves `text` past it. */
 static struct bytes cut(struct bytes *text, char end)
 {
     const char *at = text->length ? memchr(text->data, end, text->length) : NULL;
@@ -87,7 +86,7 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
 {
     (void)http;
     MUST(call->path[0] == '/' && call->timeout_ms > 0);
-    MUST(++exchanges < 10 * ANSWERS_MAX); /* whatever is answered, it is not asked for ever without a pause */
+    MUST(++exchanges < 10 * ANSWERS_MAX); /* no answer makes the client retry for ever without a pause */
     struct bytes left = {(const char *)answers, answers_left};
     struct bytes answer = cut(&left, '\0');
     answers = (const uint8_t *)left.data;
@@ -119,7 +118,7 @@ static void check_request(const struct permit_request *request)
     }
 }
 
-/* What became of a call: a request, or a sentence that says why not. */
+/* Checks the result of a call: a request, or a message with the reason. */
 static void check_outcome(struct permit_client *client, enum permit_status status, struct permit_request *request)
 {
     MUST(status >= PERMIT_OK && status < PERMIT_STATUS_COUNT && permit_status_word(status));
@@ -138,7 +137,7 @@ static void check_outcome(struct permit_client *client, enum permit_status statu
     permit_request_free(request);
 }
 
-/* Each is a call as a program makes it. */
+/* The calls, as a program makes them. */
 static enum permit_status acquire(struct permit_client *client, struct permit_request **ret_request)
 {
     const struct permit_want wants[] = {{.semaphore = "backups", .count = 1}, {.semaphore = "tapes"}};
@@ -203,7 +202,7 @@ static enum permit_status (*const calls[])(struct permit_client *client, struct 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static int readable = -1; /* "the call ends soon after": nobody sleeps here */
+    static int readable = -1; /* a readable descriptor ends all waits, so that nothing sleeps */
     if (readable < 0)
         readable = eventfd(1, EFD_CLOEXEC);
     const struct permit_client_options options = {.cancel_fd = readable};

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A request from its bytes to an operation, and the decision to an answer: everything of src/http that libevent is no
- * part of. The input:
+ * From the bytes of a request to an operation, and from the decision to an answer: all of src/http and src/api that does
+ * not use libevent. The input:
  *
- *     A00job-42?confirmed=true     one byte each: the route (the table below), how it is decided, whether the engine
- *                                  takes it; then the variable part of the path and the query, still percent-encoded
+ *     A00job-42?confirmed=true     one byte each: the route (the table below), the decision, the engine's acceptance;
+ *                                  then the variable part of the path and the query, percent-encoded
  *     Kjob-42                      headers, one a line: a letter and the value
- *     {"permits":[...]}            behind an empty line: the body
+ *     {"permits":[...]}            the body, after an empty line
  *
- * Each is run twice: the second time on the exchange that served the first, and an acquire with its members turned
- * round. world.c says what the engine must be given.
+ * Each input runs twice: the second time on the exchange of the first, and an acquire with its members reversed.
+ * world.c checks the operations that reach the engine.
  */
 #include <json-c/json.h>
 #include <strings.h>
 
+#include "api/json_in.h"
+#include "api/problem.h"
+#include "api/routes.h"
 #include "base/clock.h"
 #include "fuzz.h"
-#include "http/problem.h"
-#include "http/routes.h"
-#include "http/wire.h"
 #include "json.h"
 #include "world.h"
 
 /* ---- the input ---- */
 
-/* The letter of the first is A; method and path, of which the input has the rest or the middle. */
+/* The first row has letter A. Method and path, to which the input adds the end or the middle. */
 static const struct {
     enum http_method method;
     const char *before;
@@ -68,7 +68,7 @@ static const struct {
     {METHOD_OPTIONS, "", ""},                         /* d */
 };
 
-/* C none: the usual type of a body. */
+/* Without C: the usual type of a body. */
 static const struct {
     char letter;
     const char *name;
@@ -137,7 +137,7 @@ static void set_headers(const struct input *input)
         set_header("Content-Type", BYTES("application/json"));
 }
 
-/* How the engine and the database may end something; the character of the first is 0. */
+/* Decisions of the engine and the database; the first has the character 0. */
 static const enum permit_status decisions[] = {
     PERMIT_OK,                   /* 0 */
     PERMIT_UNKNOWN_SEMAPHORE,    /* 1 */
@@ -170,7 +170,7 @@ static const enum permit_status decisions[] = {
 static void set_world(const struct input *input)
 {
     static const enum permit_status refusals[] = {
-        PERMIT_OK,        PERMIT_OK, /* the second: decided at once */
+        PERMIT_OK,        PERMIT_OK, /* the second: decided immediately */
         PERMIT_TOO_MANY,  PERMIT_SHUTTING_DOWN,
         PERMIT_NO_MEMORY, PERMIT_DATABASE_UNAVAILABLE,
     };
@@ -197,7 +197,7 @@ static struct bytes make_path(const struct input *input)
     return exact;
 }
 
-/* "path, query and body: until the handler returns". */
+/* Frees path, query and body, which are valid only until the handler returns. */
 static void forget_request(struct exchange *exchange)
 {
     free((void *)exchange->path.data);
@@ -208,7 +208,7 @@ static void forget_request(struct exchange *exchange)
     world.header_count = 0;
 }
 
-/* From the handler to the whole answer. */
+/* Runs a request from the handler to the complete answer. */
 static void run(struct exchange *exchange, const struct input *input, struct bytes body)
 {
     set_world(input);
@@ -217,7 +217,7 @@ static void run(struct exchange *exchange, const struct input *input, struct byt
     exchange->path = make_path(input);
     exchange->query = fuzz_bytes(input->query.data, input->query.length);
     exchange->body = fuzz_bytes(body.data, body.length);
-    exchange->arrived_at = clock_mono(); /* a retirement by force begins nothing once its time is nearly over */
+    exchange->arrived_at = clock_mono(); /* a retirement by force starts nothing when its time is nearly over */
     exchange->deadline = exchange->arrived_at + TIMEOUT_MS * (mono_us)US_PER_MS;
     bool now = routes_handle(exchange);
     forget_request(exchange);
@@ -226,7 +226,7 @@ static void run(struct exchange *exchange, const struct input *input, struct byt
     MUST(now || world.finished == 1);
 }
 
-/* ---- what an answer must be ---- */
+/* ---- checks of an answer ---- */
 
 static bool is_documented(int http_status)
 {
@@ -251,7 +251,7 @@ static void check_problem(struct json_object *problem, int http_status)
     const char *type = json_object_get_string(member(problem, "type", json_type_string));
     MUST(strncmp(type, prefix, sizeof prefix - 1) == 0);
     int status = permit_status_from_word(type + sizeof prefix - 1);
-    MUST(status > PERMIT_OK && status < PERMIT_CONFLICT); /* the others "never leave the server" */
+    MUST(status > PERMIT_OK && status < PERMIT_CONFLICT); /* the others never leave the server */
     MUST(permit_status_http((enum permit_status)status) == http_status);
     MUST(json_object_get_int(member(problem, "status", json_type_int)) == http_status);
     MUST(json_object_get_string_len(member(problem, "title", json_type_string)) > 0);
@@ -273,7 +273,7 @@ static void check_results(struct json_object *answer, size_t count)
     }
 }
 
-/* What was said comes back as it was. */
+/* Checks that texts of the client are returned unchanged. */
 static void check_said(struct json_object *answer)
 {
     struct json_object *value = member(answer, world.said_member, json_type_string);
@@ -281,9 +281,9 @@ static void check_said(struct json_object *answer)
     MUST(bytes_equal(text, world.said));
 }
 
-static void check_body(const struct exchange *exchange, struct bytes body)
+static void check_body(const struct call *call, struct bytes body)
 {
-    const struct answer *answer = &exchange->answer;
+    const struct answer *answer = &call->exchange.answer;
     struct json_facts facts;
     json_judge(body, &facts);
     MUST(facts.is_json && facts.is_object && !facts.twice);
@@ -292,8 +292,8 @@ static void check_body(const struct exchange *exchange, struct bytes body)
     MUST(object);
     if (answer->http_status >= 400)
         check_problem(object, answer->http_status);
-    else if (exchange->batch)
-        check_results(object, exchange->part_count);
+    else if (call->batch)
+        check_results(object, call->item_count);
     else if (world.said_member)
         check_said(object);
     json_object_put(object);
@@ -302,7 +302,7 @@ static void check_body(const struct exchange *exchange, struct bytes body)
 
 enum { NO_CONTENT = 204, NOT_MODIFIED = 304 };
 
-/* No byte of the client's gets into a header. */
+/* Checks that no bytes of the client are in a header. */
 static void check_headers(const struct answer *answer)
 {
     int code = answer->http_status;
@@ -316,7 +316,7 @@ static void check_headers(const struct answer *answer)
     MUST(etag == 0 || (answer->etag[0] == '"' && answer->etag[etag - 1] == '"'));
 }
 
-static void check_answer(const struct exchange *exchange)
+static void check_answer(struct exchange *exchange)
 {
     const struct answer *answer = &exchange->answer;
     MUST(is_documented(answer->http_status));
@@ -328,15 +328,15 @@ static void check_answer(const struct exchange *exchange)
     if (strncmp(answer->content_type, "text/plain", 10) == 0)
         MUST(answer->body.data[answer->body.length - 1] == '\n');
     else
-        check_body(exchange, (struct bytes){answer->body.data, answer->body.length});
+        check_body(call_of(exchange), (struct bytes){answer->body.data, answer->body.length});
 }
 
 /*
- * What has come through is JSON by the letter of the standard, and a body that is called malformed is not, or is what
- * docs/protocol.md refuses. (A body that is refused for what it says may be read no further than that. So may an
- * operation of a batch, and then a member that is there twice behind it is not seen.)
+ * Checks that an accepted body is strictly valid JSON, and that a body refused as malformed is not, or violates
+ * docs/protocol.md. (A body refused for its contents may be read only up to the fault. The same holds for an operation
+ * of a batch, so that a duplicate member after the fault may be missed.)
  */
-static void check_strictness(const struct exchange *exchange, const struct input *input)
+static void check_strictness(struct exchange *exchange, const struct input *input)
 {
     struct json_facts facts;
     bool malformed = strstr(buf_text(&exchange->answer.body), "the body is not one JSON object: ") != NULL &&
@@ -347,14 +347,14 @@ static void check_strictness(const struct exchange *exchange, const struct input
     json_judge(input->body, &facts);
     bool refused = !facts.is_json || !facts.is_object || facts.nul_name || facts.surrogate;
     if (passed)
-        MUST(!refused && facts.depth <= WIRE_MAX_DEPTH && (!facts.twice || exchange->batch));
+        MUST(!refused && facts.depth <= WIRE_MAX_DEPTH && (!facts.twice || call_of(exchange)->batch));
     else
         MUST(refused || facts.twice || facts.depth > WIRE_MAX_DEPTH);
 }
 
 /* ---- the second time ---- */
 
-/* The same object with its members, and those of its permits, in the other order. */
+/* Returns the same object with its members, and those of its permits, in reverse order. */
 static struct json_object *turned(struct json_object *value)
 {
     if (json_object_is_type(value, json_type_array)) {
@@ -372,7 +372,7 @@ static struct json_object *turned(struct json_object *value)
     return object;
 }
 
-/* "In any order": the digest of an acquire is the same. */
+/* Members may be in any order: the digest of an acquire stays the same. */
 static void run_turned(struct exchange *exchange, const struct input *input)
 {
     unsigned char digest[DIGEST_SIZE];
@@ -392,6 +392,7 @@ static void run_again(struct exchange *exchange, const struct input *input)
     int http_status = exchange->answer.http_status;
     size_t submits = world.submits;
     bool is_acquire = input->route == 0 && submits == 1;
+    call_clear(exchange);
     exchange_clear(exchange);
     if (is_acquire)
         run_turned(exchange, input);
@@ -407,12 +408,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!service.doctor)
         world_open(&service);
     struct input input = input_read(data, size);
-    struct exchange *exchange = exchange_new(&service);
+    struct exchange *exchange = exchange_new(sizeof(struct call), NULL);
     MUST(exchange);
+    exchange->service = &service;
     run(exchange, &input, input.body);
     check_answer(exchange);
     check_strictness(exchange, &input);
     run_again(exchange, &input);
+    call_clear(exchange);
     exchange_free(exchange);
     return 0;
 }

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Builds the fuzzers with clang and runs them, two at a time: first each input of tests/fuzz/corpus, then new ones made from
-# them.
+# Builds the fuzzers with clang and runs them, two at a time: first each input of tests/fuzz/corpus, then new inputs derived
+# from these.
 #
 #     tests/fuzz/run.sh [--seconds N] [--jobs N] [--plain] [--coverage] [TARGET ...]
 #
-# --seconds: of new inputs, for each target (default 10; 0: only the corpus). What is new and reaches further is kept in
-# build-fuzz/found/TARGET, so that the next run goes on from there. An input that breaks something is kept in
-# build-fuzz/broken, and the last lines say how to run it again. --plain: without sanitizers, in build-fuzz-plain: several
-# times as many inputs a second are compared with the slow readings. --coverage: which lines of src/ were reached, instead of
-# looking for new inputs. The last line is `N passed, N failed`, by targets.
+# --seconds: time for new inputs, for each target (default 10; 0: only the corpus). New inputs that reach more code are kept
+# in build-fuzz/found/TARGET, and the next run continues from them. An input that breaks a promise is kept in
+# build-fuzz/broken, and the last lines show how to run it again. --plain: without sanitizers, in build-fuzz-plain, which
+# compares several times as many inputs a second. --coverage: prints the lines of src/ that were reached, instead of
+# searching for new inputs. The last line is `N passed, N failed`, by targets.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -54,7 +54,7 @@ done
 
 # Bytes of an input: dozens of operations, or of answers; larger ones are slower and reach no further.
 largest=4096
-# Less memory in the sanitizer's quarantine: twice as many inputs a second.
+# A smaller quarantine of the sanitizer: twice as many inputs a second.
 export ASAN_OPTIONS=quarantine_size_mb=32:detect_leaks=1:abort_on_error=0
 export UBSAN_OPTIONS=print_stacktrace=1
 
@@ -64,13 +64,13 @@ build_targets() {
         cmake --build "$build" -j "$jobs" --target "${chosen[@]/#/fuzz_}"
 }
 
-# value NAME LOG: of libFuzzer's final statistics.
+# value NAME LOG: prints a value of libFuzzer's final statistics.
 value() { sed -nE "s/^stat::$1: *([0-9]+)$/\1/p" "$2" | tail -n 1; }
 
-# The command that runs one input again.
+# Prints the command that runs one input again.
 again() { echo "$build/fuzz_$1 $2"; }
 
-# run TARGET: one line of result; status 0 if nothing was broken.
+# run TARGET: prints one line of result; status 0 if no promise was broken.
 run() {
     local target=$1 log=$build/logs/$1.log budget=(-max_total_time="$seconds") status=0 broken
     mkdir -p "$build/found/$target" "$build/broken" "$build/logs"
@@ -90,7 +90,7 @@ run() {
         "$(grep -aoE 'cov: [0-9]+ ft: [0-9]+' "$log" | tail -n 1 | sed 's/cov: \(.*\) ft: \(.*\)/\1 edges, \2 features/')"
 }
 
-# Which lines the corpus and what was found reach, by file.
+# Prints the lines that the corpus and the found inputs reach, by file.
 cover() {
     local target version profiles=() programs=()
     mkdir -p "$build/profiles"
@@ -130,7 +130,7 @@ passed=$(find "$results" -type f | wc -l)
 failed=$((${#chosen[@]} - passed))
 tried=0
 for target in "${chosen[@]}"; do
-    units=$(value number_of_executed_units "$build/logs/$target.log") # none if it broke
+    units=$(value number_of_executed_units "$build/logs/$target.log") # none after a crash
     tried=$((tried + ${units:-0}))
 done
 echo "fuzz: $tried inputs tried: $passed passed, $failed failed"

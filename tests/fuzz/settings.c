@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Settings from a file, the environment and the command line. The input is three parts behind zero bytes: the INI file,
- * the variables and the arguments, one a line. What is accepted is in range; what is refused says why.
+ * Settings from a file, the environment and the command line. The input has three parts, separated by zero bytes: the
+ * INI file, the variables and the arguments, one a line. Accepted values are in range; refusals give a reason.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ struct settings {
     int64_t password_age;
     bool insecure;
     int64_t workers;
-    int64_t least; /* of all whole numbers */
+    int64_t least; /* smallest of all whole numbers */
     int64_t request_timeout_ms;
     const char *log_level;
 };
@@ -26,7 +26,7 @@ struct settings {
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
-/* One of each type and flag. */
+/* One row for each type and flag. */
 static const struct config_row rows[] = {
     {.name = "listen", .type = CONFIG_TEXT, .offset = AT(listen), .default_text = "127.0.0.1:7070", .help = "Text."},
     {.name = "data_dir", .type = CONFIG_TEXT, .offset = AT(data_dir), .help = "Text that may be unset."},
@@ -98,7 +98,7 @@ static void check_settings(const struct settings *settings)
     MUST(is_choice(settings->log_level));
 }
 
-/* "database_password = SECRET", also misspelt, in any of its forms, at the beginning of a line. */
+/* Returns true if the line sets database_password to the secret, also misspelt, in any form. */
 static bool is_secret_line(const char *line, const char *secret)
 {
     static const char *const names[] = {"PERMITD_DATABASE_PASSWOR", "--database-passwor", "database-passwor",
@@ -114,7 +114,7 @@ static bool is_secret_line(const char *line, const char *secret)
     return false;
 }
 
-/* True if the secret stands only where one is expected: then it must not be shown. */
+/* Returns true if the secret is only where one is expected: then it must not be printed. */
 static bool secret_is_meant(const uint8_t *data, size_t size)
 {
     const size_t length = strlen(SECRET);
@@ -132,9 +132,9 @@ static bool secret_is_meant(const uint8_t *data, size_t size)
     return meant;
 }
 
-static bool hides; /* the secret, as it should, in this input */
+static bool hides; /* this input's secret must not be printed */
 
-/* Whether it was taken or not the settings are good; whoever refuses says why; a secret is never said. */
+/* Checks that the settings are valid in any case, that a refusal has a reason, and that a secret is never printed. */
 static bool judge(bool taken, const struct settings *settings, struct buf *message)
 {
     check_settings(settings);
@@ -144,7 +144,7 @@ static bool judge(bool taken, const struct settings *settings, struct buf *messa
     return taken;
 }
 
-/* The part before the next zero byte; moves behind it. */
+/* Returns the part before the next zero byte, and moves `data` past it. */
 static struct bytes next_part(const uint8_t **data, size_t *size)
 {
     const uint8_t *end = *size ? memchr(*data, 0, *size) : NULL;
@@ -155,7 +155,7 @@ static struct bytes next_part(const uint8_t **data, size_t *size)
     return part;
 }
 
-/* Takes a text apart into lines; both are freed by the caller. */
+/* Splits a text into lines; the caller frees the result. */
 static char *lines_of(struct bytes part, char *ret_lines[LINES_MAX + 1])
 {
     char *text = fuzz_text((const uint8_t *)part.data, part.length);
@@ -169,7 +169,7 @@ static char *lines_of(struct bytes part, char *ret_lines[LINES_MAX + 1])
     return text;
 }
 
-/* A file in memory that the table reads by its path. */
+/* Loads a file in memory by its path. */
 static bool load_file(struct settings *settings, struct bytes content, struct buf *message)
 {
     static int fd = -1;
@@ -212,7 +212,7 @@ static bool load_arguments(struct settings *settings, struct bytes part, struct 
     return taken;
 }
 
-/* SIGHUP with these settings: what may change has changed, the rest has not. */
+/* Reloads with these settings: checks that reloadable settings have changed, and no others. */
 static void check_reload(struct settings *settings, struct settings *fresh, struct buf *message)
 {
     int64_t timeout_ms = fresh->request_timeout_ms, workers = settings->workers;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The slots of a permit as they stand in a row, "1-3,7": what is read is ascending and in range, and is printed and
- * read as the same. */
+/*
+ * The slots of a permit as stored in a row, "1-3,7": accepted slots are ascending and in range, and formatted slots
+ * parse to the same.
+ */
 #include "core/slots.h"
 
 #include "fuzz.h"
@@ -22,7 +24,7 @@ static void check_printed(const struct slots *slots, struct arena *arena)
     struct slots again = {0};
     buf_init(&text, SLOTS_TEXT_MAX);
     slots_format(slots, &text);
-    MUST(!text.broken); /* "longer than any text of SLOTS_MAX_COUNT numbers" */
+    MUST(!text.broken); /* the buffer is longer than any text of SLOTS_MAX_COUNT numbers */
     MUST(slots_parse((struct bytes){text.data, text.length}, arena, &again));
     MUST(again.count == slots->count);
     MUST(again.count == 0 || memcmp(again.numbers, slots->numbers, again.count * sizeof *again.numbers) == 0);

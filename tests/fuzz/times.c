@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Times: RFC 3339 of a client, SQL of the database. What is read is what gmtime and timegm say; printed, it is read
- * as the same. */
+/*
+ * Times: RFC 3339 of clients, SQL of the database. Accepted times agree with gmtime and timegm, and formatted times
+ * parse to the same.
+ */
 #include <ctype.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "fuzz.h"
 
-/* Exactly the characters of the pattern: 9 stands for a digit, everything else for itself. */
+/* Returns true if the text matches the pattern: 9 is any digit, all else is literal. */
 static bool looks_like(const char *text, const char *pattern)
 {
     for (; *pattern; pattern++, text++)
@@ -16,7 +18,7 @@ static bool looks_like(const char *text, const char *pattern)
     return true;
 }
 
-/* The seconds of "YYYY-MM-DDThh:mm:ss" by the C library; false: there is no such moment from 1970 on. */
+/* Converts "YYYY-MM-DDThh:mm:ss" with the C library; false: no such time since 1970. */
 static bool reference_seconds(const char *text, int64_t *ret_seconds)
 {
     struct tm parts = {
@@ -35,7 +37,7 @@ static bool reference_seconds(const char *text, int64_t *ret_seconds)
            same.tm_sec == parts.tm_sec;
 }
 
-/* Behind the seconds: a fraction of one to six digits; the text moves behind it. */
+/* Reads a fraction of one to six digits after the seconds, and moves `text` past it. */
 static bool reference_fraction(const char **text, int64_t *ret_us)
 {
     *ret_us = 0;
@@ -73,7 +75,7 @@ static bool reference_rfc3339(const char *text, utc_us *ret_time)
     return true;
 }
 
-/* Whatever the time is, its text is one; from 1970 to 9999 it is the same time. */
+/* Checks that any time has a text; from 1970 to 9999 it parses to the same time. */
 static void check_printed(utc_us time)
 {
     char rfc3339[RFC3339_SIZE], sql[SQL_TIME_SIZE];
@@ -100,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     utc_us number = 0;
     memcpy(&number, data, size < sizeof number ? size : sizeof number);
     check_printed(number);
-    if (clock_parse_sql(bytes, &time)) /* only the database writes these: a 99th of January is not looked for */
+    if (clock_parse_sql(bytes, &time)) /* written by the database only: a 99th of January is not detected */
         check_printed(time);
     free((void *)bytes.data);
     free(text);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* In place of server.c and the engine. */
+/* Replaces server.c and the engine. */
 #include "world.h"
 
 #include <strings.h>
 
+#include "api/openapi.h"
 #include "base/clock.h"
 #include "base/duration.h"
 #include "base/log.h"
 #include "base/uuid.h"
 #include "fuzz.h"
-#include "http/openapi.h"
 #include "http/server.h"
 #include "reference.h"
 #include "store/doctor.h"
 
 struct world world;
 
-const struct served_clock world_clock = {.tick_at = 1795252400 * (utc_us)US_PER_SECOND, .offset_us = 1234567};
+const struct lease_clock world_clock = {.tick_at = 1795252400 * (utc_us)US_PER_SECOND, .offset_us = 1234567};
 const utc_us world_now = 1795252401 * (utc_us)US_PER_SECOND;
 
 struct bytes world_text(size_t max)
@@ -76,9 +76,9 @@ void world_open(struct service *service)
     buf_init(&service->message, 16 * 1024);
 }
 
-/* ---- what an operation must be ---- */
+/* ---- checks of an operation ---- */
 
-/* UTF-8 without control characters. */
+/* Checks for UTF-8 without control characters. */
 static void check_text(struct bytes text)
 {
     MUST(reference_utf8(text));
@@ -100,14 +100,14 @@ static void check_ttl(const struct operation *operation)
     }
 }
 
-/* "1 to 255 bytes of UTF-8 without control characters" */
+/* A label has 1 to 255 bytes of UTF-8 without control characters. */
 static void check_label(struct bytes label)
 {
     MUST(label.length >= 1 && label.length <= LABEL_MAX_BYTES);
     check_text(label);
 }
 
-/* "Numbers ascending, then labels in byte order; each once" */
+/* Numbers come first, ascending, followed by labels in byte order; no duplicates. */
 static void check_named(const struct want *want)
 {
     MUST(want->named_count >= 1 && want->named_count <= SLOTS_MAX_COUNT);
@@ -146,7 +146,7 @@ static void check_acquire(const struct operation *operation)
         MUST(i == 0 || bytes_compare(operation->wants[i - 1].semaphore, want->semaphore) < 0);
     }
     MUST(!operation->owner.data || reference_key(operation->owner));
-    MUST(operation->place == PLACE_NEWCOMER && !operation->waits); /* "the engine's to say" */
+    MUST(operation->queue_rank == RANK_NEW && !operation->waits); /* set by the engine */
     MUST(request_digest(operation->owner, operation->ttl, operation->wants, operation->want_count, digest));
     MUST(memcmp(digest, operation->digest, sizeof digest) == 0);
 }
@@ -164,10 +164,11 @@ static void check_change(const struct semaphore_change *change)
 {
     MUST(change);
     MUST(!change->has_capacity || (change->capacity >= 0 && change->capacity <= COUNTED_MAX_CAPACITY));
-    MUST(change->kind == KIND_SLOTTED || change->kind == KIND_COUNTED);
-    MUST(change->queue == QUEUE_BACKFILL || change->queue == QUEUE_FIFO);
+    MUST(!change->has_kind || change->kind == KIND_SLOTTED || change->kind == KIND_COUNTED);
+    MUST(!change->has_queue || change->queue == QUEUE_BACKFILL || change->queue == QUEUE_FIFO);
     MUST(!change->has_default_ttl || (change->default_ttl_ms >= 1 && change->default_ttl_ms <= DURATION_MAX_MS));
-    MUST(change->max_ttl_ms == -1 || (change->max_ttl_ms >= 1 && change->max_ttl_ms <= DURATION_MAX_MS));
+    MUST(!change->has_max_ttl || change->max_ttl_ms == -1 ||
+         (change->max_ttl_ms >= 1 && change->max_ttl_ms <= DURATION_MAX_MS));
     MUST(!change->has_grace || (change->grace_ms >= 0 && change->grace_ms <= DURATION_MAX_MS));
     MUST(!change->has_max_hold || (change->max_hold_ms >= 1 && change->max_hold_ms <= DURATION_MAX_MS));
     MUST(!change->has_note || (change->note.length <= 1000 && reference_utf8(change->note)));
@@ -177,14 +178,14 @@ static void check_change(const struct semaphore_change *change)
         check_labels(change);
 }
 
-/* "1 to 1000 bytes of UTF-8 without control characters" */
+/* A reason has 1 to 1000 bytes of UTF-8 without control characters. */
 static void check_reason(struct bytes reason)
 {
     MUST(reason.length >= 1 && reason.length <= 1000);
     check_text(reason);
 }
 
-/* What a row says is taken as it is: a retirement by force ends whoever was found to hold. */
+/* Returns true for a key from a row, which is not checked: a retirement by force ends every holder found. */
 static bool is_key_of_row(const struct operation *operation)
 {
     return operation->kind == OP_FORCE_RELEASE && world.holders_read &&
@@ -218,7 +219,10 @@ static void check_operation(const struct operation *operation)
     }
 }
 
-/* A retirement by force keeps a quarter of the time for its answer: all that follows the pause. */
+/*
+ * Returns the time limit of an operation. A retirement by force reserves a quarter of its time for the answer: for all
+ * that follows the pause.
+ */
 static mono_us time_for(const struct op *op)
 {
     bool follows = world.paused && op->operation->kind != OP_SEMAPHORE_PAUSE;
@@ -227,20 +231,20 @@ static mono_us time_for(const struct op *op)
 
 static void check_op(const struct op *op)
 {
-    const struct part *part = CONTAINER_OF(op, struct part, op);
-    const struct exchange *exchange = part->exchange;
+    const struct batch_item *part = CONTAINER_OF(op, struct batch_item, op);
+    struct exchange *exchange = part->exchange;
     mono_us wait = op->wait_until ? op->wait_until - exchange->arrived_at : 0;
     MUST(op->decided && exchange && op->operation == &part->operation);
-    MUST(wait >= 0 && wait <= MAX_WAIT_MS * (mono_us)US_PER_MS && wait == exchange->wait_ms * US_PER_MS);
+    MUST(wait >= 0 && wait <= MAX_WAIT_MS * (mono_us)US_PER_MS && wait == call_of(exchange)->wait_ms * US_PER_MS);
     MUST(!wait || op->operation->kind == OP_ACQUIRE);
     MUST(op->deadline == exchange->arrived_at + wait + time_for(op));
-    MUST(!part->key_made || op->operation->external_id.length == UUID_TEXT_SIZE - 1);
+    MUST(!part->key_generated || op->operation->external_id.length == UUID_TEXT_SIZE - 1);
     check_operation(op->operation);
 }
 
-/* ---- how it ends ---- */
+/* ---- decisions ---- */
 
-/* Rows as a plan would leave them, of one decision. */
+/* Rows as a plan would return them, for one decision. */
 struct made {
     struct permit permits[REQUEST_MAX_SEMAPHORES];
     struct bytes names[REQUEST_MAX_SEMAPHORES];
@@ -334,7 +338,7 @@ static void make_blocking(struct made *made, const struct operation *operation)
     made->taken[1] = (struct taken_slot){.number = 2, .token = 9, .holder = BYTES("k"), .expires_at = NEVER};
 }
 
-/* The key, or the note, which is any text. */
+/* Notes the text of the client that the answer must repeat: the key, or the note. */
 static void note_said(const struct operation *operation)
 {
     bool put = operation->kind == OP_SEMAPHORE_PUT && operation->change->note.data;
@@ -379,8 +383,8 @@ static void decide(struct op *op)
     world.deciding = false;
 }
 
-/* A look has a session unless the database is away; what it is worth, only world_rows.c knows. */
-static void look(struct look *look)
+/* Runs a query with a session, unless the database is unavailable; only world_rows.c uses that session. */
+static void look(struct query *look)
 {
     static char session;
     bool away = world.decided == PERMIT_DATABASE_UNAVAILABLE || world.decided == PERMIT_DATABASE_LOST;
@@ -412,11 +416,11 @@ static void decide_owner(struct owner_op *op)
     world.deciding = false;
 }
 
-/* One that ends may have given another to the engine. */
+/* Operations that end may have submitted another. */
 void world_decide(void)
 {
     while (world.op_count || world.look) {
-        struct look *asked = world.look;
+        struct query *asked = world.look;
         for (size_t i = 0; i < world.op_count; i++)
             decide(world.ops[i]);
         world.op_count = 0;
@@ -444,11 +448,11 @@ void op_init(struct op *op, struct operation *operation, mono_us deadline,
 
 enum permit_status engine_submit(struct engine *engine, struct op *op)
 {
-    const struct exchange *exchange = CONTAINER_OF(op, struct part, op)->exchange;
+    const struct call *call = call_of(CONTAINER_OF(op, struct batch_item, op)->exchange);
     (void)engine;
     check_op(op);
     memcpy(world.digest, op->operation->digest, DIGEST_SIZE);
-    if ((world.submits++ % 2 == 0 || !exchange->batch) && world.taken != PERMIT_OK)
+    if ((world.submits++ % 2 == 0 || !call->batch) && world.taken != PERMIT_OK)
         return world.taken;
     MUST(world.op_count < WORLD_OPS_MAX);
     if (world.at_once)
@@ -458,11 +462,11 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
     return PERMIT_OK;
 }
 
-enum permit_status engine_look(struct engine *engine, struct look *asked)
+enum permit_status engine_query(struct engine *engine, struct query *asked)
 {
     (void)engine;
     MUST(asked->work && !world.look);
-    world.submits += !world.deciding; /* not of what was not found, which is asked for afterwards */
+    world.submits += !world.deciding; /* not for names not found, which are queried afterwards */
     if (world.taken != PERMIT_OK)
         return world.taken;
     if (world.at_once)
@@ -544,7 +548,7 @@ bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t afte
 }
 
 enum permit_status engine_find_waiter(struct engine *engine, struct bytes external_id, struct arena *arena,
-                                      struct waiter_row *ret_row, struct waiter_place **ret_places)
+                                      struct waiter_row *ret_row, struct waiters_ahead **ret_places)
 {
     (void)engine;
     MUST(reference_key(external_id));
@@ -553,7 +557,7 @@ enum permit_status engine_find_waiter(struct engine *engine, struct bytes extern
     *ret_row = make_waiter(external_id, arena);
     *ret_places = arena_array(arena, 1, sizeof **ret_places);
     MUST(*ret_places);
-    **ret_places = (struct waiter_place){.ahead = 1, .ahead_keys = &ret_row->external_id, .ahead_key_count = 1};
+    **ret_places = (struct waiters_ahead){.ahead = 1, .ahead_keys = &ret_row->external_id, .ahead_key_count = 1};
     return PERMIT_OK;
 }
 

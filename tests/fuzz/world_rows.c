@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* In place of the database: what is asked of it is checked, and its rows are made up. */
+/* Replaces the database: checks the arguments of queries, and returns invented rows. */
 #include <stdarg.h>
 
 #include "fuzz.h"
@@ -13,18 +13,18 @@
 #include "store/templates.h"
 #include "world.h"
 
-/* How the reads of a look end. */
+/* Returns the status of a query's reads. */
 static enum permit_status ends(void)
 {
     return world.decided;
 }
 
-static void tell_time(struct query_time *ret_time)
+static void set_time(struct query_time *ret_time)
 {
     *ret_time = (struct query_time){.clock = world_clock, .now = world_now};
 }
 
-/* One that was paused in this run stays so, or somebody has resumed it, by the length of its name. */
+/* A semaphore paused in this run stays paused or is resumed, depending on the length of its name. */
 static struct bytes paused_reason(struct bytes name)
 {
     if (world.paused)
@@ -65,7 +65,7 @@ static struct request make_request(struct bytes key)
     };
 }
 
-/* As many as there are at most: one more than a page has, of which the handler must not show the last. */
+/* Returns the most rows possible: one more than a page, the last of which the handler must not show. */
 static void *make_rows(struct arena *arena, unsigned limit, size_t size, size_t *ret_count)
 {
     size_t count = limit < 3 ? limit : 3;
@@ -83,7 +83,7 @@ enum permit_status query_semaphore(struct session *session, struct bytes name, s
     if (ends() != PERMIT_OK)
         return ends();
     *ret_row = (struct semaphore_row){.semaphore = make_semaphore(name), .floor = 1};
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -99,7 +99,7 @@ enum permit_status query_semaphores(struct session *session, struct bytes prefix
     for (size_t i = 0; i < *ret_count; i++)
         (*ret_rows)[i].semaphore = make_semaphore(BYTES("backups"));
     *ret_next = *ret_count == limit ? BYTES("backups") : (struct bytes){0};
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -123,7 +123,7 @@ enum permit_status query_holders(struct session *session, struct bytes semaphore
         (*ret_rows)[i] = (struct holder_row){.request = make_request(world_text(255)), .permit = {.token = i + 1}};
     if (after >= *ret_count)
         *ret_count = 0;
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -144,7 +144,7 @@ enum permit_status query_request(struct session *session, struct bytes external_
         return ends();
     *ret_request = make_request(external_id);
     make_permits(arena, ret_request, ret_names);
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -171,7 +171,7 @@ enum permit_status query_requests(struct session *session, const struct request_
         return ends();
     make_requests(arena, filter->limit, ret_requests, ret_names, ret_count);
     *ret_next = *ret_count == filter->limit ? 7 : 0;
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -186,7 +186,7 @@ enum permit_status query_held_at(struct session *session, const struct held_filt
         return ends();
     make_requests(arena, filter->limit, ret_requests, ret_names, ret_count);
     *ret_next = world.text.length % 2;
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -220,7 +220,7 @@ enum permit_status query_fence(struct session *session, struct bytes semaphore, 
 enum permit_status query_clock(struct session *session, struct query_time *ret_time)
 {
     MUST(session);
-    tell_time(ret_time);
+    set_time(ret_time);
     return ends();
 }
 
@@ -253,7 +253,7 @@ enum permit_status query_slots(struct session *session, uint64_t semaphore_id, c
             .token = i % 2,
             .request = make_request(world_text(255)),
         };
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -322,7 +322,7 @@ enum permit_status owners_read(struct session *session, const struct bytes *name
     MUST(session && count >= 1 && count <= OWNERS_MAX);
     *ret_owners = make_rows(arena, 1, sizeof **ret_owners, ret_count);
     **ret_owners = make_owner(names[0]);
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -335,7 +335,7 @@ enum permit_status owners_get(struct session *session, struct bytes name, struct
         return ends();
     *ret_owner = make_owner(name);
     *ret_held = 1;
-    tell_time(ret_time);
+    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -373,8 +373,8 @@ const char *session_message(const struct session *session)
     return message;
 }
 
-enum permit_status doctor_examine(struct session *session, const struct doctor_options *options,
-                                  struct doctor_report *ret_report)
+enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
+                                struct doctor_report *ret_report)
 {
     MUST(session && options);
     *ret_report = (struct doctor_report){.count = 0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Guards with real permits: holders that are stopped, ten live ones, fence bump, a store that has lost its marks. */
+/* Guards with real permits: stopped holders, ten live holders, fence bump, and a store that has lost its marks. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ struct live {
     struct store *store;
     struct kit_http http;
     struct session session;
-    char name[64]; /* of the semaphore */
+    char name[64]; /* name of the semaphore */
 };
 
 static void live_start(struct live *live, struct store *store, unsigned port, const char *what, const char *kind,
@@ -53,10 +53,12 @@ static enum verdict write_with(struct live *live, const struct permit *permit)
     return session_write(&live->session, ON_SLOTS(live->name, permit->slots, permit->token));
 }
 
-/* ---- a holder that is stopped for longer than its ttl ---- */
+/* ---- a holder stopped for longer than its ttl ---- */
 
-/* The holder, a process: writes once, waits until it is told (and is stopped meanwhile), writes again; exits with how
- * that ended. It never asks whether its permit has run out. */
+/*
+ * The process of the holder: writes once, waits for a byte (and is stopped meanwhile), and writes again. Exits with the
+ * verdict of that. It never checks whether its permit has expired.
+ */
 _Noreturn static void old_holder(struct live *live, unsigned port, int ready_fd, int go_fd)
 {
     struct permit permit;
@@ -85,7 +87,7 @@ static void check_stopped(struct store *store, unsigned port)
         old_holder(&live, port, ready[1], go[0]);
     KIT_CHECK(read(ready[0], &byte, 1) == 1);
     kit_freeze(pid);
-    must_acquire(&live, LONG_TTL_MS, &permit); /* when the old one's has run out */
+    must_acquire(&live, LONG_TTL_MS, &permit); /* when the old one has expired */
     KIT_CHECK(write_with(&live, &permit) == PASSED);
     KIT_CHECK(write(go[1], "g", 1) == 1 && !kill(pid, SIGCONT));
     int status;
@@ -115,7 +117,7 @@ struct holder {
     uint64_t writes, permits, below_highest;
 };
 
-/* What a guard with one maximum for the whole semaphore would have seen. */
+/* The mark that a guard with one maximum for the whole semaphore would have. */
 static _Atomic int64_t highest;
 
 static void note_highest(struct holder *holder, int64_t token)
@@ -185,7 +187,7 @@ static void check_ten(struct store *store, unsigned port, int seconds)
 
 /* ---- fence bump ---- */
 
-/* It may be too soon after that of another store. */
+/* The limit of the last bump, for another store, may not have passed yet. */
 static void bump(struct live *live, struct reply *ret_reply)
 {
     for (int64_t end = kit_now_us() + END_MS * 1000;;) {
@@ -209,9 +211,9 @@ static void check_bump(struct store *store, unsigned port)
     bump(&live, &reply);
     int64_t from = kit_json_int(reply.body, "tokens_from");
     reply_release(&reply);
-    KIT_CHECK(write_with(&live, &before) == PASSED); /* held: bump ends nobody */
+    KIT_CHECK(write_with(&live, &before) == PASSED); /* still held: bump ends no request */
     permits_release(&live.http, &before);
-    for (int64_t end = kit_now_us() + END_MS * 1000;;) /* nothing is granted for the failover hold */
+    for (int64_t end = kit_now_us() + END_MS * 1000;;) /* no grants during the failover hold */
         if (permits_acquire(&live.http, live.name, 1, LONG_TTL_MS, 1000, &after))
             break;
         else if (kit_now_us() > end)
@@ -228,12 +230,12 @@ static void check_bump(struct store *store, unsigned port)
 
 /* ---- a counted semaphore ---- */
 
-static enum verdict at_place(struct live *live, enum place place, const char *where, int64_t token)
+static enum verdict at_place(struct live *live, enum queue_rank place, const char *where, int64_t token)
 {
     return session_guard(&live->session, &(struct write){live->name, place, where, token});
 }
 
-/* A floor in a grant may be a second old: until one is told that is above `token`. */
+/* The floor in a grant may be a second old: repeats until it is above `token`. */
 static void floor_above(struct live *live, int64_t token, struct permit *ret_permit)
 {
     for (int64_t end = kit_now_us() + END_MS * 1000;;) {
@@ -258,7 +260,7 @@ static void check_counted(struct store *store, unsigned port)
     must_acquire(&live, LONG_TTL_MS, &second);
     KIT_CHECK(at_place(&live, PLACE_RAISE, NULL, second.floor) == PASSED);
     KIT_CHECK(at_place(&live, PLACE_FLOOR, NULL, second.token) == PASSED);
-    KIT_CHECK(at_place(&live, PLACE_FLOOR, NULL, first.token) == PASSED); /* older, and live */
+    KIT_CHECK(at_place(&live, PLACE_FLOOR, NULL, first.token) == PASSED); /* older, but live */
     KIT_CHECK(at_place(&live, PLACE_RESOURCE, "file", first.token) == PASSED);
     permits_release(&live.http, &first);
     floor_above(&live, first.token, &later);
@@ -275,8 +277,8 @@ static void check_counted(struct store *store, unsigned port)
 /* ---- a store that has lost its marks ---- */
 
 /*
- * What docs/fencing.md says to do before a store that was restored takes writes again: `next_token` first, then the
- * holders; the mark of a held slot becomes its holder's token, that of a free one the last token that can have been
+ * The steps of docs/fencing.md before a restored store takes writes again: `next_token` first, then the holders. The
+ * mark of a held slot becomes the token of its holder; that of a free slot becomes the last token that can have been
  * granted.
  */
 static void raise_marks(struct live *live, unsigned capacity)
@@ -315,7 +317,7 @@ static void check_restored(struct store *store, unsigned port)
         must_acquire(&live, LONG_TTL_MS, &ended[i]);
     for (int i = 0; i < CAPACITY; i++)
         permits_release(&live.http, &ended[i]);
-    must_acquire(&live, LONG_TTL_MS, &live_one); /* the lowest slot; the others are free. The store knows nothing. */
+    must_acquire(&live, LONG_TTL_MS, &live_one); /* the lowest slot; the others are free, and the store has no marks */
     raise_marks(&live, CAPACITY);
     for (int i = 0; i < CAPACITY; i++)
         KIT_CHECK(write_with(&live, &ended[i]) == STALE);
@@ -323,8 +325,7 @@ static void check_restored(struct store *store, unsigned port)
     must_acquire(&live, LONG_TTL_MS, &later);
     KIT_CHECK(write_with(&live, &later) == PASSED);
     live_end(&live);
-    printf("%-10s with all its marks lost and raised again: every ended holder refused, every live one not\n",
-           store->name);
+    printf("%-10s after losing and restoring all its marks: refuses every ended holder and no live one\n", store->name);
 }
 
 void guard_live(struct store *store, unsigned port, int seconds)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the guards are loaded (docs/fencing.md): where another user has put something of their names first nothing is
- * loaded, loading again keeps marks and grants, and the grants that are documented are enough. kit_fail if not.
+ * Tests loading of the guards (docs/fencing.md). If another user has created an object with one of their names, nothing
+ * is loaded; loading again keeps marks and grants; the documented grants are enough. kit_fail otherwise.
  */
 #ifndef LOADING_H
 #define LOADING_H
 
 #include "stores.h"
 
-/* What a shell prints that runs this command, on both outputs; *ret_good: it has ended with 0. The caller frees it. */
+/* Runs the command in a shell and returns both outputs; *ret_good: exit status 0. The caller frees the text. */
 char *loading_print(const char *command, bool *ret_good);
-/* It must end with 0; it must not, and print "not loaded" and this part. */
+/* The first requires exit status 0; the second requires a failure that prints "not loaded" and this part. */
 void loading_must(const char *command);
 void loading_must_refuse(const char *command, const char *part);
 

@@ -13,11 +13,11 @@
     " resource VARBINARY(255) NOT NULL DEFAULT '', token BIGINT UNSIGNED NOT NULL"
 #define TABLE "CREATE TABLE permit_fence (" COLUMNS ", PRIMARY KEY (semaphore, slot, resource))"
 
-/* What another user, with all rights to the database, has put there before root loads the guard. */
+/* Objects that another user with all rights to the database creates before root loads the guard. */
 static const struct trap {
     const char *script;
     const char *by_evil;
-    const char *refused; /* what is named */
+    const char *refused; /* part of the message */
 } traps[] = {
     {"mariadb.sql",
      "CREATE TABLE mine (" COLUMNS ", PRIMARY KEY (semaphore, slot, resource));"
@@ -48,7 +48,7 @@ static MYSQL *connect_as(const struct store *store, const char *user, const char
     return mysql;
 }
 
-/* "00000": it worked; else its SQLSTATE. Valid until the next call on this connection. */
+/* Returns "00000" on success, else the SQLSTATE. Valid until the next call on this connection. */
 static const char *state_of(MYSQL *mysql, const char *text)
 {
     if (!mysql_real_query(mysql, text, strlen(text)))
@@ -86,10 +86,10 @@ static long long number_of(const struct store *store, const char *database, cons
     return number;
 }
 
-/* By the command line client, as the head of the file says. The caller frees it. */
+/* The command that loads the script, as in the head of the file. The caller frees it. */
 static char *command_of(const struct store *store, const char *script, const char *database)
 {
-    return kit_text("mariadb --no-defaults --user=root --socket='%s' %s < '%s/src/guards/%s'", store->socket, database,
+    return kit_text("mariadb --no-defaults --user=root --socket='%s' %s < '%s/sql/guards/%s'", store->socket, database,
                     PERMIT_SOURCE_DIR, script);
 }
 
@@ -111,7 +111,7 @@ static void new_database(const struct store *store, const char *name)
     free(text);
 }
 
-static void take_trap(const struct store *store, const struct trap *trap)
+static void check_trap(const struct store *store, const struct trap *trap)
 {
     char *command = command_of(store, trap->script, "trap");
     new_database(store, "trap");
@@ -134,7 +134,7 @@ static void check_grants(const struct store *store)
            "GRANT EXECUTE ON PROCEDURE granted.permit_fence_raise_floor TO app@localhost");
     MYSQL *app = connect_as(store, "app", "granted");
     state_is(app, "CALL permit_fence('backups', '3', 57)", "00000");
-    must_load(store, "mariadb.sql", "granted"); /* again */
+    must_load(store, "mariadb.sql", "granted"); /* load again */
     state_is(app, "CALL permit_fence('backups', '3', 56)", "PF001");
     state_is(app, "CALL permit_fence('backups', '3', 57)", "00000");
     state_is(app, "CALL permit_fence_resource('backups', 'file', 57)", "00000");
@@ -143,7 +143,7 @@ static void check_grants(const struct store *store)
     state_is(app, "UPDATE permit_fence SET token = 1", "42000");
     state_is(app, "SELECT token FROM permit_fence", "42000");
     mysql_close(app);
-    /* A dump without routines leaves the table alone. */
+    /* After a restored dump without routines, loading keeps the table. */
     run_as(store, "root", "granted",
            "DROP PROCEDURE permit_fence; DROP PROCEDURE permit_fence_resource;"
            "DROP PROCEDURE permit_fence_floor; DROP PROCEDURE permit_fence_raise_floor");
@@ -152,7 +152,7 @@ static void check_grants(const struct store *store)
         kit_fail("mariadb: the marks are lost");
 }
 
-/* A trigger on a table; the writer has no other right than to that table. */
+/* A trigger on a table. The writer has rights to that table only. */
 static void check_row_grants(const struct store *store)
 {
     must_load(store, "mariadb-row.sql", "granted");
@@ -172,7 +172,7 @@ static void check_row_grants(const struct store *store)
     mysql_close(app);
 }
 
-/* One name is one mark, whatever the character set of the connection that says it. */
+/* A name has one mark, in every character set of the connection. */
 static void check_character_sets(const struct store *store)
 {
     MYSQL *app = connect_as(store, "root", "granted");
@@ -190,7 +190,7 @@ static void check_character_sets(const struct store *store)
     state_is(app, "CALL permit_fence_resource('pool', 'cafe', 1)", "00000");
     state_is(app, "SET NAMES binary", "00000");
     state_is(app, "CALL permit_fence_resource('pool', 'caf\xc3\xa9', 9)", "PF001");
-    /* Bytes that are no text are refused by the server. */
+    /* The server refuses bytes that are not text. */
     if (!strcmp(state_of(app, "CALL permit_fence_resource('pool', x'636166e9', 99)"), "00000"))
         kit_fail("mariadb: bytes that are no text have passed");
     mysql_close(app);
@@ -200,7 +200,7 @@ void loading_mariadb(struct store *store)
 {
     run_as(store, "root", NULL, "CREATE USER evil@localhost; CREATE USER app@localhost");
     for (size_t i = 0; i < sizeof(traps) / sizeof(traps[0]); i++)
-        take_trap(store, &traps[i]);
+        check_trap(store, &traps[i]);
     check_grants(store);
     check_row_grants(store);
     check_character_sets(store);

@@ -15,11 +15,11 @@
     " PRIMARY KEY (semaphore, slot, resource));"
 #define GIFT "() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE evil SUPERUSER; RETURN NEW; END $$;"
 
-/* What stands in a database before a superuser loads the guard. */
+/* Objects in a database before a superuser loads the guard. */
 static const struct trap {
     const char *by_superuser; /* NULL: nothing; "": the guard, loaded */
     const char *by_evil;
-    const char *refused; /* what is named */
+    const char *refused; /* part of the message */
 } traps[] = {
     {NULL, "CREATE SCHEMA permit", "the schema permit belongs to evil"},
     {NULL,
@@ -52,7 +52,7 @@ static PGconn *connect_as(const struct store *store, const char *user, const cha
     return connection;
 }
 
-/* "": it worked; else its SQLSTATE. Valid until the next call. */
+/* Returns "" on success, else the SQLSTATE. Valid until the next call. */
 static const char *state_of(PGconn *connection, const char *text)
 {
     static char state[8];
@@ -85,11 +85,11 @@ static bool is_true(const struct store *store, const char *database, const char 
     return answer;
 }
 
-/* By psql, as the head of the file says. The caller frees it. */
+/* The psql command that loads the script, as in the head of the file. The caller frees it. */
 static char *command_of(const struct store *store, const char *user, const char *database)
 {
     return kit_text("PGOPTIONS='-c client_min_messages=warning' psql -X -v ON_ERROR_STOP=1 -h '%s' -U %s -d %s"
-                    " -f '%s/src/guards/postgresql.sql'",
+                    " -f '%s/sql/guards/postgresql.sql'",
                     store->socket, user, database, PERMIT_SOURCE_DIR);
 }
 
@@ -121,7 +121,7 @@ static const char functions_of_postgres[] =
     "EXISTS (SELECT 1 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
     " WHERE n.nspname = 'permit' AND pg_get_userbyid(p.proowner) = 'postgres')";
 
-static void take_trap(const struct store *store, const struct trap *trap, const char *database)
+static void check_trap(const struct store *store, const struct trap *trap, const char *database)
 {
     new_database(store, database);
     bool was_loaded = trap->by_superuser && !*trap->by_superuser;
@@ -134,7 +134,7 @@ static void take_trap(const struct store *store, const struct trap *trap, const 
     }
     run_as(store, "evil", database, trap->by_evil);
     must_refuse(store, "postgres", database, trap->refused);
-    if (!was_loaded) { /* what a superuser would do then */
+    if (!was_loaded) { /* the superuser's next call */
         PGconn *superuser = connect_as(store, "postgres", database);
         (void)state_of(superuser, "SELECT permit.fence('backups', '3', 57)");
         PQfinish(superuser);
@@ -161,7 +161,7 @@ static void check_grants(const struct store *store)
     state_is(app, "SELECT permit.fence('backups', '3', 57)", "42501");
     run_as(store, "keeper", "granted", "GRANT USAGE ON SCHEMA permit TO app");
     state_is(app, "SELECT permit.fence('backups', '3', 57)", "");
-    must_load(store, "keeper", "granted"); /* again */
+    must_load(store, "keeper", "granted"); /* load again */
     state_is(app, "SELECT permit.fence('backups', '3', 56)", "PF001");
     state_is(app, "SELECT permit.fence('backups', '3', 57)", "");
     state_is(app, "SELECT permit.fence_resource('backups', 'file', 57)", "");
@@ -173,7 +173,7 @@ static void check_grants(const struct store *store)
     must_refuse(store, "postgres", "granted", "the schema permit belongs to keeper, not to postgres");
 }
 
-/* A trigger on a table of app; the writer has no other right than to that table. */
+/* A trigger on a table of app. The writer has rights to that table only. */
 static void check_row_grants(const struct store *store)
 {
     run_as(store, "postgres", "granted", "CREATE SCHEMA app AUTHORIZATION app; GRANT USAGE ON SCHEMA app TO writer");
@@ -197,7 +197,7 @@ void loading_postgresql(struct store *store)
            "CREATE ROLE evil LOGIN; CREATE ROLE keeper LOGIN; CREATE ROLE app LOGIN; CREATE ROLE writer LOGIN");
     for (size_t i = 0; i < sizeof(traps) / sizeof(traps[0]); i++) {
         char *database = kit_text("trap%zu", i);
-        take_trap(store, &traps[i], database);
+        check_trap(store, &traps[i], database);
         free(database);
     }
     check_grants(store);

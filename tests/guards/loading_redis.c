@@ -9,26 +9,26 @@
 #include "loading.h"
 #include "testkit.h"
 
-/* As docs/fencing.md has it, in the directory of redis.lua. */
+/* As in docs/fencing.md, in the directory of redis.lua. */
 static const char documented[] =
     "{ echo '#!lua name=permit'; echo \"redis.register_function('permit_fence', function(KEYS, ARGV)\"\n"
     "      cat redis.lua; echo 'end)'; } | redis-cli -x FUNCTION LOAD";
 
-/* What a shell prints that runs this in the directory of the guards, where redis-cli reaches the store. */
+/* Runs the text in a shell in the directory of the guards, where redis-cli reaches the store. Returns the output. */
 static char *print_of(const struct store *store, const char *text)
 {
     bool good;
-    char *command = kit_text("cd '%s/src/guards'\nPATH='%s':$PATH\n%s", PERMIT_SOURCE_DIR, store->directory, text);
+    char *command = kit_text("cd '%s/sql/guards'\nPATH='%s':$PATH\n%s", PERMIT_SOURCE_DIR, store->directory, text);
     char *printed = loading_print(command, &good);
     free(command);
     return printed;
 }
 
-static void prints(const struct store *store, const char *text, const char *expected)
+static void expect_output(const struct store *store, const char *text, const char *expected)
 {
     char *printed = print_of(store, text);
     if (!strstr(printed, expected))
-        kit_fail("redis: no '%s' in what '%s' prints: %s", expected, text, printed);
+        kit_fail("redis: no '%s' in the output of '%s': %s", expected, text, printed);
     free(printed);
 }
 
@@ -41,7 +41,7 @@ static void check_documentation(void)
     free(text);
 }
 
-/* From Redis 7 on the guard can be a function. A stranger's library of its name is left alone. */
+/* With Redis 7 or later the guard can be a function. Another library of that name is left alone. */
 void loading_redis(struct store *store)
 {
     const char *program = access("/usr/bin/redis-cli", X_OK) ? "/usr/bin/valkey-cli" : "/usr/bin/redis-cli";
@@ -52,18 +52,19 @@ void loading_redis(struct store *store)
     char *known = print_of(store, "redis-cli FUNCTION LIST");
     if (!strstr(known, "unknown command")) {
         check_documentation();
-        prints(store, documented, "permit");
-        prints(store, "redis-cli FCALL permit_fence 1 'permit_fence:{g}' 57 3 2 INCR '{g}'", "1");
-        prints(store, "redis-cli FCALL permit_fence 1 'permit_fence:{g}' 56 3 2 INCR '{g}'", "STALE");
-        prints(store, documented, "already exists");
-        prints(store, "redis-cli FUNCTION DELETE permit", "OK");
-        prints(store,
-               "printf '#!lua name=permit\\nredis.register_function(\"theirs\", function() return \"theirs\" end)\\n'"
-               " | redis-cli -x FUNCTION LOAD",
-               "permit");
-        prints(store, documented, "already exists");
-        prints(store, "redis-cli FCALL theirs 0", "theirs");
-        prints(store, "redis-cli FUNCTION DELETE permit", "OK");
+        expect_output(store, documented, "permit");
+        expect_output(store, "redis-cli FCALL permit_fence 1 'permit_fence:{g}' 57 3 2 INCR '{g}'", "1");
+        expect_output(store, "redis-cli FCALL permit_fence 1 'permit_fence:{g}' 56 3 2 INCR '{g}'", "STALE");
+        expect_output(store, documented, "already exists");
+        expect_output(store, "redis-cli FUNCTION DELETE permit", "OK");
+        expect_output(
+            store,
+            "printf '#!lua name=permit\\nredis.register_function(\"theirs\", function() return \"theirs\" end)\\n'"
+            " | redis-cli -x FUNCTION LOAD",
+            "permit");
+        expect_output(store, documented, "already exists");
+        expect_output(store, "redis-cli FCALL theirs 0", "theirs");
+        expect_output(store, "redis-cli FUNCTION DELETE permit", "OK");
         printf("redis      loading: a stranger's library is left alone\n");
     }
     free(known);

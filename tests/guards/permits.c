@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Permits over HTTP. */
+/* Acquires and releases permits over HTTP. */
 #include "permits.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ void prepare_history(struct session *session, const char *semaphore, unsigned sl
         session_run(session, "INSERT INTO last VALUES ('%s', %u, 0, 0)", semaphore, slot);
 }
 
-size_t look_at_history(struct session *session, const char *semaphore, unsigned slot, size_t *ret_back)
+size_t count_history(struct session *session, const char *semaphore, unsigned slot, size_t *ret_back)
 {
     uint64_t *tokens;
     size_t count = session->store->kind->history(session, semaphore, slot, &tokens), back = 0;
@@ -83,7 +83,7 @@ size_t look_at_history(struct session *session, const char *semaphore, unsigned 
 
 size_t check_history(struct session *session, const char *semaphore, unsigned slot)
 {
-    size_t back, count = look_at_history(session, semaphore, slot, &back);
+    size_t back, count = count_history(session, semaphore, slot, &back);
     if (back)
         kit_fail("%s: slot %u of %s went back %zu times in %zu lines: a stale write was accepted", session->store->name,
                  slot, semaphore, back, count);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two sessions on one slot, in every order that matters, in every isolation. What must hold: a stale writer whose check
- * came before the newer one's commit does not commit after it; who is newer waits for who is older and is in; nobody
- * deadlocks; and an older transaction's view of the past does not let a stale token pass.
+ * Two sessions on one slot, in every order that matters and at every isolation level. A stale writer whose check came
+ * before the newer one's commit must not commit after it. The newer waits for the older and then passes. No session
+ * deadlocks. A stale token does not pass through an old snapshot.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -37,11 +37,11 @@ static const char *const postgresql_levels[] = {
 struct race {
     struct store *store;
     struct session older, newer, watch;
-    char semaphore[32]; /* its own for every race: no row is there yet */
-    bool first_use;     /* nobody has written on the slot before; else OLD has */
+    char semaphore[32]; /* a new one for every race, without a row */
+    bool first_use;     /* no earlier write on the slot; else OLD has written */
 };
 
-/* A guard that may have to wait, on a thread of its own. */
+/* A guard call that may have to wait, in its own thread. */
 struct call {
     pthread_t thread;
     struct session *session;
@@ -86,8 +86,8 @@ static void await_blocked(struct race *race, struct call *call)
 
 #define OF(slots, token) ON_SLOTS(race->semaphore, slots, token)
 
-/* The whole transaction again after a conflict, as its caller must; two sessions need no third time. */
-static enum verdict settled(struct session *session, enum verdict verdict, const struct write *write)
+/* Repeats the whole transaction after a conflict, as callers must. With two sessions the second attempt succeeds. */
+static enum verdict retry_after_conflict(struct session *session, enum verdict verdict, const struct write *write)
 {
     if (verdict != AGAIN)
         return verdict;
@@ -102,10 +102,10 @@ static void begin(struct session *session)
 }
 
 /*
- * How long the server lets this session be idle inside a transaction. By itself it is a second, so that a writer of the
- * soak that is stopped does not keep his locks; whoever is made to wait here must not be ended for that.
+ * Sets how long the server lets this session idle inside a transaction. The default is a second, so that a stopped
+ * writer of the soak does not keep its locks; a session that has to wait here must not be ended for that.
  */
-static void set_patience(struct session *session, unsigned seconds)
+static void set_idle_timeout(struct session *session, unsigned seconds)
 {
     session_run(session,
                 session->store->kind == &store_mariadb ? "SET SESSION idle_transaction_timeout = %u"
@@ -113,7 +113,7 @@ static void set_patience(struct session *session, unsigned seconds)
                 seconds);
 }
 
-/* A write of the caller's own behind a guard that has passed; both again after a conflict. */
+/* A write of the caller after a guard has passed. Repeats both after a conflict. */
 static void mark_stock(struct race *race, struct session *session, int64_t token)
 {
     char text[100];
@@ -131,9 +131,11 @@ static int64_t stock(struct race *race)
     return race->store->kind->number(&race->watch, "SELECT number FROM stock WHERE id = 1");
 }
 
-/* The first is in its transaction and has passed; the second asks in its own, and waits for it. */
-static void blocked(struct race *race, struct session *first, const struct write *first_write, struct session *second,
-                    const struct write *second_write, struct call *ret_call)
+/*
+ * The first session is in a transaction and has passed; the second calls the guard in its own transaction, and waits.
+ */
+static void start_blocked(struct race *race, struct session *first, const struct write *first_write,
+                          struct session *second, const struct write *second_write, struct call *ret_call)
 {
     begin(first);
     KIT_CHECK(session_guard(first, first_write) == PASSED);
@@ -144,14 +146,14 @@ static void blocked(struct race *race, struct session *first, const struct write
 
 /* ---- races ---- */
 
-/* The older has checked and not committed: the newer waits, and then writes last. */
+/* The older has checked and not committed: the newer waits, and writes last. */
 static void newer_waits_for_older(struct race *race)
 {
     struct call call;
-    blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
+    start_blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
     mark_stock(race, &race->older, OLD);
     session_run(&race->older, "COMMIT");
-    KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
+    KIT_CHECK(retry_after_conflict(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
     mark_stock(race, &race->newer, NEW);
     session_run(&race->newer, "COMMIT");
     KIT_CHECK(stock(race) == NEW);
@@ -163,33 +165,33 @@ static void newer_waits_for_older(struct race *race)
 static void newer_goes_on_after_rollback(struct race *race)
 {
     struct call call;
-    blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
+    start_blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
     session_run(&race->older, "ROLLBACK");
-    KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
+    KIT_CHECK(retry_after_conflict(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
     session_run(&race->newer, "COMMIT");
 }
 
-/* The older asks while the newer is in: refused as soon as that has committed. */
+/* The older calls the guard during the newer's transaction: refused when the newer has committed. */
 static void older_is_refused_after_commit(struct race *race)
 {
     struct call call;
-    blocked(race, &race->newer, OF("3", NEW), &race->older, OF("3", OLD), &call);
+    start_blocked(race, &race->newer, OF("3", NEW), &race->older, OF("3", OLD), &call);
     session_run(&race->newer, "COMMIT");
-    KIT_CHECK(settled(&race->older, call_join(&call), OF("3", OLD)) == STALE);
+    KIT_CHECK(retry_after_conflict(&race->older, call_join(&call), OF("3", OLD)) == STALE);
     session_run(&race->older, "ROLLBACK");
 }
 
-/* The newer has written nothing after all: the older is not stale. */
+/* The newer rolls back: the older is not stale. */
 static void older_passes_after_rollback(struct race *race)
 {
     struct call call;
-    blocked(race, &race->newer, OF("3", NEW), &race->older, OF("3", OLD), &call);
+    start_blocked(race, &race->newer, OF("3", NEW), &race->older, OF("3", OLD), &call);
     session_run(&race->newer, "ROLLBACK");
-    KIT_CHECK(settled(&race->older, call_join(&call), OF("3", OLD)) == PASSED);
+    KIT_CHECK(retry_after_conflict(&race->older, call_join(&call), OF("3", OLD)) == PASSED);
     session_run(&race->older, "COMMIT");
 }
 
-/* The older's transaction has looked at the database before the newer wrote: its view is of the past. */
+/* The older's transaction has read before the newer wrote, so its snapshot is old. */
 static void old_view_does_not_pass(struct race *race)
 {
     begin(&race->older);
@@ -199,7 +201,7 @@ static void old_view_does_not_pass(struct race *race)
     session_run(&race->newer, "COMMIT");
     enum verdict verdict = session_guard(&race->older, OF("3", OLD));
     KIT_CHECK(verdict == STALE || verdict == AGAIN);
-    KIT_CHECK(settled(&race->older, verdict, OF("3", OLD)) == STALE);
+    KIT_CHECK(retry_after_conflict(&race->older, verdict, OF("3", OLD)) == STALE);
     session_run(&race->older, "ROLLBACK");
 }
 
@@ -207,23 +209,23 @@ static void old_view_does_not_pass(struct race *race)
 static void same_token_waits_and_passes(struct race *race)
 {
     struct call call;
-    blocked(race, &race->older, OF("3", NEW), &race->newer, OF("3", NEW), &call);
+    start_blocked(race, &race->older, OF("3", NEW), &race->newer, OF("3", NEW), &call);
     session_run(&race->older, "COMMIT");
-    KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
+    KIT_CHECK(retry_after_conflict(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
     session_run(&race->newer, "COMMIT");
 }
 
-/* Two slots, named in opposite order: the second waits, nobody is a victim. */
+/* Two slots in opposite order: the second session waits, and there is no deadlock. */
 static void opposite_order_does_not_deadlock(struct race *race)
 {
     struct call call;
-    blocked(race, &race->older, OF("3,4", OLD), &race->newer, OF("4,3", NEW), &call);
+    start_blocked(race, &race->older, OF("3,4", OLD), &race->newer, OF("4,3", NEW), &call);
     session_run(&race->older, "COMMIT");
-    KIT_CHECK(settled(&race->newer, call_join(&call), OF("4,3", NEW)) == PASSED);
+    KIT_CHECK(retry_after_conflict(&race->newer, call_join(&call), OF("4,3", NEW)) == PASSED);
     session_run(&race->newer, "COMMIT");
 }
 
-/* Another slot of the same semaphore does not wait. */
+/* A session on another slot of the same semaphore does not wait. */
 static void other_slot_does_not_wait(struct race *race)
 {
     begin(&race->older);
@@ -235,7 +237,7 @@ static void other_slot_does_not_wait(struct race *race)
     session_run(&race->older, "COMMIT");
 }
 
-/* Refused on its second slot: nothing stays, even if the caller commits in spite of it where the server lets him. */
+/* Refused on its second slot: nothing stays, even if the caller commits in spite of it where the server allows that. */
 static void refused_leaves_nothing(struct race *race)
 {
     KIT_CHECK(session_guard(&race->newer, OF("4", NEW)) == PASSED);
@@ -246,7 +248,7 @@ static void refused_leaves_nothing(struct race *race)
     KIT_CHECK(race->store->kind->mark(&race->watch, OF("3", 0)) == (race->first_use ? 0 : OLD));
 }
 
-/* Holders of a counted permit are in side by side; a floor waits for those whom it will refuse. */
+/* Holders of a counted permit run in parallel; raising the floor waits for the holders it will refuse. */
 static void floor_waits_for_holders(struct race *race)
 {
     struct call call;
@@ -256,7 +258,7 @@ static void floor_waits_for_holders(struct race *race)
     KIT_CHECK(session_guard(&race->watch, &raise_old) == PASSED);
     begin(&race->older);
     KIT_CHECK(session_guard(&race->older, &old) == PASSED);
-    KIT_CHECK(session_guard(&race->watch, &new) == PASSED); /* a holder beside him */
+    KIT_CHECK(session_guard(&race->watch, &new) == PASSED); /* another holder in parallel */
     call_start(&call, &race->newer, &raise_new);
     await_blocked(race, &call);
     session_run(&race->older, "COMMIT");
@@ -265,17 +267,19 @@ static void floor_waits_for_holders(struct race *race)
     KIT_CHECK(session_guard(&race->older, &new) == PASSED);
 }
 
-/* A holder that is stopped inside his transaction: the server ends it, the newer goes on, the older has lost all. */
+/*
+ * A holder is stopped inside its transaction: the server ends it, the newer continues, and the older's writes are lost.
+ */
 static void stopped_inside_is_ended(struct race *race)
 {
     struct call call;
     begin(&race->older);
     KIT_CHECK(session_guard(&race->older, OF("3", OLD)) == PASSED);
     mark_stock(race, &race->older, OLD);
-    set_patience(&race->older, 1);
+    set_idle_timeout(&race->older, 1);
     begin(&race->newer);
     call_start(&call, &race->newer, OF("3", NEW));
-    KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
+    KIT_CHECK(retry_after_conflict(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
     mark_stock(race, &race->newer, NEW);
     session_run(&race->newer, "COMMIT");
     KIT_CHECK(session_guard(&race->older, OF("3", OLD)) == LOST);
@@ -284,17 +288,17 @@ static void stopped_inside_is_ended(struct race *race)
 }
 
 /*
- * After it has waited for the older one, the newer sees what that has written: if its view begins only then. Where that
- * began before (innodb_snapshot_isolation, which is on from MariaDB 11.6 on), the server has it run again.
+ * After waiting for the older, the newer sees the older's writes if its snapshot begins only then. If the snapshot is
+ * older (innodb_snapshot_isolation, on by default since MariaDB 11.6), the server makes it run the transaction again.
  */
 static void newer_sees_what_older_wrote(struct race *race)
 {
     struct call call;
     session_run(&race->watch, "UPDATE stock SET number = 0 WHERE id = 1");
-    blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
+    start_blocked(race, &race->older, OF("3", OLD), &race->newer, OF("3", NEW), &call);
     mark_stock(race, &race->older, OLD);
     session_run(&race->older, "COMMIT");
-    KIT_CHECK(settled(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
+    KIT_CHECK(retry_after_conflict(&race->newer, call_join(&call), OF("3", NEW)) == PASSED);
     if (race->store->kind->run(&race->newer, "SELECT number FROM stock WHERE id = 1") == AGAIN) {
         session_run(&race->newer, "ROLLBACK");
         begin(&race->newer);
@@ -305,7 +309,10 @@ static void newer_sees_what_older_wrote(struct race *race)
     session_run(&race->newer, "COMMIT");
 }
 
-/* once: in the first isolation only. views: not where PostgreSQL takes its view before the wait (docs/fencing.md). */
+/*
+ * once: at the first isolation level only. views: not where PostgreSQL takes its snapshot before the wait
+ * (docs/fencing.md).
+ */
 static const struct {
     void (*run)(struct race *race);
     bool once, views;
@@ -335,8 +342,8 @@ static void race_run(struct store *store, size_t number, const char *level, unsi
         session_open(&race.watch, store);
         session_run(&race.older, "%s", level);
         session_run(&race.newer, "%s", level);
-        set_patience(&race.older, PATIENCE_S);
-        set_patience(&race.newer, PATIENCE_S);
+        set_idle_timeout(&race.older, PATIENCE_S);
+        set_idle_timeout(&race.newer, PATIENCE_S);
         if (!first_use)
             KIT_CHECK(session_guard(&race.watch, ON_SLOTS(race.semaphore, "3", OLD)) == PASSED);
         races[number].run(&race);
@@ -364,7 +371,7 @@ void guard_races(struct store *store)
     printf("%-10s %u races of two sessions, in %s isolation\n", store->name, count, "every");
 }
 
-/* ---- a crowd ---- */
+/* ---- many sessions ---- */
 
 struct member {
     pthread_t thread;
@@ -375,7 +382,7 @@ struct member {
     unsigned again, passed, stale;
 };
 
-/* Any of the slots, named in any order. */
+/* Random slots in random order. */
 static void any_slots(uint64_t *state, char *to, size_t size)
 {
     unsigned from = (unsigned)dice(state) % CROWD_SLOTS, step = 1 + (unsigned)dice(state) % (CROWD_SLOTS - 1);
@@ -430,8 +437,8 @@ static void crowd_run(struct store *store, struct session *session, const char *
 }
 
 /*
- * On slots that have been written before nobody meets a deadlock. When their rows are made, InnoDB may see one: who
- * waits for a row whose insert is rolled back is left with a lock on the gap (docs/fencing.md).
+ * Slots that were written before cause no deadlocks. When their rows are first inserted, InnoDB may report one: a
+ * session that waits for a row whose insert is rolled back gets a lock on the gap (docs/fencing.md).
  */
 void guard_crowd(struct store *store, uint64_t seed)
 {

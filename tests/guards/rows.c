@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the guard in a row lets pass: updates, one after the other, and what is in the row afterwards. */
+/* Tests the guard in a row: updates, one after the other, and the row after each. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "testkit.h"
 
 static const struct step {
-    const char *update; /* of fenced, whose rows are 1 and 2; an '=' at its end is followed by `written` */
+    const char *update; /* of `fenced`, whose rows are 1 and 2; after an '=' at its end, `written` is appended */
     enum verdict expected;
     const char *says;
     int64_t number, token; /* of row 1 afterwards */
@@ -26,12 +26,12 @@ static const struct step {
     {"number = 9, permit_token = 9007199254740992 WHERE id = 1", INVALID, "permit", 4, 61, 0},
     {"number = 9, permit_token = 9223372036854775807 WHERE id = 1", INVALID, "permit", 4, 61, 0},
     {"number = 5, permit_token = 61 WHERE id = 1", PASSED, "", 5, 61, 0},
-    /* who names no token is not guarded */
+    /* an update without a token is not guarded */
     {"number = 6 WHERE id = 1", PASSED, "", 6, 61, 0},
-    /* all rows of a statement or none */
+    /* a statement changes all rows or none */
     {"number = 9, permit_token = 60 WHERE id IN (1, 2)", STALE, "has seen 61", 6, 61, 0},
     {"number = 7, permit_token = 62 WHERE id IN (1, 2)", PASSED, "", 7, 62, 0},
-    /* what can have been given out by now, and what cannot */
+    /* tokens that may exist by now, and one that cannot */
     {"number = 9, permit_token =", INVALID, "permit", 7, 62, BEYOND},
     {"number = 8, permit_token =", PASSED, "", 8, NEWEST, NEWEST},
 };
@@ -54,7 +54,7 @@ static void take(struct session *session, const struct step *step)
         kit_fail("%s: after %s the row has %" PRIi64 " and token %" PRIi64, session->store->name, text, number, token);
 }
 
-/* A column as the head of the script has it; and without strict mode MariaDB would make 0 of what cannot be. */
+/* A column as in the head of the script. Without strict mode MariaDB would store an impossible value as 0. */
 static void check_mariadb(struct session *session)
 {
     session_run(session, "ALTER TABLE fenced MODIFY permit_token BIGINT UNSIGNED NOT NULL DEFAULT 0");

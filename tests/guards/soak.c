@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * P10 at length: processes take permits with a short ttl from a real permitd, write, and are stopped at random for less
- * or more than their ttl. None of them looks at its clock: a third releases, a third forgets its permit, a third writes
- * on until it is refused. Judged by history: along a slot, in the order of commits, tokens never go down (else a stale
- * write was accepted); and every refusal was of a token for whose slot a larger one had been granted (else a live one
- * was refused).
+ * P10 in a long run. Processes take permits with a short ttl from a real permitd, write, and are stopped at random for
+ * less or more than their ttl. None of them checks its clock: a third releases, a third forgets its permit, a third
+ * continues to write until it is refused. The history is judged: along a slot, in the order of commits, tokens never go
+ * down (otherwise a stale write was accepted); and every refused token had a larger one granted on its slot (otherwise
+ * a live one was refused).
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -33,10 +33,10 @@ enum {
     AGAIN_MAX = 100
 };
 
-/* What the writers and the one who stops them share. */
+/* Shared by the writers and the process that stops them. */
 struct ledger {
     _Atomic uint64_t target, writes, passed, stale, again, lost, grants, live_refused;
-    _Atomic int64_t granted[SEMAPHORES][CAPACITY + 1]; /* the largest token that anybody was given on a slot */
+    _Atomic int64_t granted[SEMAPHORES][CAPACITY + 1]; /* largest token granted on each slot */
     atomic_bool over;
 };
 
@@ -55,7 +55,7 @@ static void name_of(const struct store *store, unsigned semaphore, char *to, siz
     snprintf(to, size, "%s-soak-%u", store->name, semaphore);
 }
 
-/* Before the first write with it. */
+/* Call it before the first write with the permit. */
 static void note_grant(struct writer *writer, const struct permit *permit)
 {
     for (size_t i = 0; i < permit->count; i++) {
@@ -79,7 +79,7 @@ static void note_refusal(struct writer *writer, const struct permit *permit)
     fflush(stdout);
 }
 
-/* One guarded write. False: refused. */
+/* One guarded write. Returns false if it is refused. */
 static bool writer_write(struct writer *writer, const struct permit *permit)
 {
     const struct write write = {writer->names[writer->semaphore], PLACE_SLOTS, permit->slots, permit->token};
@@ -113,7 +113,7 @@ static void writer_hold(struct writer *writer, const struct permit *permit)
         if (!writer_write(writer, permit))
             return;
         if (ending == 2 && i % 16 == 0)
-            kit_sleep_ms(TTL_MS / 16); /* beyond its ttl, so that others get in between */
+            kit_sleep_ms(TTL_MS / 16); /* longer than its ttl, so that others are granted in between */
     }
     if (ending == 0)
         permits_release(&writer->http, permit);
@@ -134,28 +134,28 @@ _Noreturn static void writer_run(struct writer *writer, unsigned port)
         writer_hold(writer, &permit);
         uint64_t writes = atomic_load(&writer->ledger->writes), target = atomic_load(&writer->ledger->target);
         if (writes >= target && (atomic_load(&writer->ledger->stale) || writes >= UNREFUSED * target))
-            atomic_store(&writer->ledger->over, true); /* without a refusal nothing would have been shown */
+            atomic_store(&writer->ledger->over, true); /* a run without a refusal would prove nothing */
     }
     _exit(0);
 }
 
-/* ---- who stops them ---- */
+/* ---- stopping the writers ---- */
 
 struct stop {
-    pid_t pid; /* 0: nobody */
+    pid_t pid; /* 0: unused */
     int64_t until_us;
 };
 
-/* SIGINT ends it early, and what there is is judged. */
+/* SIGINT ends the run early; the writes so far are judged. */
 static volatile sig_atomic_t enough;
 
-static void note_enough(int number)
+static void on_interrupt(int number)
 {
     (void)number;
     enough = 1;
 }
 
-/* Half of the stops are short, half are longer than the ttl. */
+/* Half of the stops are short, the others longer than the ttl. */
 static uint64_t stop_at_random(struct ledger *ledger, const pid_t *pids, uint64_t *state)
 {
     struct stop stops[STOPPED_MAX] = {0};
@@ -199,7 +199,7 @@ static uint64_t judge(struct store *store, struct session *session, uint64_t *re
         char name[64];
         name_of(store, semaphore, name, sizeof(name));
         for (unsigned slot = 1; slot <= CAPACITY; slot++) {
-            lines += look_at_history(session, name, slot, &back);
+            lines += count_history(session, name, slot, &back);
             stale_accepted += back;
         }
     }
@@ -240,7 +240,7 @@ void guard_soak(struct store *store, unsigned port, uint64_t writes, uint64_t se
         if (!pids[i])
             writer_run(&writer, port);
     }
-    signal(SIGINT, note_enough);
+    signal(SIGINT, on_interrupt);
     uint64_t stops = stop_at_random(ledger, pids, &state);
     end_writers(pids);
     struct soak soak;

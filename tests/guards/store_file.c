@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that are guarded by include/permit/fence.h. */
+/* Files guarded by include/permit/fence.h. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 enum { SLOTS_MAX = 16, PATH = 4096 };
 
 struct link {
-    char path[PATH]; /* of the fence file that is open */
+    char path[PATH]; /* of the open fence file */
     struct permit_fence_file fence;
     int stock_fd;
 };

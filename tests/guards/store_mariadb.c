@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* MariaDB with src/guards/mariadb.sql, driven by libmariadb. */
+/* MariaDB with sql/guards/mariadb.sql, through libmariadb. */
 #include <mysql.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static const struct sql_words words = {"CALL permit_fence",
                                        false,
                                        quote};
 
-/* As the head of mariadb-row.sql has it. */
+/* As in the head of mariadb-row.sql. */
 #define TRIGGER                                                                                                        \
     "CREATE TRIGGER %s_permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                  \
     " SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token"                                             \
@@ -113,27 +113,27 @@ static size_t history(struct session *session, const char *semaphore, unsigned s
     return count;
 }
 
-/* innodb_trx would show what it showed less than 100 ms ago. */
+/* information_schema.innodb_trx would show a state up to 100 ms old. */
 static int64_t waiting(struct session *session)
 {
     return number(session, "SELECT variable_value FROM information_schema.global_status "
                            "WHERE variable_name = 'innodb_row_lock_current_waits'");
 }
 
-/* The scripts have DELIMITER, which the command line client understands. */
+/* The scripts use DELIMITER, which only the command line client understands. */
 static void load(const struct store *store, const char *script)
 {
     char command[1024];
-    snprintf(command, sizeof(command), "mariadb --no-defaults --user=root --socket='%s' permitd < '%s/src/guards/%s'",
+    snprintf(command, sizeof(command), "mariadb --no-defaults --user=root --socket='%s' permitd < '%s/sql/guards/%s'",
              store->socket, PERMIT_SOURCE_DIR, script);
-    for (int i = 0; i < 2; i++) /* loading it again keeps what is there */
+    for (int i = 0; i < 2; i++) /* loading again keeps the marks */
         if (system(command))
             kit_fail("mariadb: %s cannot be loaded", script);
 }
 
 static struct store *start(bool durable)
 {
-    /* Who is stopped inside a transaction must not keep his locks. */
+    /* A writer that is stopped inside a transaction must not keep its locks. */
     static const char *const common[] = {"--idle-transaction-timeout=1", "--innodb-buffer-pool-size=512M", NULL};
     static const char *const transient[] = {"--innodb-print-all-deadlocks=1", "--idle-transaction-timeout=1",
                                             "--innodb-buffer-pool-size=512M", "--innodb-flush-log-at-trx-commit=2",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* PostgreSQL with src/guards/postgresql.sql, driven by libpq. It refuses to run as root: then it runs as postgres. */
+/* PostgreSQL with sql/guards/postgresql.sql, through libpq. It refuses to run as root, so root runs it as postgres. */
 #include <libpq-fe.h>
 #include <pwd.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ static void quote(char *to, size_t size, const char *name)
     snprintf(to + at, size - at, "'");
 }
 
-/* Statements of one query are one transaction. */
+/* All statements of one query are one transaction. */
 static const struct sql_words words = {"SELECT permit.fence",
                                        "SELECT permit.fence_resource",
                                        "SELECT permit.fence_floor",
@@ -39,7 +39,7 @@ static const struct sql_words words = {"SELECT permit.fence",
                                        true,
                                        quote};
 
-/* As the head of postgresql.sql has it. */
+/* As in the head of postgresql.sql. */
 #define TRIGGER                                                                                                        \
     "CREATE TRIGGER permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                     \
     " WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND permit.fence_limit()) IS NOT TRUE)"                         \
@@ -131,7 +131,7 @@ static int64_t waiting(struct session *session)
 
 /* ---- the server ---- */
 
-/* The newest /usr/lib/postgresql/N/bin, as Debian has them, or PATH. */
+/* The newest /usr/lib/postgresql/N/bin (Debian), else PATH. */
 static const char *programs(void)
 {
     static char directory[64];
@@ -143,7 +143,7 @@ static const char *programs(void)
     return directory;
 }
 
-/* As the user postgres if we are root; a child of ours in any case, and dead when we are. */
+/* Runs it as the user postgres if this process is root. It is a child of this process and dies with it. */
 static pid_t spawn(const struct store *store, const char *program, const char *const *arguments)
 {
     const char *const drop[] = {"setpriv",        "--reuid=postgres", "--regid=postgres",
@@ -195,10 +195,10 @@ static bool answers(void *context)
 
 static void run_file(struct session *session, const char *name)
 {
-    char *path = kit_text("%s/src/guards/%s", PERMIT_SOURCE_DIR, name);
+    char *path = kit_text("%s/sql/guards/%s", PERMIT_SOURCE_DIR, name);
     char *text = kit_read_file(path);
     KIT_CHECK(text);
-    for (int i = 0; i < 2; i++) /* loading it again keeps what is there */
+    for (int i = 0; i < 2; i++) /* loading again keeps the marks */
         session_run(session, "%s", text);
     free(text);
     free(path);
@@ -246,7 +246,7 @@ static struct store *start(bool durable)
 
 static void stop(struct store *store)
 {
-    kill(store->pid, SIGINT); /* at once, and in order */
+    kill(store->pid, SIGINT); /* fast and clean shutdown */
     if (kit_wait_pid(store->pid, STOP_MS) == -1)
         kit_fail("postgresql does not stop");
     free(store->directory);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Redis or Valkey with src/guards/redis.lua, driven by hiredis. Debian's redis-check-rdb (Debian 12) and
- * valkey-check-rdb (Debian 13) are the server under another name.
+ * Redis or Valkey with sql/guards/redis.lua, through hiredis. The programs redis-check-rdb (Debian 12) and
+ * valkey-check-rdb (Debian 13) are the server binary under another name.
  */
 #include <hiredis/hiredis.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ struct link {
     char sha[41];
 };
 
-/* A command under way: words that it owns. */
+/* A command as a list of words, which it owns. */
 struct words {
     char *list[WORDS_MAX];
     size_t lengths[WORDS_MAX];
@@ -80,7 +80,7 @@ static char *place_of(const struct write *write)
     return kit_copy("raise_floor");
 }
 
-/* EVALSHA sha 1 fence token place: the keys that are written besides all live in the fence's slot here. */
+/* EVALSHA sha 1 fence token place. All other keys that the script writes are in the hash slot of the fence. */
 static void words_guard(struct session *session, const struct write *write, struct words *ret_words)
 {
     struct link *link = session->link;
@@ -166,7 +166,7 @@ static void open_session(struct session *session)
     link->redis = redisConnectUnix(session->store->socket);
     if (!link->redis || link->redis->err)
         kit_fail("redis: %s", link->redis ? link->redis->errstr : "no memory");
-    char *path = kit_text("%s/src/guards/redis.lua", PERMIT_SOURCE_DIR);
+    char *path = kit_text("%s/sql/guards/redis.lua", PERMIT_SOURCE_DIR);
     struct words words = {.count = 0};
     words_add(&words, kit_copy("SCRIPT"));
     words_add(&words, kit_copy("LOAD"));
@@ -204,7 +204,7 @@ static const char *first_installed(const char *const *names)
     return *names;
 }
 
-/* The name by which it is called makes it the server. */
+/* The program runs as the server if argv[0] is the server's name. */
 static char *server_program(const struct store *store)
 {
     static const char *const servers[] = {"/usr/bin/redis-server", "/usr/bin/valkey-server", NULL};

@@ -14,9 +14,7 @@ static int compare_slots(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
-/*
- * "('s',3,0,57),('s',4,0,57) ON DUPLICATE KEY UPDATE permit_token = 57": in ascending order, so that nobody deadlocks.
- */
+/* "('s',3,0,57),('s',4,0,57) ON DUPLICATE KEY UPDATE permit_token = 57": in ascending order, to avoid deadlocks. */
 static void upsert_rows(const struct sql_words *words, const struct write *write, char *to, size_t size)
 {
     uint32_t slots[ROWS_MAX];
@@ -47,7 +45,10 @@ static void guard_text(const struct sql_words *words, bool in_rows, const struct
         snprintf(to, size, "%s(%s, %lld)", call[write->place], semaphore, (long long)write->token);
 }
 
-/* What a write of several rows does first where it would meet others in another order; a call has made them wait. */
+/*
+ * Locks the rows of a write of several rows if the statement could meet others in another order. After a call of the
+ * guard this is not needed, because the call waits.
+ */
 static void lock_text(const struct store *store, const struct write *write, char *to, size_t size)
 {
     *to = 0;
@@ -56,9 +57,7 @@ static void lock_text(const struct store *store, const struct write *write, char
                  write->semaphore, write->where);
 }
 
-/*
- * The rows of `last` must be there (prepare_history). The write carries the token itself where it is guarded in rows.
- */
+/* Needs the rows of `last` (prepare_history). If slots are guarded in rows, the write itself has the token. */
 static void write_text(const struct session *session, const struct write *write, char *to, size_t size)
 {
     char guard[SQL_GUARD], lock[SQL_LOCK], token[64];
@@ -74,7 +73,7 @@ static void write_text(const struct session *session, const struct write *write,
              (long long)write->token, write->semaphore, write->where);
 }
 
-/* Nothing of it stays if it has not passed. */
+/* Rolls back unless it has passed. */
 static enum verdict ended(struct session *session, enum verdict verdict)
 {
     if (verdict != PASSED && verdict != LOST && session->store->kind->run(session, "ROLLBACK") != PASSED)

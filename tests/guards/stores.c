@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What all stores share. */
+/* Code shared by all stores. */
 #include "stores.h"
 
 #include <stdarg.h>

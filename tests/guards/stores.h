@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Stores with a guard, all of one form, so that one suite runs on every one of them: real servers in temporary
- * directories, the guard loaded from src/guards, and beside it tables in which every accepted write leaves a line.
+ * Stores with a guard behind one interface, so that one suite runs on all of them: real servers in temporary
+ * directories, the guard loaded from sql/guards, and tables in which every accepted write leaves a line.
  */
 #ifndef STORES_H
 #define STORES_H
@@ -14,15 +14,15 @@ enum verdict {
     PASSED,
     STALE,
     INVALID,
-    AGAIN, /* a conflict between transactions: says nothing about the permit, the transaction is to be run again */
-    LOST,  /* the server has ended the session: opened again before the next call */
+    AGAIN, /* a conflict between transactions: run the transaction again; says nothing about the permit */
+    LOST,  /* the server has ended the session, which is reopened before the next call */
 };
 
-enum place { PLACE_SLOTS, PLACE_RESOURCE, PLACE_FLOOR, PLACE_RAISE };
+enum queue_rank { PLACE_SLOTS, PLACE_RESOURCE, PLACE_FLOOR, PLACE_RAISE };
 
 struct write {
     const char *semaphore;
-    enum place place;
+    enum queue_rank place;
     const char *where; /* "3", "3,4", or the resource */
     int64_t token;
 };
@@ -31,48 +31,48 @@ struct write {
 struct store {
     const struct store_kind *kind;
     const char *name;
-    bool in_rows;    /* slots are guarded by a trigger on the rows that are written, not by a call; SQL stores */
+    bool in_rows;    /* slots are guarded by a trigger on the written rows, not by a call; SQL stores */
     int pid;         /* of the server; 0: none */
-    char *directory; /* of the store's own */
-    char *socket;    /* how clients reach it */
-    void *server;    /* the kind's own */
+    char *directory; /* for the store's files */
+    char *socket;    /* where clients connect */
+    void *server;    /* private to the kind */
 };
 
-/* One client of a store; one thread at a time. */
+/* One client of a store. Not thread-safe. */
 struct session {
     struct store *store;
-    void *link; /* the kind's own */
+    void *link; /* private to the kind */
     char message[512];
-    unsigned lost; /* times that it had to be opened again */
+    unsigned lost; /* number of times it was reopened */
 };
 
 struct sql_words;
 
 struct store_kind {
     const char *name;
-    const struct sql_words *words; /* of SQL stores */
-    bool transactions;             /* begin and commit are calls of their own */
+    const struct sql_words *words; /* SQL stores only */
+    bool transactions;             /* begin and commit are separate calls */
     struct store *(*start)(bool durable);
     void (*stop)(struct store *store);
     void (*open)(struct session *session);
     void (*close)(struct session *session);
-    /* The guard alone, in the transaction that is open. */
+    /* The guard alone, in the open transaction. */
     enum verdict (*guard)(struct session *session, const struct write *write);
-    /* A transaction in one exchange: the guard, and for each slot a line in its history (PLACE_SLOTS alone). */
+    /* A transaction in one exchange: the guard, and a line in the history of each slot. PLACE_SLOTS only. */
     enum verdict (*write)(struct session *session, const struct write *write);
-    /* The same in five exchanges, so that a client may be stopped between them; with transactions. */
+    /* The same in five exchanges, so that a client can be stopped between them. With transactions only. */
     enum verdict (*write_in_steps)(struct session *session, const struct write *write);
-    /* The guard may be left out: one row, whose key is `row`, is updated. For benchmarks. */
+    /* Updates the row with key `row`, with or without the guard. For benchmarks. */
     enum verdict (*update)(struct session *session, const struct write *write_or_null, unsigned row);
-    /* The tokens that wrote on this slot, in the order of their commits; the caller frees them. */
+    /* The tokens that wrote on this slot, in the order of their commits. The caller frees them. */
     size_t (*history)(struct session *session, const char *semaphore, unsigned slot, uint64_t **ret_tokens);
     /* The largest token that has passed there; 0: none. */
     uint64_t (*mark)(struct session *session, const struct write *write);
-    /* With transactions: any statements; how many sessions wait for a lock; one number. */
+    /* With transactions: runs any statement; number of sessions that wait for a lock; reads one number. */
     enum verdict (*run)(struct session *session, const char *text);
     int64_t (*waiting)(struct session *session);
     int64_t (*number)(struct session *session, const char *text);
-    /* How the guard is loaded where others have been before, and with which rights it is called. */
+    /* Tests loading of the guard with earlier objects of others, and the rights needed to call it. */
     void (*check_loading)(struct store *store);
 };
 
@@ -80,10 +80,10 @@ extern const struct store_kind store_mariadb, store_postgresql, store_redis, sto
 /* Wrong on purpose, on files: without a guard, and with one maximum for all slots. */
 extern const struct store_kind store_unguarded, store_one_maximum;
 
-/* Opens it; kit_fail if it cannot be. */
+/* Opens the session; kit_fail if it cannot. */
 void session_open(struct session *session, struct store *store);
 void session_close(struct session *session);
-/* Calls of the kind, with the session opened again where it was lost. */
+/* Methods of the kind; a lost session is reopened. */
 enum verdict session_guard(struct session *session, const struct write *write);
 enum verdict session_write(struct session *session, const struct write *write);
 enum verdict session_write_in_steps(struct session *session, const struct write *write);
@@ -91,12 +91,12 @@ enum verdict session_write_in_steps(struct session *session, const struct write 
 void session_run(struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * Tokens by the clock: an hour below the largest that a guard takes, and an hour above it, as of the first call in this
- * process. Tables have NEWEST and BEYOND, and token_of makes tokens of them.
+ * Tokens by the clock: an hour below and an hour above the largest token that a guard accepts, as of the first call in
+ * this process. Tables use NEWEST and BEYOND, which token_of converts.
  */
 enum { NEWEST = -1000001, OLDER_THAN_NEWEST, BEYOND };
 int64_t token_of(int64_t token);
 
-/* "3,4" as numbers, at most `max`; how many. */
+/* Parses "3,4" into at most `max` numbers. Returns their count. */
 size_t slots_of(const char *where, uint32_t *ret_slots, size_t max);
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* permit/fence.h in a program that asks for no more than POSIX, beside permit.h; and its rule alone. */
+/* Tests permit/fence.h in a program that requests only POSIX, together with permit.h; and its rule alone. */
 #include "strict.h"
 #include "permit/fence.h"
 #include "permit/permit.h"
@@ -29,7 +29,7 @@ bool strict_file_holds(const char *path)
             refusal.slot == 4 && refusal.newer == 57;
     permit_fence_close(&file);
     permit_fence_close(&other);
-    permit_fence_close(&other); /* accepts one that is closed */
+    permit_fence_close(&other); /* a closed file is accepted */
     return holds && other.fd == -1;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What strict.c has tried. */
+/* Tests of strict.c. */
 #ifndef STRICT_H
 #define STRICT_H
 

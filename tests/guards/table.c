@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What each guard lets pass: a table, read from above; and what its refusals say. */
+/* Tests which calls each guard lets pass, with a table that runs from top to bottom, and the messages of refusals. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "guards.h"
 #include "strict.h"
 #include "testkit.h"
-#include "unsaved.h"
+#include "unflushed.h"
 
 #define LIMIT (INT64_C(1) << 53)
 #define LETTERS                                                                                                        \
@@ -18,17 +18,17 @@
     "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ." /* 255 */
 #define ODD "o'hara\\ \"%s\" --; \xc3\xa9"
 
-/* Who is asked: fence.h has numbers where others have text, and a file where others have a name. */
+/* Which stores run the row: fence.h has numbers instead of text, and a file instead of a name. */
 enum { ALL, NOT_FILE, SQL };
 
 static const struct row {
     const char *semaphore;
-    enum place place;
+    enum queue_rank place;
     const char *where;
     int64_t token;
     enum verdict expected;
-    const char *says; /* a part of the refusal; NULL: not looked at */
-    const char *slot; /* whose mark is asked afterwards; NULL: that of the call */
+    const char *says; /* a part of the message; NULL: not checked */
+    const char *slot; /* slot whose mark is checked afterwards; NULL: that of the call */
     int64_t mark;
     int whom;
 } rows[] = {
@@ -40,10 +40,10 @@ static const struct row {
     {"backups", PLACE_SLOTS, "3", 60, STALE, "has seen 61", NULL, 61, ALL},
     {"backups", PLACE_SLOTS, "3", 1, STALE, "backups", NULL, 61, ALL},
     {"backups", PLACE_SLOTS, "3", 61, PASSED, NULL, NULL, 61, ALL},
-    /* slots do not know each other: an older holder of another slot is live */
+    /* slots are independent: an older holder of another slot is live */
     {"backups", PLACE_SLOTS, "4", 58, PASSED, NULL, NULL, 58, ALL},
     {"backups", PLACE_SLOTS, "40", 2, PASSED, NULL, NULL, 2, ALL},
-    /* k slots: all or none */
+    /* several slots: all or none */
     {"backups", PLACE_SLOTS, "3,4", 60, STALE, "slot 3", "4", 58, ALL},
     {"backups", PLACE_SLOTS, "4,3", 60, STALE, "slot 3", "4", 58, ALL},
     {"backups", PLACE_SLOTS, "3,4", 62, PASSED, NULL, "3", 62, ALL},
@@ -61,7 +61,7 @@ static const struct row {
     {"backups", PLACE_SLOTS, "3", 63, PASSED, NULL, NULL, 63, ALL},
     {ODD, PLACE_SLOTS, "3", 8, PASSED, NULL, NULL, 8, ALL},
     {ODD, PLACE_SLOTS, "3", 7, STALE, "o'hara", NULL, 8, ALL},
-    /* what can have been given out by now, and what cannot */
+    /* tokens that may exist by now, and one that cannot */
     {LETTERS, PLACE_SLOTS, "3", NEWEST, PASSED, NULL, NULL, NEWEST, ALL},
     {LETTERS, PLACE_SLOTS, "3", OLDER_THAN_NEWEST, STALE, NULL, NULL, NEWEST, ALL},
     {LETTERS, PLACE_SLOTS, "3", BEYOND, INVALID, NULL, NULL, NEWEST, ALL},
@@ -76,7 +76,7 @@ static const struct row {
     {LETTERS, PLACE_FLOOR, NULL, OLDER_THAN_NEWEST, STALE, NULL, NULL, NEWEST, ALL},
     {LETTERS "x", PLACE_SLOTS, "3", 1, INVALID, NULL, "", 0, SQL},
     {"", PLACE_SLOTS, "3", 1, INVALID, NULL, "", 0, SQL},
-    /* what cannot be */
+    /* impossible values */
     {"backups", PLACE_SLOTS, "3", 0, INVALID, NULL, NULL, 63, ALL},
     {"backups", PLACE_SLOTS, "3", -1, INVALID, NULL, NULL, 63, ALL},
     {"backups", PLACE_SLOTS, "3", LIMIT, INVALID, NULL, NULL, 63, ALL},
@@ -96,7 +96,7 @@ static const struct row {
     {"backups", PLACE_SLOTS, "3\n", 99, INVALID, NULL, "3", 63, NOT_FILE},
     {"backups", PLACE_SLOTS, "3,4]", 99, INVALID, NULL, "3", 63, NOT_FILE},
     {"backups", PLACE_SLOTS, "-3", 99, INVALID, NULL, "3", 63, ALL},
-    /* counted, a maximum for each resource */
+    /* counted, a maximum per resource */
     {"pool", PLACE_RESOURCE, "file 7", 20, PASSED, NULL, NULL, 20, ALL},
     {"pool", PLACE_RESOURCE, "file 8", 19, PASSED, NULL, NULL, 19, ALL},
     {"pool", PLACE_RESOURCE, "file 7", 20, PASSED, NULL, NULL, 20, ALL},
@@ -153,7 +153,7 @@ static void row_check(struct session *session, const struct row *row)
                  row->semaphore, where, row->token, asked.where ? asked.where : "", mark, token_of(row->mark));
 }
 
-/* A permit of 1,000 slots, the most that one can have. */
+/* A permit of 1,000 slots, the maximum. */
 static void check_thousand(struct session *session)
 {
     char slots[5000] = "1";
@@ -167,7 +167,7 @@ static void check_thousand(struct session *session)
     KIT_CHECK(session->store->kind->mark(session, ON_SLOTS("thousand", "1000", 0)) == 9);
 }
 
-/* Without strict mode MariaDB cuts and bends what it is given: never into something that passes. */
+/* Without strict mode MariaDB truncates and converts its input, but never into something that passes. */
 static void check_loose(struct session *session)
 {
     enum { LONG = 12100 };
@@ -185,14 +185,14 @@ static void check_loose(struct session *session)
     KIT_CHECK(session->store->kind->mark(session, ON_SLOTS("loose", "1", 0)) == 0);
 }
 
-/* What fence.h alone can be asked. */
+/* Tests that apply to fence.h only. */
 static void check_header(void)
 {
     char *path = kit_path("strict"), *foreign = kit_path("report"), *unsaved = kit_path("unsaved");
     KIT_CHECK(strict_rule_holds());
     KIT_CHECK(strict_file_holds(path));
     KIT_CHECK(strict_foreign_file_is_refused(foreign));
-    unsaved_marks_are_saved_again(unsaved);
+    unflushed_marks_are_flushed_again(unsaved);
     free(path);
     free(foreign);
     free(unsaved);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients that want permitd's memory: its resident memory stays under max_memory whatever they do, small requests are
- * served meanwhile, and what was freed goes back to the system.
+ * Clients that try to exhaust permitd's memory: its resident memory stays under max_memory, small requests are still
+ * served, and freed memory returns to the system.
  *
  *     hostile [bodies | readers]
  */
@@ -24,9 +24,9 @@ struct side {
     int passed, failed;
 };
 
-/* ---- what permitd takes ---- */
+/* ---- permitd's memory ---- */
 
-/* A line "NAME: N kB" of /proc/PID/status, in MiB. */
+/* Returns a line "NAME: N kB" of /proc/PID/status, in MiB. */
 static double memory_mib(const struct side *side, const char *name)
 {
     char path[64];
@@ -83,7 +83,7 @@ static double metric(struct side *side, const char *name)
     return value;
 }
 
-/* One that does as everybody should. */
+/* Returns true if a well-behaved client is served. */
 static bool is_served(struct side *side)
 {
     char path[64], body[128];
@@ -114,7 +114,7 @@ static int connect_to(const struct side *side, int receive_buffer)
     return fd;
 }
 
-/* ---- bodies that do not end ---- */
+/* ---- unfinished bodies ---- */
 
 enum { BODIES = 1000 };
 
@@ -124,7 +124,9 @@ struct body {
     bool refused;
 };
 
-/* Sends what the socket takes; false: nothing more can be sent, as all is sent or the server has closed. */
+/*
+ * Sends as much as the socket takes. Returns false if nothing more can be sent: all is sent, or the server has closed.
+ */
 static bool send_more(struct body *body)
 {
     static char zeros[65536];
@@ -138,7 +140,7 @@ static bool send_more(struct body *body)
     return false;
 }
 
-/* Whether an answer has come; it must be 503. */
+/* Returns true if an answer has arrived; it must be 503. */
 static bool take_answer(struct body *body)
 {
     char bytes[1024];
@@ -159,7 +161,7 @@ static void begin_body(struct side *side, struct body *body)
     KIT_CHECK(send(body->fd, head, sizeof head - 1, MSG_NOSIGNAL) == (ssize_t)sizeof head - 1);
 }
 
-/* Until each has sent all but the last byte of its body, or is refused. */
+/* Runs until each client has sent all but the last byte of its body, or is refused. */
 static void send_bodies(struct side *side, struct body *bodies)
 {
     int64_t until = kit_now_us() + PATIENCE_MS * 1000LL;
@@ -183,7 +185,7 @@ struct flood {
     size_t refused;
 };
 
-/* None is left in the sockets: each is refused, or permitd has it. */
+/* Returns true if no body is left in the sockets: each is refused or received. */
 static bool are_decided(void *context)
 {
     struct flood *flood = context;
@@ -216,11 +218,11 @@ static void check_bodies(struct side *side)
     end(side);
 }
 
-/* ---- answers that nobody reads ---- */
+/* ---- unread answers ---- */
 
 enum { READERS = 200, LISTS = 6, SEMAPHORES = 1000, NOTE = 1000 };
 
-/* So many, with notes so long that a list of them has over a megabyte. */
+/* Creates SEMAPHORES semaphores, with notes so long that a list of them has over a megabyte. */
 static void make_semaphores(struct side *side)
 {
     char path[64], body[NOTE + 64], note[NOTE + 1];
@@ -233,7 +235,10 @@ static void make_semaphores(struct side *side)
     }
 }
 
-/* Some answers fit into the sockets; of each connection the first that does not is permitd's to keep. */
+/*
+ * Requests lists and does not read them. Some answers fit into the sockets; permitd keeps the first one of each
+ * connection that does not.
+ */
 static int ask_for_lists(struct side *side)
 {
     static const char request[] = "GET /v1/semaphores?prefix=large-&limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -259,7 +264,7 @@ static void check_readers(struct side *side)
         fds[i] = ask_for_lists(side);
     if (!kit_wait_until(has_refused, side, PATIENCE_MS))
         kit_fail("permitd keeps all answers that nobody reads: %.0f MiB", memory_mib(side, "VmRSS"));
-    for (int i = 0; i < 100; i++) /* and more of them come */
+    for (int i = 0; i < 100; i++) /* while more answers are requested */
         KIT_CHECK(is_served(side));
     check(side, memory_mib(side, "VmHWM") < (double)MAX_MEMORY_MIB, "answers that nobody reads stay under max_memory");
     for (size_t i = 0; i < READERS; i++)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* What permitd does without being asked: it forgets what ended long ago, and compares its rows. */
+/* Background tasks: retention deletes requests that ended long ago, the audit compares the rows. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support.h"
+#include "fixture.h"
 
 enum { PATIENCE_MS = 60000 };
 
-/* Two permitd on a database of their own. */
+/* Two permitd that share one database. */
 struct pair {
     struct kit_permitd *permitd[2];
     struct talk talks[2];
@@ -40,11 +40,13 @@ static void pair_stop(struct pair *pair)
     }
 }
 
-/* ---- the cleaner ---- */
+/* ---- retention ---- */
 
-/* `count` requests that ended eight days ago, behind this id, and as many permits: at once, or the cleaner comes
- * first. */
-static void ended(struct kit_sql *sql, int after, int count)
+/*
+ * Inserts `count` requests that ended eight days ago, and as many permits, with ids above `after`. One transaction, so
+ * that retention sees all of them or none.
+ */
+static void insert_ended(struct kit_sql *sql, int after, int count)
 {
     kit_sql_run(sql, "BEGIN");
     kit_sql_run(sql,
@@ -64,7 +66,7 @@ static bool nothing_ended_is_left(void *context)
     return kit_sql_number(context, "SELECT COUNT(*) FROM permit_request WHERE external_id LIKE 'old%%'") == 0;
 }
 
-/* A batch is counted after its COMMIT. */
+/* permitd counts a batch after its COMMIT, so the metric follows the rows. */
 static bool five_thousand_are_counted(void *context)
 {
     struct pair *pair = context;
@@ -74,7 +76,7 @@ static bool five_thousand_are_counted(void *context)
     return cleaned == 5000;
 }
 
-Test(background, old_requests_are_forgotten_by_one_permitd_or_the_other, .timeout = 180)
+Test(background, old_requests_are_deleted_by_one_of_two_servers, .timeout = 180)
 {
     struct kit_database *database = kit_database_start(NULL);
     struct pair pair = pair_start(database);
@@ -82,7 +84,7 @@ Test(background, old_requests_are_forgotten_by_one_permitd_or_the_other, .timeou
     say(&pair.talks[0], 201, "POST", "/v1/requests", "{\"external_id\":\"live\",\"permits\":[{\"semaphore\":\"s\"}]}");
     say(&pair.talks[0], 201, "POST", "/v1/requests", "{\"external_id\":\"new\",\"permits\":[{\"semaphore\":\"s\"}]}");
     say(&pair.talks[1], 200, "DELETE", "/v1/requests/new", NULL);
-    ended(pair.sql, 1000000000, 5000);
+    insert_ended(pair.sql, 1000000000, 5000);
     kit_sql_run(pair.sql, "INSERT INTO semaphore_event (semaphore_id, at, what, next_permit_id) VALUES"
                           " (1, SYSDATE(6) - INTERVAL 31 DAY, 'paused', 1)");
     cr_assert(kit_wait_until(nothing_ended_is_left, pair.sql, PATIENCE_MS));
@@ -95,16 +97,16 @@ Test(background, old_requests_are_forgotten_by_one_permitd_or_the_other, .timeou
     kit_database_stop(database);
 }
 
-Test(background, work_goes_on_after_the_database_was_away, .timeout = 180)
+Test(background, tasks_continue_after_a_database_outage, .timeout = 180)
 {
     struct kit_database *database = kit_database_start(NULL);
     struct pair pair = pair_start(database);
     kit_sql_close(pair.sql);
     kit_database_kill(database);
-    kit_sleep_ms(3000); /* time to fail in */
+    kit_sleep_ms(3000); /* long enough for the tasks to fail */
     kit_database_restart(database);
     pair.sql = kit_sql_open(database->socket, "permitd");
-    ended(pair.sql, 1000000000, 100);
+    insert_ended(pair.sql, 1000000000, 100);
     cr_assert(kit_wait_until(nothing_ended_is_left, pair.sql, PATIENCE_MS));
     for (int i = 0; i < 2; i++) {
         cr_assert_leq(log_count(pair.permitd[i], "thread=cleaner"), 4, "it floods the log");
@@ -114,7 +116,7 @@ Test(background, work_goes_on_after_the_database_was_away, .timeout = 180)
     kit_database_stop(database);
 }
 
-/* ---- the auditor ---- */
+/* ---- audit ---- */
 
 struct expected {
     struct talk *talk;
@@ -147,7 +149,7 @@ static void wait_for_rounds(struct talk *talk, double rounds)
                              PATIENCE_MS));
 }
 
-Test(background, a_drift_is_found_named_once_and_forgotten_when_mended, .timeout = 180)
+Test(background, audit_logs_each_mismatch_once_and_its_resolution, .timeout = 180)
 {
     struct kit_database *database = kit_database_start(NULL);
     struct pair pair = pair_start(database);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Clients that are slow, vanish, hurry, crowd, and a server that stops under them. */
+/* Clients that are slow, disconnect, pipeline or crowd the server, and a server that stops under load. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <poll.h>
@@ -13,31 +13,31 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "fixture.h"
 
 static void send_text(int fd, const char *bytes)
 {
     cr_assert_eq(send(fd, bytes, strlen(bytes), MSG_NOSIGNAL), (ssize_t)strlen(bytes), "%s", strerror(errno));
 }
 
-/* Time enough for any machine: how long is waited for what has to come. */
+/* Upper limit of each wait for an expected event, in ms; enough for a slow machine. */
 enum { LONG_MS = 60000 };
 
-/* Something comes within ms: bytes, or the end. */
+/* Returns true if bytes or end of file arrive within `ms`. */
 static bool comes_within(int fd, int ms)
 {
     struct pollfd look = {.fd = fd, .events = POLLIN};
     return poll(&look, 1, ms) == 1;
 }
 
-/* True as soon as the server has closed it. */
+/* Returns true once the server has closed the connection. */
 static bool closes(int fd)
 {
     char byte;
     return comes_within(fd, LONG_MS) && recv(fd, &byte, 1, 0) <= 0;
 }
 
-/* How many bytes come before the server closes, or -1 if it does not. */
+/* Reads until the server closes. Returns the number of bytes; -1 if the server does not close in time. */
 static long read_all(int fd, char *bytes, size_t size)
 {
     size_t length = 0;
@@ -60,7 +60,7 @@ static int count_of(const char *bytes, const char *part)
     return count;
 }
 
-/* ---- slow ones ---- */
+/* ---- slow clients ---- */
 
 static bool are_counted(struct talk *talk, int connections)
 {
@@ -71,8 +71,11 @@ static bool are_counted(struct talk *talk, int connections)
 
 enum { SLOW = 200 };
 
-/* While they are there: others are served, and each is closed when idle_timeout is over, not before. */
-Test(clients, two_hundred_slow_ones_do_not_stop_others_and_are_closed, .timeout = 300)
+/*
+ * While 200 slow clients are connected, other clients are served. Each slow one is closed after idle_timeout, not
+ * before.
+ */
+Test(clients, two_hundred_slow_clients_delay_no_other_and_are_closed, .timeout = 300)
 {
     enum { IDLE_US = 10000000 };
     static const char *const flags[] = {"--idle-timeout", "10s", NULL};
@@ -88,7 +91,7 @@ Test(clients, two_hundred_slow_ones_do_not_stop_others_and_are_closed, .timeout 
         cr_assert_geq(slow[i] = kit_connect(permitd->port), 0);
     }
     int64_t slowest = 0;
-    for (int step = 0; step < 12; step++) { /* a byte of each every 100 ms, for 1.2 s */
+    for (int step = 0; step < 12; step++) { /* each client sends one byte every 100 ms, for 1.2 s */
         for (int i = 0; i < SLOW; i++)
             if (send(slow[i], head + step, 1, MSG_NOSIGNAL) != 1)
                 cr_assert_geq(kit_now_us() - since[i], IDLE_US, "slow client %d is closed before its time", i);
@@ -103,9 +106,9 @@ Test(clients, two_hundred_slow_ones_do_not_stop_others_and_are_closed, .timeout 
             cr_assert(are_counted(&talk, SLOW + 1), "not while all of them were there: %s", talk.reply.body);
         kit_sleep_ms(100);
     }
-    /* Whoever is stopped by them goes on when they are closed. */
+    /* A client blocked by the slow ones would be answered only after they are closed. */
     cr_assert_lt(slowest, IDLE_US, "two requests took %lld us", (long long)slowest);
-    for (int i = 0; i < SLOW; i++) { /* each byte came in time, but no request did */
+    for (int i = 0; i < SLOW; i++) { /* the bytes arrived in time, a complete request did not */
         cr_assert(closes(slow[i]), "slow client %d is still served", i);
         cr_assert_geq(kit_now_us() - since[i], IDLE_US, "slow client %d is closed before its time", i);
         close(slow[i]);
@@ -119,13 +122,13 @@ static bool is_alone(void *context)
     return are_counted(context, 1);
 }
 
-Test(clients, who_does_not_read_its_answers_is_closed, .timeout = 300)
+Test(clients, client_that_does_not_read_answers_is_closed, .timeout = 300)
 {
     static const char *const flags[] = {"--idle-timeout", "1s", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
     int64_t since = kit_now_us();
-    int fd = kit_connect(permitd->port); /* accepted before the one that looks */
+    int fd = kit_connect(permitd->port); /* accepted before the connection of talk */
     int small = 4096;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     char requests[8000] = "";
@@ -140,7 +143,7 @@ Test(clients, who_does_not_read_its_answers_is_closed, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* ---- those that vanish ---- */
+/* ---- clients that disconnect ---- */
 
 static bool is_held(void *context)
 {
@@ -149,12 +152,12 @@ static bool is_held(void *context)
     return kit_http_get(&talk->http, "/v1/requests/vanished", &talk->reply) && talk->reply.status == 200;
 }
 
-Test(clients, one_that_vanishes_in_the_middle_harms_nobody, .timeout = 300)
+Test(clients, client_that_disconnects_midway_affects_no_other, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2000,\"kind\":\"counted\"}");
     struct linger reset = {.l_onoff = 1};
-    for (int i = 0; i < 300; i++) { /* cut off at every place: in the head, the body, while it is decided */
+    for (int i = 0; i < 300; i++) { /* cut at every point: in the headers, in the body, while the request is decided */
         const char *body = text("{\"permits\":[{\"semaphore\":\"%s\"}]}", name);
         const char *request = text("POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                                    "Content-Length: %zu\r\n\r\n%s",
@@ -172,7 +175,7 @@ Test(clients, one_that_vanishes_in_the_middle_harms_nobody, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(clients, what_was_asked_before_one_vanished_is_found_by_its_key, .timeout = 300)
+Test(clients, request_of_a_disconnected_client_is_found_by_its_key, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -189,7 +192,7 @@ Test(clients, what_was_asked_before_one_vanished_is_found_by_its_key, .timeout =
     kit_permitd_stop(permitd);
 }
 
-Test(clients, one_that_closes_its_side_after_the_request_gets_its_answer, .timeout = 300)
+Test(clients, client_that_shuts_down_writing_gets_its_answer, .timeout = 300)
 {
     int fd = kit_connect(shared_port());
     char bytes[4096];
@@ -200,7 +203,7 @@ Test(clients, one_that_closes_its_side_after_the_request_gets_its_answer, .timeo
     close(fd);
 }
 
-/* ---- those that hurry ---- */
+/* ---- pipelining ---- */
 
 Test(clients, pipelined_requests_are_answered_in_order, .timeout = 300)
 {
@@ -226,7 +229,7 @@ Test(clients, pipelined_requests_are_answered_in_order, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeout = 300)
+Test(clients, body_of_a_bodiless_method_cannot_smuggle_a_request, .timeout = 300)
 {
     static const char *const methods[] = {"GET", "DELETE", "HEAD", "TRACE", "BREW", "OPTIONS"};
     static const char smuggled[] = "GET /v1/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -245,18 +248,18 @@ Test(clients, a_body_with_a_method_without_one_cannot_smuggle_a_request, .timeou
 
 /* ---- crowds ---- */
 
-static bool is_said_full(void *permitd)
+static bool full_is_logged(void *permitd)
 {
     return log_count(permitd, "max_connections reached") > 0;
 }
 
-static bool are_ten(void *context)
+static bool ten_are_connected(void *context)
 {
     return are_counted(context, 10);
 }
 
-/* Nine wait for room, one is us, and none is idle that could yield. */
-Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300)
+/* Nine connections wait for capacity and the tenth is the test's own; none is idle and could yield. */
+Test(clients, connections_over_the_limit_wait_until_others_close, .timeout = 300)
 {
     static const char *const flags[] = {"--max-connections", "10", "--max-connections-per-address", "100", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
@@ -268,12 +271,12 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300
         waiters[i] = talk_to(permitd->port);
         tell(&waiters[i], "POST", "/v1/requests", "{\"permits\":[{\"semaphore\":\"s\"}],\"wait\":\"10m\"}");
     }
-    cr_assert(kit_wait_until(are_ten, &talk, LONG_MS));
+    cr_assert(kit_wait_until(ten_are_connected, &talk, LONG_MS));
     tell(&talk, "POST", "/v1/requests", "{\"permits\":[{\"semaphore\":\"s\"}],\"wait\":\"10m\"}");
     int eleventh = kit_connect(permitd->port);
     cr_assert_geq(eleventh, 0);
     send_text(eleventh, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    cr_assert(kit_wait_until(is_said_full, permitd, LONG_MS));
+    cr_assert(kit_wait_until(full_is_logged, permitd, LONG_MS));
     cr_assert_not(comes_within(eleventh, 500), "an eleventh connection was served");
     for (int i = 0; i < 9; i++)
         talk_end(&waiters[i]);
@@ -287,9 +290,9 @@ Test(clients, connections_over_the_bound_wait_until_others_close, .timeout = 300
     kit_permitd_stop(permitd);
 }
 
-static bool waits_for_row(void *keeper)
+static bool waits_for_row(void *locker)
 {
-    return kit_sql_number(keeper, "SELECT COUNT(*) FROM information_schema.processlist"
+    return kit_sql_number(locker, "SELECT COUNT(*) FROM information_schema.processlist"
                                   " WHERE info LIKE '%%FOR UPDATE%%' AND id <> CONNECTION_ID()") > 0;
 }
 
@@ -300,8 +303,8 @@ static struct kit_http sent(unsigned port, const char *path, const char *body)
     return http;
 }
 
-/* The first answer that comes to any of the count has this status, and this text in its body. */
-static void first_is_told(struct kit_http *clients, nfds_t count, int status, const char *part)
+/* Asserts that the first answer to any of the `count` clients has this status, and `part` in its body. */
+static void first_answer_is(struct kit_http *clients, nfds_t count, int status, const char *part)
 {
     struct pollfd looks[64];
     struct reply reply;
@@ -317,15 +320,17 @@ static void first_is_told(struct kit_http *clients, nfds_t count, int status, co
     reply_release(&reply);
 }
 
-/* While somebody else keeps the semaphore's row the only worker is held up, and what comes is pending. */
-Test(clients, that_send_more_than_may_be_pending_are_told_the_bound, .timeout = 300)
+/*
+ * Another transaction locks the semaphore's row, which blocks the only worker, so operations that arrive stay pending.
+ */
+Test(clients, operations_over_max_pending_are_refused_with_the_limit, .timeout = 300)
 {
     enum { MANY = 30 };
     struct kit_database *database = kit_database_start(NULL);
     struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){
         .database = database->url,
         .flags = (const char *const[]){"--max-pending", "2", "--workers", "1", "--request-timeout", "2m", NULL}});
-    struct kit_sql *keeper = kit_sql_open(database->socket, "permitd");
+    struct kit_sql *locker = kit_sql_open(database->socket, "permitd");
     struct talk talk = talk_to(permitd->port);
     static const char too_many_ends[] =
         "too many pending releases, renewals and confirms (four times max_pending); the limit is 8";
@@ -333,35 +338,38 @@ Test(clients, that_send_more_than_may_be_pending_are_told_the_bound, .timeout = 
     struct kit_http acquires[MANY], renewals[MANY];
     say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
     say(&talk, 201, "POST", "/v1/requests", "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"s\"}]}");
-    kit_sql_run(keeper, "BEGIN");
-    (void)kit_sql_number(keeper, "SELECT id FROM semaphore WHERE name='s' FOR UPDATE");
+    kit_sql_run(locker, "BEGIN");
+    (void)kit_sql_number(locker, "SELECT id FROM semaphore WHERE name='s' FOR UPDATE");
     struct kit_http first = sent(permitd->port, "/v1/requests", "{\"permits\":[{\"semaphore\":\"s\"}]}");
-    cr_assert(kit_wait_until(waits_for_row, keeper, LONG_MS));
+    cr_assert(kit_wait_until(waits_for_row, locker, LONG_MS));
     for (int i = 0; i < MANY; i++)
         renewals[i] = sent(permitd->port, "/v1/requests/held/renew", "{}");
     for (int i = 0; i < MANY; i++)
         acquires[i] = sent(permitd->port, "/v1/requests", "{\"permits\":[{\"semaphore\":\"s\"}]}");
-    first_is_told(renewals, MANY, 429, too_many_ends);
-    first_is_told(acquires, MANY, 429, too_many);
+    first_answer_is(renewals, MANY, 429, too_many_ends);
+    first_answer_is(acquires, MANY, 429, too_many);
     say(&talk, 200, "POST", "/v1/batch",
         "{\"operations\":[{\"op\":\"renew\",\"external_id\":\"held\"},"
         "{\"op\":\"acquire\",\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"s\"}]}]}");
     text_is(&talk, "results.0.body.detail", too_many_ends);
     text_is(&talk, "results.1.body.detail", too_many);
-    kit_sql_run(keeper, "ROLLBACK");
-    first_is_told(&first, 1, 201, "\"permits\"");
+    kit_sql_run(locker, "ROLLBACK");
+    first_answer_is(&first, 1, 201, "\"permits\"");
     for (int i = 0; i < MANY; i++) {
         kit_http_close(&renewals[i]);
         kit_http_close(&acquires[i]);
     }
     kit_http_close(&first);
     talk_end(&talk);
-    kit_sql_close(keeper);
+    kit_sql_close(locker);
     kit_permitd_stop(permitd);
     kit_database_stop(database);
 }
 
-/* Many come and go while permitd stands still; how long somebody behind them takes to be served, in ms. */
+/*
+ * Connects and closes `visitors` times while permitd is frozen. Returns the time in ms that the next client then waits
+ * for its answer.
+ */
 static int64_t serve_behind_visitors(struct kit_permitd *permitd, int visitors)
 {
     struct talk talk = talk_to(permitd->port);
@@ -380,10 +388,10 @@ static int64_t serve_behind_visitors(struct kit_permitd *permitd, int visitors)
 }
 
 /*
- * The tick alone would notice them after 100 ms, two at a time: in no less than VISITORS / 2 * 100 ms. A machine that
- * is busy may be as slow now and then, but not again and again.
+ * The tick alone would notice the closed connections after 100 ms, two at a time: in at least VISITORS / 2 * 100 ms. A
+ * busy machine may be that slow in some tries, but not in all.
  */
-Test(clients, that_say_nothing_and_leave_do_not_hold_up_the_next, .timeout = 300)
+Test(clients, silent_clients_that_leave_do_not_delay_the_next, .timeout = 300)
 {
     enum { VISITORS = 60, MOST_MS = VISITORS * 100 / 4, TRIES = 20 };
     static const char *const flags[] = {"--max-connections", "2", NULL};
@@ -410,7 +418,7 @@ static bool has_refused_to_accept(void *context)
     return log_count(context, "cannot accept a connection") > 0;
 }
 
-Test(clients, who_comes_while_there_is_no_descriptor_is_served_when_there_is, .timeout = 300)
+Test(clients, connection_without_a_free_descriptor_is_accepted_later, .timeout = 300)
 {
     enum { CLIENTS = 5 };
     struct kit_permitd *permitd = own_permitd(NULL);
@@ -446,7 +454,7 @@ struct load {
     unsigned port;
     const char *name;
     atomic_int answered;
-    int broken; /* an answer that is neither a grant, a release nor shutting_down */
+    int broken; /* number of answers that are neither a grant, a release nor shutting_down */
 };
 
 static void *run_load(void *context)
@@ -481,7 +489,7 @@ static bool are_all_answered(void *context)
     return answered == LOADS;
 }
 
-Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 300)
+Test(clients, stop_under_load_is_clean_and_quick, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -501,7 +509,7 @@ Test(clients, a_stop_under_load_is_clean_and_quick, .timeout = 300)
         cr_assert_eq(loads[i].broken, 0);
     }
     cr_assert_eq(kit_permitd_wait_end(permitd, LONG_MS), 0, "exit status");
-    cr_assert_lt(kit_now_us() - start, 30000000); /* what runs has 5 s; TimeoutStopSec is 45 s (docs/operating.md) */
+    cr_assert_lt(kit_now_us() - start, 30000000); /* requests get 5 s; TimeoutStopSec is 45 s (docs/operating.md) */
     cr_assert(closes(idle));
     close(idle);
     talk_end(&talk);
@@ -529,12 +537,12 @@ static bool is_served(void *context)
            talk->reply.status / 100 == 2;
 }
 
-Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 300)
+Test(clients, requests_are_answered_in_time_while_the_database_hangs, .timeout = 300)
 {
     static const char *const flags[] = {"--request-timeout", "2s", NULL};
     struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});
     struct talk talk = talk_to(permitd->port);
-    say_until(&talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":1}"); /* and again */
+    say_until(&talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":1}"); /* the first PUT is answered 201 */
     pid_t database = database_of(permitd);
     kit_freeze(database);
     static const char *const calls[][3] = {
@@ -545,7 +553,7 @@ Test(clients, are_answered_in_time_while_the_database_hangs, .timeout = 300)
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         int64_t start = kit_now_us();
         say(&talk, 503, calls[i][0], calls[i][1], calls[i][2]);
-        cr_assert_lt(kit_now_us() - start, 6000000); /* without the deadline: the 7 s of the database's read time-out */
+        cr_assert_lt(kit_now_us() - start, 6000000); /* else: the 7 s of the database's read timeout */
         cr_assert_gt(number_of(&talk, "retry_after_ms"), 0);
     }
     say(&talk, 200, "GET", "/healthz", NULL);

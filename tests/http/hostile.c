@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Bodies, waiters and batches that cost a client little: what they may cost permitd. */
+/* Limits of memory and answer size against bodies, waiters and batches that are cheap for a client. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "fixture.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB };
 
-/* ---- what a process holds ---- */
+/* ---- memory of a process ---- */
 
-/* VmRSS or VmHWM of /proc/PID/status, in bytes. */
+/* Returns the value of VmRSS or VmHWM in /proc/PID/status, in bytes. */
 static int64_t memory_of(const struct kit_permitd *permitd, const char *what)
 {
     char *status = kit_read_file(text("/proc/%d/status", (int)permitd->pid));
@@ -23,7 +23,7 @@ static int64_t memory_of(const struct kit_permitd *permitd, const char *what)
     return kib * KIB;
 }
 
-/* A sanitizer holds back what is freed, and its shadows are memory too. */
+/* Returns false under a sanitizer, which delays frees and has shadow memory of its own. */
 static bool memory_counts(void)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -123,11 +123,13 @@ Test(hostile, bodies_of_every_kind_need_little_memory, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* ---- batches that are read in several turns ---- */
+/* ---- batches that are read in several loop turns ---- */
 
-enum { LONG = 900 }; /* operations: some 100 KiB */
+enum { LONG = 900 }; /* operations, about 100 KiB */
 
-/* An acquire of one unit under KEY-N for each N below LONG; `odd` in the place of number `at`, if it is not NULL. */
+/*
+ * A batch of LONG acquires of one unit, under KEY-0, KEY-1, ...; `odd` replaces the acquire at `at`, unless it is NULL.
+ */
 static const char *long_batch(const char *key, const char *semaphore, int at, const char *odd)
 {
     char *body = kept(malloc((size_t)LONG * (150 + strlen(key) + strlen(semaphore))));
@@ -150,7 +152,7 @@ static const char *counted(struct talk *talk, int capacity)
     return fresh_semaphore(talk, text("{\"capacity\":%d,\"kind\":\"counted\"}", capacity));
 }
 
-Test(hostile, long_batch_is_answered_in_its_order, .timeout = 300)
+Test(hostile, long_batch_is_answered_in_order, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = counted(&talk, LONG);
@@ -167,7 +169,7 @@ Test(hostile, long_batch_is_answered_in_its_order, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(hostile, long_batch_that_is_malformed_at_its_end_does_nothing, .timeout = 300)
+Test(hostile, long_batch_malformed_at_its_end_changes_nothing, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = counted(&talk, LONG);
@@ -180,7 +182,7 @@ Test(hostile, long_batch_that_is_malformed_at_its_end_does_nothing, .timeout = 3
     talk_end(&talk);
 }
 
-Test(hostile, long_page_of_labels_is_read_to_its_end, .timeout = 300)
+Test(hostile, long_page_of_labels_is_read_completely, .timeout = 300)
 {
     enum { SLOTS = 5000 };
     struct talk talk = talk_to(shared_port());
@@ -199,8 +201,10 @@ Test(hostile, long_page_of_labels_is_read_to_its_end, .timeout = 300)
     talk_end(&talk);
 }
 
-/* Some vanish before their batch is read, some while it is. permitd goes on, and stops as it should. */
-Test(hostile, clients_vanish_behind_long_batches, .timeout = 300)
+/*
+ * Some clients disconnect before permitd reads their batch, some while it does. permitd continues, and stops normally.
+ */
+Test(hostile, clients_may_disconnect_behind_long_batches, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -218,9 +222,9 @@ Test(hostile, clients_vanish_behind_long_batches, .timeout = 300)
 
 /* ---- waiters that name many slots ---- */
 
-enum { LABELS = 1000, LABEL_LENGTH = 240, CROWD = 500 };
+enum { LABELS = 1000, LABEL_LENGTH = 240, CROWD = 500, TOGETHER = 50 };
 
-/* ["000...0","000...1",...], from number `from` on. */
+/* ["000...0","000...1",...]: `count` labels, beginning with number `from`. */
 static const char *long_labels(int from, int count)
 {
     char *list = kept(malloc((size_t)count * (LABEL_LENGTH + 3) + 3));
@@ -241,7 +245,7 @@ static const char *long_hall(struct talk *talk)
     return name;
 }
 
-/* All pages of those who wait; each is of moderate size, and none is refused. */
+/* Counts the waiters over all pages. Asserts that each page is below 2 MiB and none is refused. */
 static size_t count_waiters(struct talk *talk, const char *semaphore)
 {
     size_t count = 0;
@@ -255,19 +259,42 @@ static size_t count_waiters(struct talk *talk, const char *semaphore)
     return count;
 }
 
+struct sent {
+    struct talk *talk;
+    int count;
+};
+
 static bool all_are_answered_or_wait(void *context)
 {
-    struct talk *talk = context;
-    return metric_of(talk, "permitd_waiting") + metric_of(talk, "permitd_http_answers_total{class=\"4xx\"}") ==
-           (double)CROWD;
+    struct sent *sent = context;
+    return metric_of(sent->talk, "permitd_waiting") +
+               metric_of(sent->talk, "permitd_http_answers_total{class=\"4xx\"}") ==
+           sent->count;
 }
 
-static bool nobody_waits(void *context)
+/*
+ * Sends few at a time: the bodies of all together are more than half of max_memory, and permitd refuses some with 503 when
+ * it reads them more slowly than they are sent.
+ */
+static void send_crowd(struct talk *talk, const struct kit_permitd *permitd, const char *body, struct talk crowd[CROWD])
+{
+    for (int i = 0; i < CROWD; i++) {
+        crowd[i] = talk_to(permitd->port);
+        tell(&crowd[i], "POST", REQUESTS, body);
+        if ((i + 1) % TOGETHER == 0)
+            cr_assert(kit_wait_until(all_are_answered_or_wait, &(struct sent){talk, i + 1}, 300000),
+                      "%g wait, %g are refused, %g have failed", metric_of(talk, "permitd_waiting"),
+                      metric_of(talk, "permitd_http_answers_total{class=\"4xx\"}"),
+                      metric_of(talk, "permitd_http_answers_total{class=\"5xx\"}"));
+    }
+}
+
+static bool none_waits(void *context)
 {
     return metric_of(context, "permitd_waiting") == 0;
 }
 
-Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 300)
+Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 700)
 {
     enum { EACH = LABELS * (LABEL_LENGTH + 24), NAMED = 32 * MIB, MOST = 160 * MIB };
     struct kit_permitd *permitd = own_permitd(NULL);
@@ -278,11 +305,7 @@ Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 300)
     int64_t before = memory_of(permitd, "VmRSS:");
     const char *body =
         text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"5m\"}", name, long_labels(0, LABELS));
-    for (int i = 0; i < CROWD; i++) {
-        crowd[i] = talk_to(permitd->port);
-        tell(&crowd[i], "POST", REQUESTS, body);
-    }
-    cr_assert(kit_wait_until(all_are_answered_or_wait, &talk, 120000));
+    send_crowd(&talk, permitd, body, crowd);
     size_t waiting = (size_t)metric_of(&talk, "permitd_waiting");
     int64_t grown = memory_of(permitd, "VmRSS:") - before;
     cr_log_info("%zu of %d wait, and permitd has %lld MB more", waiting, CROWD, (long long)grown / MIB);
@@ -294,7 +317,7 @@ Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 300)
     say(&talk, 423, "POST", REQUESTS, text("{\"permits\":[{\"semaphore\":\"%s\"}]}", name));
     for (int i = 0; i < CROWD; i++)
         talk_end(&crowd[i]);
-    cr_assert(kit_wait_until(nobody_waits, &talk, 120000));
+    cr_assert(kit_wait_until(none_waits, &talk, 300000));
     refused(
         &talk, 423, "no_capacity", "POST", REQUESTS,
         text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"1ms\"}", name, long_labels(0, LABELS)));
@@ -304,7 +327,7 @@ Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 300)
 
 /* ---- answers ---- */
 
-/* A holder of one unit of each with a long name, in ten copies. */
+/* Creates ten holders of one unit of each semaphore, with long keys and owners. */
 static void hold_tenfold(struct talk *talk, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < 10 * count; i++)
@@ -315,10 +338,10 @@ static void hold_tenfold(struct talk *talk, const char *const *names, size_t cou
 
 struct refusals {
     long count;
-    long naming; /* those that have holders */
+    long naming; /* refusals that list holders */
 };
 
-static void look_at_refusal(void *context, size_t at, const char *result)
+static void count_refusal(void *context, size_t at, const char *result)
 {
     struct refusals *refusals = context;
     (void)at;
@@ -326,7 +349,7 @@ static void look_at_refusal(void *context, size_t at, const char *result)
     refusals->naming += kit_json_length(result, "body.blocking.0.holders") == 10;
 }
 
-Test(hostile, refusals_of_a_batch_name_few_of_those_in_the_way, .timeout = 300)
+Test(hostile, batch_refusals_name_few_holders, .timeout = 300)
 {
     enum { SEMAPHORES = 8, MOST = 1536 * KIB };
     struct talk talk = talk_to(shared_port());
@@ -344,13 +367,13 @@ Test(hostile, refusals_of_a_batch_name_few_of_those_in_the_way, .timeout = 300)
     cr_log_info("%ld refusals: %zu bytes are answered with %zu", count, strlen(body), talk.reply.body_length);
     cr_expect_lt(talk.reply.body_length, MOST, "%zu bytes", talk.reply.body_length);
     struct refusals refusals = {0, 0};
-    (void)kit_json_each(talk.reply.body, "results", look_at_refusal, &refusals);
+    (void)kit_json_each(talk.reply.body, "results", count_refusal, &refusals);
     cr_expect_eq(refusals.count, count);
     cr_expect(refusals.naming > 0 && refusals.naming < 100, "%ld refusals name holders", refusals.naming);
     talk_end(&talk);
 }
 
-Test(hostile, refusals_of_a_batch_name_few_slots_that_are_taken, .timeout = 300)
+Test(hostile, batch_refusals_name_few_taken_slots, .timeout = 300)
 {
     enum { MOST = 1536 * KIB };
     struct talk talk = talk_to(shared_port());
@@ -369,7 +392,7 @@ Test(hostile, refusals_of_a_batch_name_few_slots_that_are_taken, .timeout = 300)
     talk_end(&talk);
 }
 
-/* "GET /v1/requests?limit=1000 is a busy server for ever" is what a client made of 503. */
+/* permitd shortens the page: a 503 would make clients repeat GET /v1/requests?limit=1000 for ever. */
 Test(hostile, requests_with_many_long_labels_are_listed, .timeout = 300)
 {
     enum { HELD = 60 };

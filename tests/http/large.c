@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* P23: no request, however many units it moves, and no crowd of due holders closes a semaphore. */
+/* P23: a semaphore stays usable, however many units a request moves and however many holders are due. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "support.h"
+#include "fixture.h"
 
-enum { LARGEST = 65536, MOST = 1000, FULL = LARGEST / MOST }; /* slots; of one request; requests of the most that fit */
+enum { LARGEST = 65536, MOST = 1000, FULL = LARGEST / MOST }; /* slots; slots of a request; requests that fit */
 
 static const char most[] = "{\"op\":\"acquire\",\"external_id\":\"k%d\",\"owner\":\"o\",\"ttl\":\"owner\","
                            "\"permits\":[{\"semaphore\":\"s\",\"count\":1000}]}";
 
-/* Asks for so many in one POST /v1/batch; all of them are decided. */
+/* Sends `count` acquires of MOST slots in one POST /v1/batch. */
 static void acquire_together(struct talk *talk, int count)
 {
     static char body[128 * 1024];
@@ -58,8 +58,8 @@ static void ask(struct talk *talk)
     cr_assert(talk->reply.status == 201 || talk->reply.status == 423, "%s", talk->reply.body);
 }
 
-/* Two clients ask all the time for more than is left, so that batches that end requests have acquires, too. */
-Test(large, dead_owner_of_all_slots_gives_them_back_while_others_ask, .timeout = 600)
+/* Two clients keep asking for more slots than are free, so that batches that end requests contain acquires too. */
+Test(large, slots_of_a_dead_owner_are_freed_while_others_acquire, .timeout = 600)
 {
     struct kit_permitd *permitd;
     struct talk talk = scene_set(&permitd), others[] = {talk_to(permitd->port), talk_to(permitd->port)};

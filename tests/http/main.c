@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts the permitd that the tests share, runs them, stops it. A test finds it by its environment. */
+/*
+ * Starts the permitd that the tests share, runs the tests, stops it. The tests find it through environment variables.
+ */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -8,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "fixture.h"
 
 #define PORT_VARIABLE      "PERMIT_HTTP_TEST_PORT"
 #define DIRECTORY_VARIABLE "PERMIT_HTTP_TEST_DIRECTORY"
@@ -226,7 +228,7 @@ void text_is(const struct talk *talk, const char *path, const char *expected)
               talk->reply.body);
 }
 
-/* A conversation that goes on until its last answer has this status. */
+/* A call that is repeated until its answer has this status. */
 struct until {
     struct talk *talk;
     const char *method;

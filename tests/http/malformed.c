@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* Bad input: every row gets its refusal, and afterwards nothing has changed. */
+/* Malformed input: each row is refused, and the state does not change. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support.h"
+#include "fixture.h"
 
 struct row {
     int status;
     const char *type;
     const char *method;
     const char *path;
-    const char *headers; /* NULL: none but those the client sends by itself */
+    const char *headers; /* NULL: only the client's default headers */
     const char *body;    /* NULL: none */
 };
 
 /* The semaphore `victim` has capacity 5; the request `held` holds one unit of it. */
-#define REQUESTS         "/v1/requests"
-#define VICTIM           "/v1/semaphores/victim"
-#define RENEW            "/v1/requests/held/renew"
-#define OF_IT            "\"permits\":[{\"semaphore\":\"victim\"}]"
-/* An acquire whose entry of permits has these members as well. */
-#define CERTAIN(members) "{\"permits\":[{\"semaphore\":\"victim\"," members "}]}"
-#define DEEP             "[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]"
+#define REQUESTS          "/v1/requests"
+#define VICTIM            "/v1/semaphores/victim"
+#define RENEW             "/v1/requests/held/renew"
+#define OF_IT             "\"permits\":[{\"semaphore\":\"victim\"}]"
+/* An acquire with these additional members in its entry of permits. */
+#define SPECIFIC(members) "{\"permits\":[{\"semaphore\":\"victim\"," members "}]}"
+#define DEEP              "[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]"
 
 static const struct row rows[] = {
     /* not JSON, or not one object */
@@ -67,7 +67,7 @@ static const struct row rows[] = {
     {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"\xc3\"}"},
     {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"owner\":\"\xc0\xaf\"}"},
     {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"x\":" DEEP "}"},
-    /* a member twice */
+    /* duplicate members */
     {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":1,\"ttl\":2}"},
     {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT ",\"ttl\":1,\"\\u0074tl\":2}"},
     {400, "malformed", "POST", REQUESTS, NULL, "{" OF_IT "," OF_IT "}"},
@@ -90,53 +90,53 @@ static const struct row rows[] = {
     {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"Owner\":\"a\"}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"\":1}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{" OF_IT ",\"op\":\"acquire\"}"},
-    /* acquire: certain slots */
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":{}")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":1")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":\"A1\"")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":null")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[null]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[[1]]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[{}]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[true]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[0]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[-1]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1.0]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1e0]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[2147483648]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[4294967297]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[18446744073709551617]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[99999999999999999999999999]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"\"]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"a\\u0000b\"]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"a\\nb\"]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"a\\u007f\"]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"\\u0085\"]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1,1]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"A1\",2,\"A1\"]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"A1\",\"\\u00411\"]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1],\"count\":1")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1],\"any_of\":[2]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1],\"adjacent\":true")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[1,1]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[0]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[1,null]")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":\"A1\"")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[1],\"count\":0")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"adjacent\":1")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"adjacent\":\"true\"")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"adjacent\":null")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"Adjacent\":true")},
-    {422, "invalid", "POST", REQUESTS, NULL, CERTAIN("\"slot\":[1]")},
-    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"\xff\"]")},
-    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"\xc3\"]")},
-    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[\"a\tb\"]")},
-    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[01]")},
-    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1,]")},
-    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"slots\":[1],\"slots\":[2]")},
-    {400, "malformed", "POST", REQUESTS, NULL, CERTAIN("\"any_of\":[+1]")},
+    /* acquire: specific slots */
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":{}")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":1")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":\"A1\"")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":null")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[null]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[[1]]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[{}]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[true]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[0]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[-1]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[1.0]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[1e0]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[2147483648]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[4294967297]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[18446744073709551617]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[99999999999999999999999999]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"a\\u0000b\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"a\\nb\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"a\\u007f\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"\\u0085\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[1,1]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"A1\",2,\"A1\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"A1\",\"\\u00411\"]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[1],\"count\":1")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[1],\"any_of\":[2]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[1],\"adjacent\":true")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"any_of\":[]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"any_of\":[1,1]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"any_of\":[0]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"any_of\":[1,null]")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"any_of\":\"A1\"")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"any_of\":[1],\"count\":0")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"adjacent\":1")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"adjacent\":\"true\"")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"adjacent\":null")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"Adjacent\":true")},
+    {422, "invalid", "POST", REQUESTS, NULL, SPECIFIC("\"slot\":[1]")},
+    {400, "malformed", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"\xff\"]")},
+    {400, "malformed", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"\xc3\"]")},
+    {400, "malformed", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[\"a\tb\"]")},
+    {400, "malformed", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[01]")},
+    {400, "malformed", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[1,]")},
+    {400, "malformed", "POST", REQUESTS, NULL, SPECIFIC("\"slots\":[1],\"slots\":[2]")},
+    {400, "malformed", "POST", REQUESTS, NULL, SPECIFIC("\"any_of\":[+1]")},
     /* acquire: more members */
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"victim\"},{\"semaphore\":\"victim\"}]}"},
     {422, "invalid", "POST", REQUESTS, NULL, "{\"permits\":[{\"semaphore\":\"\"}]}"},
@@ -330,7 +330,7 @@ static const struct row rows[] = {
     {422, "invalid", "GET", "/v1/requests?%6cimit=1", NULL, NULL},
     {400, "malformed", "GET", "/v1/requests?owner=%", NULL, NULL},
     {422, "invalid", "GET", VICTIM "/fence", NULL, NULL},
-    /* what operators do */
+    /* operators' commands */
     {422, "invalid", "POST", "/v1/requests/held/confirm", NULL, "{\"ttl\":1}"},
     {422, "invalid", "POST", "/v1/requests/held/confirm?now", NULL, NULL},
     {422, "invalid", "POST", "/v1/requests/he%20ld/confirm", NULL, NULL},
@@ -379,7 +379,7 @@ static const struct row rows[] = {
     {422, "invalid", "POST", "/v1/batch", NULL,
      "{\"operations\":[{\"op\":\"release\",\"external_id\":\"held\"}],\"x\":1}"},
     {400, "malformed", "POST", "/v1/batch", NULL, "{\"operations\":[{\"op\":\"release\",\"external_id\":\"held\"}"},
-    /* operations of a batch, which are refused alone */
+    /* operations of a batch, refused one by one */
     {200, NULL, "POST", "/v1/batch", NULL, "{\"operations\":[{\"op\":\"release\"}]}"},
     {200, NULL, "POST", "/v1/batch", NULL,
      "{\"operations\":[{\"op\":\"release\",\"external_id\":\"held\",\"ttl\":1}]}"},
@@ -400,7 +400,7 @@ static void check_row(struct talk *talk, const struct row *row)
         cr_assert_eq(number_of(talk, "results.0.status"), 422, "%s: %s", row->body, talk->reply.body);
 }
 
-/* The state that must not change: the semaphore's version, and how many requests and semaphores there are. */
+/* The state that must not change: the semaphore's version, and the numbers of requests and semaphores. */
 static const char *state_of(struct talk *talk)
 {
     say(talk, 200, "GET", VICTIM, NULL);
@@ -426,8 +426,8 @@ Test(malformed, every_bad_request_is_refused_and_changes_nothing)
     kit_permitd_stop(permitd);
 }
 
-/* A reader that keeps half a surrogate pair, as json-c does, would put it before the next text. */
-Test(malformed, a_text_that_breaks_off_leaves_nothing_in_the_next)
+/* json-c keeps half a surrogate pair, and would put it before the next text. */
+Test(malformed, truncated_text_does_not_affect_the_next_body)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_name("hall");
@@ -449,7 +449,7 @@ static const char *padded(size_t bytes)
     return body;
 }
 
-Test(malformed, a_body_over_the_limit_is_413_and_the_next_request_is_served)
+Test(malformed, body_over_the_limit_is_413_and_the_next_request_is_served)
 {
     struct talk talk = talk_to(shared_port());
     const char *path = text("/v1/requests/%s/renew", fresh_name("k"));
@@ -459,12 +459,12 @@ Test(malformed, a_body_over_the_limit_is_413_and_the_next_request_is_served)
     refused(&talk, 413, "too_large", "POST", path, padded(1024 * 1024 + 1));
     refused(&talk, 413, "too_large", "POST", path, padded(9 * 1024 * 1024));
     refused(&talk, 404, "unknown_request", "POST", path, "{}");
-    refused(&talk, 413, "too_large", "GET", "/healthz", padded(256 * 1024 + 1)); /* also where none is taken */
+    refused(&talk, 413, "too_large", "GET", "/healthz", padded(256 * 1024 + 1)); /* also on a route without a body */
     refused(&talk, 422, "invalid", "GET", "/healthz", "{}");
     talk_end(&talk);
 }
 
-Test(malformed, names_may_have_255_bytes_and_no_more)
+Test(malformed, names_have_at_most_255_bytes)
 {
     struct talk talk = talk_to(shared_port());
     char name[300];
@@ -483,7 +483,7 @@ Test(malformed, names_may_have_255_bytes_and_no_more)
     talk_end(&talk);
 }
 
-/* The list `before` "1,2,..." of so many numbers, and what stands behind it. */
+/* `before`, the list [1,2,...] of `count` numbers, `behind`. */
 static const char *long_list(const char *before, int count, const char *behind)
 {
     char *list = kept(malloc(16 + (size_t)count * 8 + strlen(before) + strlen(behind)));
@@ -494,7 +494,7 @@ static const char *long_list(const char *before, int count, const char *behind)
     return list;
 }
 
-Test(malformed, lists_of_slots_and_labels_have_their_limits)
+Test(malformed, lists_of_slots_and_labels_are_limited)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -513,7 +513,7 @@ Test(malformed, lists_of_slots_and_labels_have_their_limits)
     body[1024 * 1024 + 1] = '\0';
     refused(&talk, 413, "too_large", "PUT", path, body);
     body[1024 * 1024] = '\0';
-    refused(&talk, 400, "malformed", "PUT", path, body); /* it was read: it is empty */
+    refused(&talk, 400, "malformed", "PUT", path, body); /* the body is read, and is blank */
     char *many = kept(malloc(65537 * 5 + 32));
     char *at = many + sprintf(many, "{\"labels\":[null");
     for (int i = 0; i < 65536; i++)
@@ -538,7 +538,7 @@ static void raw(int status, const char *type, const char *bytes)
 
 #define HOST "Host: localhost\r\n"
 
-Test(malformed, what_is_not_http_gets_a_problem_too)
+Test(malformed, invalid_http_is_answered_with_a_problem)
 {
     raw(400, "malformed", "hello\r\n\r\n");
     raw(400, "malformed", "GET /healthz HTTP/9.1\r\n" HOST "\r\n");
@@ -564,7 +564,7 @@ Test(malformed, headers_over_16_kib_are_refused)
     strcpy(bytes + head + 17000, "\r\n\r\n");
     raw(400, "malformed", bytes);
     memset(bytes + head, 'x', 30000);
-    bytes[head + 30000] = '\0'; /* never ends */
+    bytes[head + 30000] = '\0'; /* the headers never end */
     raw(400, "malformed", bytes);
     free(bytes);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Owners: heartbeats, lapses and what ends with them, and a probe that is asked who is alive. */
+/* Owners: heartbeats, heartbeat expiry and the requests that end with it, and the liveness probe. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "fixture.h"
 
 enum { PATIENCE_MS = 120000 };
 
@@ -29,7 +29,7 @@ static const char *acquire_body(const char *key, const char *semaphore, const ch
                 owner, ttl, semaphore);
 }
 
-/* Grants one unit to the owner; the key. */
+/* Acquires one unit for the owner. Returns the key. */
 static const char *acquire(struct talk *talk, const char *semaphore, const char *owner, const char *ttl)
 {
     const char *key = fresh_name("k");
@@ -45,7 +45,7 @@ static void is_held(struct talk *talk, const char *key)
 
 /* ---- heartbeats ---- */
 
-Test(owners, a_heartbeat_makes_an_owner_and_extends_it, .timeout = 300)
+Test(owners, heartbeat_creates_an_owner_and_extends_it, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *owner = fresh_name("o");
@@ -66,7 +66,7 @@ Test(owners, a_heartbeat_makes_an_owner_and_extends_it, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(owners, what_is_no_heartbeat_is_refused, .timeout = 300)
+Test(owners, invalid_heartbeats_are_refused, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *path = owner_path(fresh_name("o"));
@@ -107,9 +107,9 @@ Test(owners, ttl_owner_needs_an_owner_with_a_heartbeat, .timeout = 300)
     talk_end(&talk);
 }
 
-/* ---- lapses ---- */
+/* ---- heartbeat expiry ---- */
 
-Test(owners, a_lapse_ends_what_was_acquired_before_and_not_what_was_confirmed, .timeout = 300)
+Test(owners, lapse_ends_earlier_requests_but_not_confirmed_ones, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -142,7 +142,7 @@ Test(owners, a_lapse_ends_what_was_acquired_before_and_not_what_was_confirmed, .
     talk_end(&talk);
 }
 
-Test(owners, heartbeats_in_time_keep_everything, .timeout = 300)
+Test(owners, heartbeats_in_time_keep_requests_held, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -158,7 +158,7 @@ Test(owners, heartbeats_in_time_keep_everything, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(owners, who_says_goodbye_lapses_at_once, .timeout = 300)
+Test(owners, deleted_owner_lapses_immediately, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":3}");
@@ -179,10 +179,10 @@ Test(owners, who_says_goodbye_lapses_at_once, .timeout = 300)
     talk_end(&talk);
 }
 
-/* The batch on the semaphore waits for a lock that the test holds, so that what is to end cannot end yet. */
-Test(owners, heartbeats_are_refused_until_everything_has_ended, .timeout = 300)
+/* The test locks the semaphore's row, so the batch cannot end the owner's request yet. */
+Test(owners, heartbeats_are_refused_until_all_requests_have_ended, .timeout = 300)
 {
-    struct kit_permitd *permitd = own_permitd(NULL); /* whose worker may be held up */
+    struct kit_permitd *permitd = own_permitd(NULL); /* its own, because its worker is blocked */
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *owner = fresh_name("o");
@@ -208,7 +208,7 @@ Test(owners, heartbeats_are_refused_until_everything_has_ended, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* The grant's INSERT waits for a stranger's row with the same key, for 2 s at most. */
+/* Returns true if the grant's INSERT waits, for 2 s at most, for an uncommitted row with the same key. */
 static bool insert_waits(void *sql)
 {
     return kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
@@ -228,21 +228,22 @@ static bool is_settled(void *context)
 }
 
 /*
- * The owner says goodbye while a batch for it has read its clock and not written yet, and all that ends with the lapse
- * has ended before the batch commits. Its grant looks older than the lapse. False: the batch gave up before.
+ * Deletes the owner after a batch with its acquire has read the clock and before that batch has written, and waits
+ * until all requests that end with the lapse have ended. The grant then looks older than the lapse. Returns false if
+ * the batch timed out first.
  */
 static bool grant_after_the_lapse(struct talk *talk, struct lapse *lapse, const char *semaphore, const char *key)
 {
     struct talk waiting = talk_to(talk->http.port);
-    struct kit_sql *stranger = own_sql("own0");
-    kit_sql_run(stranger, "BEGIN");
-    kit_sql_run(stranger, "INSERT INTO permit_request (id, external_id) VALUES (1000000000, '%s')", key);
+    struct kit_sql *locker = own_sql("own0");
+    kit_sql_run(locker, "BEGIN");
+    kit_sql_run(locker, "INSERT INTO permit_request (id, external_id) VALUES (1000000000, '%s')", key);
     tell(&waiting, "POST", "/v1/requests", acquire_body(key, semaphore, lapse->owner, "1h"));
     cr_assert(kit_wait_until(insert_waits, lapse->sql, PATIENCE_MS));
     say(talk, 200, "DELETE", owner_path(lapse->owner), NULL);
     cr_assert(kit_wait_until(is_settled, lapse, PATIENCE_MS));
-    kit_sql_run(stranger, "ROLLBACK");
-    kit_sql_close(stranger);
+    kit_sql_run(locker, "ROLLBACK");
+    kit_sql_close(locker);
     cr_assert(kit_http_receive(&waiting.http, "POST", &waiting.reply), "%s", waiting.reply.error);
     bool granted = waiting.reply.status == 201;
     cr_assert(granted || waiting.reply.status == 503, "%s", waiting.reply.body); /* the lapse took longer than 2 s */
@@ -253,7 +254,7 @@ static bool grant_after_the_lapse(struct talk *talk, struct lapse *lapse, const 
                                      key) == 1;
 }
 
-Test(owners, a_grant_that_comes_after_the_end_of_a_lapse_locks_nobody_out, .timeout = 600)
+Test(owners, grant_committed_after_a_lapse_does_not_block_heartbeats, .timeout = 600)
 {
     enum { TRIES = 20 };
     struct kit_permitd *permitd = own_permitd(NULL);
@@ -261,13 +262,13 @@ Test(owners, a_grant_that_comes_after_the_end_of_a_lapse_locks_nobody_out, .time
     const char *name = fresh_semaphore(&talk, "{\"capacity\":100}");
     struct lapse lapse = {.sql = own_sql("own0"), .owner = fresh_name("o")};
     const char *key = NULL;
-    bool came_to_that = false;
-    for (int i = 0; i < TRIES && !came_to_that; i++) {
+    bool granted_late = false;
+    for (int i = 0; i < TRIES && !granted_late; i++) {
         key = fresh_name("k");
         say_until(&talk, i ? 200 : 201, "PUT", owner_path(lapse.owner), "{\"ttl\":\"1h\"}");
-        came_to_that = grant_after_the_lapse(&talk, &lapse, name, key);
+        granted_late = grant_after_the_lapse(&talk, &lapse, name, key);
     }
-    cr_assert(came_to_that);
+    cr_assert(granted_late);
     say(&talk, 200, "PUT", owner_path(lapse.owner), "{\"ttl\":\"1h\"}");
     text_is(&talk, "state", "alive");
     is_held(&talk, key);
@@ -276,7 +277,7 @@ Test(owners, a_grant_that_comes_after_the_end_of_a_lapse_locks_nobody_out, .time
     kit_permitd_stop(permitd);
 }
 
-/* Metrics are no JSON. */
+/* Reads the metrics, which are not JSON. */
 static bool all_lapsed(void *context)
 {
     struct talk *talk = context;
@@ -286,15 +287,15 @@ static bool all_lapsed(void *context)
            strstr(talk->reply.body, "permitd_ended_total{reason=\"owner_dead\"} 600\n");
 }
 
-/* Somebody in this database waits for an owner's row. */
+/* Returns true if a session of this database waits for an owner's row. */
 static bool waits_for_owner(void *sql)
 {
     return kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
                                "id <> CONNECTION_ID() AND info LIKE '%%FROM owner%%FOR UPDATE%%'") > 0;
 }
 
-/* As a permitd would that was stopped in the middle of a batch. */
-Test(owners, a_row_that_somebody_keeps_does_not_stop_the_heartbeats_of_others, .timeout = 300)
+/* The test keeps a row locked, as a permitd stopped in the middle of a batch would. */
+Test(owners, locked_owner_row_does_not_block_other_heartbeats, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -320,10 +321,10 @@ Test(owners, a_row_that_somebody_keeps_does_not_stop_the_heartbeats_of_others, .
     kit_permitd_stop(permitd);
 }
 
-/* More rows than seconds in the time of a request: one wait for each would be too long. */
+/* More rows than the request timeout has seconds: one lock wait for each row would take too long. */
 enum { KEPT = 150 };
 
-Test(owners, many_rows_that_somebody_keeps_do_not_stop_the_heartbeats_of_others, .timeout = 900)
+Test(owners, many_locked_owner_rows_do_not_block_other_heartbeats, .timeout = 900)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -334,7 +335,7 @@ Test(owners, many_rows_that_somebody_keeps_do_not_stop_the_heartbeats_of_others,
         kept_rows[i] = fresh_name("a");
         say(&talk, 201, "PUT", owner_path(kept_rows[i]), "{\"ttl\":\"1h\"}");
     }
-    kit_sql_run(sql, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"); /* rows, and not what is between them */
+    kit_sql_run(sql, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"); /* rows, not the gaps between them */
     kit_sql_run(sql, "BEGIN");
     (void)kit_sql_number(sql, "SELECT COUNT(*) FROM (SELECT name FROM owner FOR UPDATE) o");
     for (int i = 0; i < KEPT; i++) {
@@ -357,8 +358,8 @@ Test(owners, many_rows_that_somebody_keeps_do_not_stop_the_heartbeats_of_others,
     kit_permitd_stop(permitd);
 }
 
-/* P23: the batch does not wait for the owner while it holds the semaphore. */
-Test(owners, a_row_that_somebody_keeps_does_not_stop_the_semaphores_of_its_owner, .timeout = 600)
+/* P23: a batch does not wait for an owner's row while it holds the semaphore's. */
+Test(owners, locked_owner_row_does_not_block_semaphores, .timeout = 600)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -382,8 +383,8 @@ Test(owners, a_row_that_somebody_keeps_does_not_stop_the_semaphores_of_its_owner
     kit_permitd_stop(permitd);
 }
 
-/* The relative of it: the row of a request. */
-Test(owners, a_request_that_somebody_keeps_does_not_stop_its_semaphore, .timeout = 600)
+/* The same with the row of a request. */
+Test(owners, locked_request_row_does_not_block_its_semaphore, .timeout = 600)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -406,7 +407,7 @@ Test(owners, a_request_that_somebody_keeps_does_not_stop_its_semaphore, .timeout
     kit_permitd_stop(permitd);
 }
 
-Test(owners, many_lapse_at_once, .timeout = 300)
+Test(owners, many_owners_lapse_together, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -426,7 +427,7 @@ Test(owners, many_lapse_at_once, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-Test(owners, heartbeats_go_on_when_the_database_comes_back, .timeout = 300)
+Test(owners, heartbeats_continue_after_a_database_restart, .timeout = 300)
 {
     struct kit_database *database = kit_database_start(NULL);
     static const char *const flags[] = {"--request-timeout=2s", NULL};
@@ -434,7 +435,7 @@ Test(owners, heartbeats_go_on_when_the_database_comes_back, .timeout = 300)
     struct kit_permitd *permitd = kit_permitd_start(&options);
     struct talk talk = talk_to(permitd->port);
     const char *key = fresh_name("k");
-    say_until(&talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":1}"); /* and again */
+    say_until(&talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":1}"); /* the first PUT is answered 201 */
     say_until(&talk, 200, "PUT", owner_path("survivor"), "{\"ttl\":\"1h\"}");
     say_until(&talk, 200, "POST", "/v1/requests", acquire_body(key, "s", "survivor", "owner"));
     kit_database_kill(database);
@@ -460,7 +461,7 @@ struct member {
     const char *semaphore;
     int64_t until;
     int grants;
-    int unexpected; /* the status of the first answer that should not be */
+    int unexpected; /* status of the first unexpected answer; -1: no answer; 0: none was unexpected */
 };
 
 static int ask(struct kit_http *http, const char *method, const char *path, const char *body)
@@ -472,7 +473,7 @@ static int ask(struct kit_http *http, const char *method, const char *path, cons
     return status;
 }
 
-/* Beats, says goodbye, acquires and releases, all under the same few names, and often enough to come by all of them. */
+/* Sends heartbeats, deletes owners, acquires and releases under a few shared names, often enough to use all of them. */
 static void *member_run(void *context)
 {
     struct member *member = context;
@@ -502,14 +503,14 @@ static void *member_run(void *context)
     return NULL;
 }
 
-static bool nobody_holds(void *context)
+static bool none_holds(void *context)
 {
     struct talk *talk = context;
     say(talk, 200, "GET", "/v1/requests?state=ACQUIRED", NULL);
     return kit_json_length(talk->reply.body, "requests") == 0;
 }
 
-Test(owners, two_permitd_and_a_crowd_lose_nothing, .timeout = 300)
+Test(owners, two_servers_and_a_crowd_lose_nothing, .timeout = 300)
 {
     static struct member members[CROWD];
     struct kit_database *database = kit_database_start(NULL);
@@ -534,7 +535,7 @@ Test(owners, two_permitd_and_a_crowd_lose_nothing, .timeout = 300)
     cr_assert_gt(grants, 0);
     for (int i = 0; i < CROWD_OWNERS; i++)
         say(&talk, 200, "DELETE", owner_path(text("crowd%d", i)), NULL);
-    cr_assert(kit_wait_until(nobody_holds, &talk, PATIENCE_MS), "%s", talk.reply.body);
+    cr_assert(kit_wait_until(none_holds, &talk, PATIENCE_MS), "%s", talk.reply.body);
     say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 0);
     talk_end(&talk);
@@ -543,47 +544,48 @@ Test(owners, two_permitd_and_a_crowd_lose_nothing, .timeout = 300)
     kit_database_stop(database);
 }
 
-/* ---- the probe ---- */
+/* ---- the liveness probe ---- */
 
 /*
- * Somebody who knows who is alive, on a thread of the test. The answer goes by the beginning of the name: `alive` 200,
- * `dead` 404, `gone` 410, `odd` 500, `moved` 302, `turns` 404 and 200 in turn, `silent` none.
+ * A liveness server, on a thread of the test. The answer depends on the beginning of the owner's name: `alive` 200,
+ * `dead` 404, `gone` 410, `odd` 500 or 503, `moved` 302 or 301, `turns` 404 and 200 in turn, `doubt` 404 and 500 in
+ * turn, `silent` none.
  */
-struct oracle {
+struct liveness {
     pthread_t thread;
     int fd;
     unsigned port;
     pthread_mutex_t mutex;
     struct {
-        char name[128]; /* as it came: still encoded */
+        char name[128]; /* as received, percent-encoded */
         int times;
     } asked[32];
     int silent[4096]; /* connections without an answer */
     size_t silent_count;
 };
 
-static int count_question(struct oracle *oracle, const char *name)
+static int count_question(struct liveness *liveness, const char *name)
 {
     int times = 0;
-    pthread_mutex_lock(&oracle->mutex);
-    for (size_t i = 0; i < sizeof oracle->asked / sizeof *oracle->asked && !times; i++) {
-        if (oracle->asked[i].times && strcmp(oracle->asked[i].name, name) != 0)
+    pthread_mutex_lock(&liveness->mutex);
+    for (size_t i = 0; i < sizeof liveness->asked / sizeof *liveness->asked && !times; i++) {
+        if (liveness->asked[i].times && strcmp(liveness->asked[i].name, name) != 0)
             continue;
-        (void)snprintf(oracle->asked[i].name, sizeof oracle->asked[i].name, "%s", name);
-        times = ++oracle->asked[i].times;
+        (void)snprintf(liveness->asked[i].name, sizeof liveness->asked[i].name, "%s", name);
+        times = ++liveness->asked[i].times;
     }
-    pthread_mutex_unlock(&oracle->mutex);
+    pthread_mutex_unlock(&liveness->mutex);
     return times;
 }
 
-static int times_asked(struct oracle *oracle, const char *name)
+static int times_asked(struct liveness *liveness, const char *name)
 {
     int times = 0;
-    pthread_mutex_lock(&oracle->mutex);
-    for (size_t i = 0; i < sizeof oracle->asked / sizeof *oracle->asked; i++)
-        if (strcmp(oracle->asked[i].name, name) == 0)
-            times = oracle->asked[i].times;
-    pthread_mutex_unlock(&oracle->mutex);
+    pthread_mutex_lock(&liveness->mutex);
+    for (size_t i = 0; i < sizeof liveness->asked / sizeof *liveness->asked; i++)
+        if (strcmp(liveness->asked[i].name, name) == 0)
+            times = liveness->asked[i].times;
+    pthread_mutex_unlock(&liveness->mutex);
     return times;
 }
 
@@ -620,7 +622,7 @@ static bool read_question(int fd, char name[128])
     return false;
 }
 
-static void answer(struct oracle *oracle, int fd)
+static void answer(struct liveness *liveness, int fd)
 {
     char name[128];
     char reply[256];
@@ -628,9 +630,9 @@ static void answer(struct oracle *oracle, int fd)
         (void)close(fd);
         return;
     }
-    const char *status = answer_to(name, count_question(oracle, name));
-    if (!status && oracle->silent_count < sizeof oracle->silent / sizeof *oracle->silent) {
-        oracle->silent[oracle->silent_count++] = fd;
+    const char *status = answer_to(name, count_question(liveness, name));
+    if (!status && liveness->silent_count < sizeof liveness->silent / sizeof *liveness->silent) {
+        liveness->silent[liveness->silent_count++] = fd;
         return;
     }
     int length = snprintf(reply, sizeof reply,
@@ -640,43 +642,43 @@ static void answer(struct oracle *oracle, int fd)
     (void)close(fd);
 }
 
-static void *oracle_run(void *context)
+static void *liveness_run(void *context)
 {
-    struct oracle *oracle = context;
-    for (int fd; (fd = accept(oracle->fd, NULL, NULL)) >= 0;)
-        answer(oracle, fd);
+    struct liveness *liveness = context;
+    for (int fd; (fd = accept(liveness->fd, NULL, NULL)) >= 0;)
+        answer(liveness, fd);
     return NULL;
 }
 
-static struct oracle *oracle_start(void)
+static struct liveness *liveness_start(void)
 {
-    struct oracle *oracle = calloc(1, sizeof *oracle);
+    struct liveness *liveness = calloc(1, sizeof *liveness);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    cr_assert_not_null(oracle);
-    oracle->fd = socket(AF_INET, SOCK_STREAM, 0);
-    cr_assert_eq(bind(oracle->fd, (struct sockaddr *)&address, sizeof address), 0);
-    cr_assert_eq(listen(oracle->fd, 64), 0);
-    cr_assert_eq(getsockname(oracle->fd, (struct sockaddr *)&address, &size), 0);
-    oracle->port = ntohs(address.sin_port);
-    pthread_mutex_init(&oracle->mutex, NULL);
-    cr_assert_eq(pthread_create(&oracle->thread, NULL, oracle_run, oracle), 0);
-    return oracle;
+    cr_assert_not_null(liveness);
+    liveness->fd = socket(AF_INET, SOCK_STREAM, 0);
+    cr_assert_eq(bind(liveness->fd, (struct sockaddr *)&address, sizeof address), 0);
+    cr_assert_eq(listen(liveness->fd, 64), 0);
+    cr_assert_eq(getsockname(liveness->fd, (struct sockaddr *)&address, &size), 0);
+    liveness->port = ntohs(address.sin_port);
+    pthread_mutex_init(&liveness->mutex, NULL);
+    cr_assert_eq(pthread_create(&liveness->thread, NULL, liveness_run, liveness), 0);
+    return liveness;
 }
 
-static void oracle_stop(struct oracle *oracle)
+static void liveness_stop(struct liveness *liveness)
 {
-    (void)shutdown(oracle->fd, SHUT_RDWR);
-    (void)pthread_join(oracle->thread, NULL);
-    (void)close(oracle->fd);
-    for (size_t i = 0; i < oracle->silent_count; i++)
-        (void)close(oracle->silent[i]);
-    pthread_mutex_destroy(&oracle->mutex);
-    free(oracle);
+    (void)shutdown(liveness->fd, SHUT_RDWR);
+    (void)pthread_join(liveness->thread, NULL);
+    (void)close(liveness->fd);
+    for (size_t i = 0; i < liveness->silent_count; i++)
+        (void)close(liveness->silent[i]);
+    pthread_mutex_destroy(&liveness->mutex);
+    free(liveness);
 }
 
-/* A port that nobody has and nobody gets, and where nobody listens; *ret_fd keeps it. */
-static unsigned deaf_port(int *ret_fd)
+/* Returns a bound port without a listener; *ret_fd keeps it reserved. */
+static unsigned closed_port(int *ret_fd)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
@@ -686,15 +688,15 @@ static unsigned deaf_port(int *ret_fd)
     return ntohs(address.sin_port);
 }
 
-static struct kit_permitd *permitd_that_asks(const char *url)
+static struct kit_permitd *permitd_with_probe(const char *url)
 {
     const char *flags[] = {text("--liveness-url=%s", url), "--liveness-interval=100ms", NULL};
     return own_permitd(flags);
 }
 
-/* Everybody whose name has this beginning has been asked about so often. */
+/* The number of probes to wait for, of one owner. */
 struct asked_about {
-    struct oracle *oracle;
+    struct liveness *liveness;
     const char *name;
     int times;
 };
@@ -702,14 +704,14 @@ struct asked_about {
 static bool was_asked(void *context)
 {
     struct asked_about *wanted = context;
-    return times_asked(wanted->oracle, wanted->name) >= wanted->times;
+    return times_asked(wanted->liveness, wanted->name) >= wanted->times;
 }
 
-static void wait_asked(struct oracle *oracle, const char *name, int times)
+static void wait_asked(struct liveness *liveness, const char *name, int times)
 {
-    struct asked_about wanted = {oracle, name, times};
+    struct asked_about wanted = {liveness, name, times};
     cr_assert(kit_wait_until(was_asked, &wanted, PATIENCE_MS), "%s was asked about %d times", name,
-              times_asked(oracle, name));
+              times_asked(liveness, name));
 }
 
 static void is_suspect(struct talk *talk, const char *key)
@@ -718,24 +720,24 @@ static void is_suspect(struct talk *talk, const char *key)
     cr_assert(kit_json_true(talk->reply.body, "suspect"), "%s", talk->reply.body);
 }
 
-/* A held request of somebody. */
-struct somebody {
+/* A held request, and the connection that queries it. */
+struct held_request {
     struct talk *talk;
     const char *key;
 };
 
-static bool is_above_suspicion(void *context)
+static bool is_not_suspect(void *context)
 {
-    const struct somebody *somebody = context;
-    is_held(somebody->talk, somebody->key);
-    const char *body = somebody->talk->reply.body;
+    const struct held_request *held = context;
+    is_held(held->talk, held->key);
+    const char *body = held->talk->reply.body;
     return kit_json_has(body, "suspect") && !kit_json_true(body, "suspect");
 }
 
-Test(probe, two_clear_answers_end_what_the_dead_hold, .timeout = 300)
+Test(probe, two_definite_answers_end_the_requests_of_a_dead_owner, .timeout = 300)
 {
-    struct oracle *oracle = oracle_start();
-    struct kit_permitd *permitd = permitd_that_asks(text("http://127.0.0.1:%u/jobs/{owner}", oracle->port));
+    struct liveness *liveness = liveness_start();
+    struct kit_permitd *permitd = permitd_with_probe(text("http://127.0.0.1:%u/jobs/{owner}", liveness->port));
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":10}");
     const char *alive = acquire(&talk, name, "alive/1?", "1h");
@@ -746,13 +748,13 @@ Test(probe, two_clear_answers_end_what_the_dead_hold, .timeout = 300)
     say(&talk, 201, "POST", "/v1/requests",
         text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", nobody, name));
     ends_as(&talk, dead, "owner_dead");
-    cr_assert_geq(times_asked(oracle, "dead"), 2);
+    cr_assert_geq(times_asked(liveness, "dead"), 2);
     ends_as(&talk, also, "owner_dead");
     ends_as(&talk, gone, "owner_dead");
-    cr_assert_geq(times_asked(oracle, "gone%25"), 2, "the name is percent-encoded");
-    wait_asked(oracle, "alive%2F1%3F", 3);
-    /* An answer that took longer than 5 s is none: until the next one. */
-    cr_assert(kit_wait_until(is_above_suspicion, &(struct somebody){&talk, alive}, PATIENCE_MS));
+    cr_assert_geq(times_asked(liveness, "gone%25"), 2, "the name is percent-encoded");
+    wait_asked(liveness, "alive%2F1%3F", 3);
+    /* An answer that takes longer than 5 s does not count; the owner may be suspect until the next one. */
+    cr_assert(kit_wait_until(is_not_suspect, &(struct held_request){&talk, alive}, PATIENCE_MS));
     is_held(&talk, nobody);
     say(&talk, 200, "GET", owner_path("dead"), NULL);
     text_is(&talk, "state", "lapsed");
@@ -760,34 +762,34 @@ Test(probe, two_clear_answers_end_what_the_dead_hold, .timeout = 300)
     say(&talk, 200, "PUT", owner_path("dead"), "{\"ttl\":\"1h\"}");
     talk_end(&talk);
     kit_permitd_stop(permitd);
-    oracle_stop(oracle);
+    liveness_stop(liveness);
 }
 
-Test(probe, what_is_acquired_under_a_dead_name_is_judged_anew, .timeout = 300)
+Test(probe, requests_acquired_by_a_dead_owner_are_probed_again, .timeout = 300)
 {
-    struct oracle *oracle = oracle_start();
-    struct kit_permitd *permitd = permitd_that_asks(text("http://127.0.0.1:%u/jobs/{owner}", oracle->port));
+    struct liveness *liveness = liveness_start();
+    struct kit_permitd *permitd = permitd_with_probe(text("http://127.0.0.1:%u/jobs/{owner}", liveness->port));
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":10}");
     for (int i = 0; i < 3; i++)
         ends_as(&talk, acquire(&talk, name, "dead", "1h"), "owner_dead");
     talk_end(&talk);
     kit_permitd_stop(permitd);
-    oracle_stop(oracle);
+    liveness_stop(liveness);
 }
 
-Test(probe, one_answer_or_an_unclear_one_ends_nothing, .timeout = 300)
+Test(probe, single_or_unclear_answers_end_nothing, .timeout = 300)
 {
     static const char *const names[] = {"turns", "odd", "moved", "doubt", "silent"};
     const char *keys[sizeof names / sizeof *names];
-    struct oracle *oracle = oracle_start();
-    struct kit_permitd *permitd = permitd_that_asks(text("http://127.0.0.1:%u/jobs/{owner}", oracle->port));
+    struct liveness *liveness = liveness_start();
+    struct kit_permitd *permitd = permitd_with_probe(text("http://127.0.0.1:%u/jobs/{owner}", liveness->port));
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":10}");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         keys[i] = acquire(&talk, name, names[i], "1h");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        wait_asked(oracle, names[i], 4); /* the third pass began after the second was judged */
+        wait_asked(liveness, names[i], 4); /* the third pass begins after the second is evaluated */
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         is_held(&talk, keys[i]);
     for (size_t i = 1; i < sizeof names / sizeof *names; i++)
@@ -799,7 +801,7 @@ Test(probe, one_answer_or_an_unclear_one_ends_nothing, .timeout = 300)
     refused(&talk, 404, "unknown_owner", "GET", owner_path("odd"), NULL);
     talk_end(&talk);
     kit_permitd_stop(permitd);
-    oracle_stop(oracle);
+    liveness_stop(liveness);
 }
 
 static bool probes_failed(void *context)
@@ -813,10 +815,10 @@ static bool probes_failed(void *context)
            strstr(talk->reply.body, "permitd_owners_suspect 1\n");
 }
 
-Test(probe, nobody_to_ask_ends_nothing, .timeout = 300)
+Test(probe, unreachable_probe_ends_nothing, .timeout = 300)
 {
     int fd;
-    struct kit_permitd *permitd = permitd_that_asks(text("http://127.0.0.1:%u/{owner}", deaf_port(&fd)));
+    struct kit_permitd *permitd = permitd_with_probe(text("http://127.0.0.1:%u/{owner}", closed_port(&fd)));
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":10}");
     const char *key = acquire(&talk, name, "dead", "1h");
@@ -827,22 +829,25 @@ Test(probe, nobody_to_ask_ends_nothing, .timeout = 300)
     close(fd);
 }
 
-Test(probe, a_url_that_cannot_be_asked_is_refused_at_the_start, .timeout = 300)
+static void is_refused_at_the_start(const char *flag, const char *setting)
+{
+    const char *flags[] = {"--liveness-url=https://127.0.0.1/{owner}", flag, NULL};
+    struct kit_permitd_options options = {.database = "mysql://root@127.0.0.1:1/none", .flags = flags};
+    struct kit_permitd *permitd = kit_permitd_spawn(&options);
+    cr_assert_not(kit_permitd_wait_served(permitd, 30000), "%s", flag);
+    char *log = kit_read_file(permitd->log_path);
+    cr_assert(log && strstr(log, setting), "%s: %s", flag, log);
+    free(log);
+    kit_permitd_kill(permitd);
+}
+
+Test(probe, invalid_liveness_url_is_refused_at_startup, .timeout = 300)
 {
     static const char *const urls[] = {
-        "https://127.0.0.1/{owner}", "http://127.0.0.1/jobs",
-        "http://{owner}/jobs",       "http://{owner}.x/{owner}",
-        "127.0.0.1/{owner}",         "http://127.0.0.1:0/{owner}",
-        "http:///{owner}",           "http://u:p@127.0.0.1/{owner}",
+        "ftp://127.0.0.1/{owner}", "http://127.0.0.1/jobs",      "http://{owner}/jobs", "http://{owner}.x/{owner}",
+        "127.0.0.1/{owner}",       "http://127.0.0.1:0/{owner}", "http:///{owner}",     "http://u:p@127.0.0.1/{owner}",
     };
-    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
-        const char *flags[] = {text("--liveness-url=%s", urls[i]), NULL};
-        struct kit_permitd_options options = {.database = "mysql://root@127.0.0.1:1/none", .flags = flags};
-        struct kit_permitd *permitd = kit_permitd_spawn(&options);
-        cr_assert_not(kit_permitd_wait_served(permitd, 30000), "%s", urls[i]);
-        char *log = kit_read_file(permitd->log_path);
-        cr_assert(log && strstr(log, "liveness_url"), "%s: %s", urls[i], log);
-        free(log);
-        kit_permitd_kill(permitd);
-    }
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++)
+        is_refused_at_the_start(text("--liveness-url=%s", urls[i]), "liveness_url: ");
+    is_refused_at_the_start("--liveness-ca=/nowhere/ca.pem", "liveness_ca: ");
 }

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * P22: what was answered is what the rows say. A stranger's transaction keeps a row for longer than a call may take;
- * the call is answered 503; then the row is free, and nothing of the call may be written any more.
+ * P22: the answer agrees with the rows. Another transaction locks a row for longer than a call may take, and the call
+ * is answered 503. After the row is free, permitd must not write anything of that call.
  */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "support.h"
+#include "fixture.h"
 
 enum { LONG_MS = 120000 };
 
-/* A permitd whose calls end soon, on a database of its own, and the stranger. */
+/* A permitd with a short request timeout on its own database, and the session that locks rows. */
 struct scene {
     struct kit_permitd *permitd;
-    struct kit_sql *stranger;
+    struct kit_sql *locker;
     struct talk talk;
 };
 
-/* One worker, so that a later batch has its turn only after the one that was held up. */
+/* One worker, so that a later batch runs only after the blocked one. */
 static struct scene scene_set(const char *request_timeout)
 {
     const char *const flags[] = {"--request-timeout", request_timeout, "--workers", "1", NULL};
-    struct scene scene = {.permitd = own_permitd(flags), .stranger = own_sql("own0")};
+    struct scene scene = {.permitd = own_permitd(flags), .locker = own_sql("own0")};
     scene.talk = talk_to(scene.permitd->port);
     say_until(&scene.talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
     return scene;
@@ -30,37 +30,37 @@ static struct scene scene_set(const char *request_timeout)
 static void scene_end(struct scene *scene)
 {
     talk_end(&scene->talk);
-    kit_sql_close(scene->stranger);
+    kit_sql_close(scene->locker);
     kit_permitd_stop(scene->permitd);
 }
 
-/* A statement of permitd waits for what the stranger keeps. */
-static bool statement_waits(void *stranger)
+/* Returns true if a statement of permitd waits for a locked row. */
+static bool statement_waits(void *locker)
 {
-    return kit_sql_lock_waits(stranger, own_database("own0")) > 0;
+    return kit_sql_lock_waits(locker, own_database("own0")) > 0;
 }
 
-static void keep(struct scene *scene, const char *query)
+static void lock_row(struct scene *scene, const char *query)
 {
-    kit_sql_run(scene->stranger, "BEGIN");
-    (void)kit_sql_number(scene->stranger, "%s", query);
+    kit_sql_run(scene->locker, "BEGIN");
+    (void)kit_sql_number(scene->locker, "%s", query);
 }
 
-static const char keep_semaphore[] = "SELECT id FROM semaphore WHERE name = 's' FOR UPDATE";
+static const char lock_semaphore[] = "SELECT id FROM semaphore WHERE name = 's' FOR UPDATE";
 
-/* A call that is answered 503 while the row is kept; which 503 it was. */
-static bool is_busy_while_kept(struct scene *scene, const char *method, const char *path, const char *body)
+/* Sends a call that is answered 503 while the row is locked. Returns true if the problem is busy. */
+static bool is_busy_while_locked(struct scene *scene, const char *method, const char *path, const char *body)
 {
     tell(&scene->talk, method, path, body);
-    cr_assert(kit_wait_until(statement_waits, scene->stranger, LONG_MS));
+    cr_assert(kit_wait_until(statement_waits, scene->locker, LONG_MS));
     hear(&scene->talk, 503, NULL);
     return kit_json_text_is(scene->talk.reply.body, "type", "/problems/busy");
 }
 
-/* The row is free, and the batch that waited for it is over: a later one on the same semaphore was decided. */
-static void let_go(struct scene *scene)
+/* Unlocks the row, and waits until a later batch on the same semaphore is decided; then the blocked batch is over. */
+static void unlock_row(struct scene *scene)
 {
-    kit_sql_run(scene->stranger, "ROLLBACK");
+    kit_sql_run(scene->locker, "ROLLBACK");
     say_until(&scene->talk, 200, "POST", "/v1/requests",
               "{\"external_id\":\"later\",\"permits\":[{\"semaphore\":\"s\"}]}");
 }
@@ -68,11 +68,11 @@ static void let_go(struct scene *scene)
 Test(refusals, busy_acquire_is_never_granted, .timeout = 300)
 {
     struct scene scene = scene_set("1s");
-    keep(&scene, keep_semaphore);
-    cr_assert(is_busy_while_kept(&scene, "POST", "/v1/requests",
-                                 "{\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"s\"}]}"),
+    lock_row(&scene, lock_semaphore);
+    cr_assert(is_busy_while_locked(&scene, "POST", "/v1/requests",
+                                   "{\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"s\"}]}"),
               "%s", scene.talk.reply.body);
-    let_go(&scene);
+    unlock_row(&scene);
     refused(&scene.talk, 404, "unknown_request", "GET", "/v1/requests/k", NULL);
     scene_end(&scene);
 }
@@ -82,25 +82,25 @@ Test(refusals, busy_release_is_never_done, .timeout = 300)
     struct scene scene = scene_set("1s");
     say_until(&scene.talk, 200, "POST", "/v1/requests",
               "{\"external_id\":\"k\",\"ttl\":\"1h\",\"permits\":[{\"semaphore\":\"s\"}]}");
-    keep(&scene, keep_semaphore);
-    cr_assert(is_busy_while_kept(&scene, "DELETE", "/v1/requests/k", NULL), "%s", scene.talk.reply.body);
-    let_go(&scene);
+    lock_row(&scene, lock_semaphore);
+    cr_assert(is_busy_while_locked(&scene, "DELETE", "/v1/requests/k", NULL), "%s", scene.talk.reply.body);
+    unlock_row(&scene);
     say_until(&scene.talk, 200, "GET", "/v1/requests/k", NULL);
     text_is(&scene.talk, "state", "ACQUIRED");
     scene_end(&scene);
 }
 
-/* One part may have been in a transaction that was sent; the parts that were not are never sent. */
-Test(refusals, parts_of_an_unanswered_batch_are_never_granted, .timeout = 300)
+/* One operation may have been in a transaction that was sent; the others are never sent. */
+Test(refusals, operations_of_a_timed_out_batch_are_never_granted, .timeout = 300)
 {
     struct scene scene = scene_set("1s");
     say_until(&scene.talk, 200, "PUT", "/v1/semaphores/free", "{\"capacity\":100}");
-    keep(&scene, keep_semaphore);
-    bool busy = is_busy_while_kept(
+    lock_row(&scene, lock_semaphore);
+    bool busy = is_busy_while_locked(
         &scene, "POST", "/v1/batch",
         "{\"operations\":[{\"op\":\"acquire\",\"external_id\":\"f\",\"permits\":[{\"semaphore\":\"free\"}]},"
         "{\"op\":\"acquire\",\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"s\"}]}]}");
-    let_go(&scene);
+    unlock_row(&scene);
     refused(&scene.talk, 404, "unknown_request", "GET", "/v1/requests/k", NULL);
     if (busy)
         refused(&scene.talk, 404, "unknown_request", "GET", "/v1/requests/f", NULL);
@@ -111,11 +111,11 @@ Test(refusals, busy_heartbeat_is_never_written, .timeout = 300)
 {
     struct scene scene = scene_set("500ms"); /* permitd waits 1 s for the row of an owner */
     say_until(&scene.talk, 200, "PUT", "/v1/owners/o", "{\"ttl\":\"1h\"}");
-    keep(&scene, "SELECT ttl_ms FROM owner WHERE name = 'o' FOR UPDATE");
-    cr_assert(is_busy_while_kept(&scene, "PUT", "/v1/owners/o", "{\"ttl\":\"2h\"}"), "%s", scene.talk.reply.body);
-    kit_sql_run(scene.stranger, "ROLLBACK");
+    lock_row(&scene, "SELECT ttl_ms FROM owner WHERE name = 'o' FOR UPDATE");
+    cr_assert(is_busy_while_locked(&scene, "PUT", "/v1/owners/o", "{\"ttl\":\"2h\"}"), "%s", scene.talk.reply.body);
+    kit_sql_run(scene.locker, "ROLLBACK");
     say_until(&scene.talk, 201, "PUT", "/v1/owners/later", "{\"ttl\":\"1h\"}");
-    cr_assert_eq(kit_sql_number(scene.stranger, "SELECT ttl_ms FROM owner WHERE name = 'o'"), 3600000);
+    cr_assert_eq(kit_sql_number(scene.locker, "SELECT ttl_ms FROM owner WHERE name = 'o'"), 3600000);
     scene_end(&scene);
 }
 
@@ -126,22 +126,22 @@ static struct talk second_put(const struct scene *scene)
     return talk;
 }
 
-/* Templates are written by a look: one that has not begun at its deadline never begins. */
+/* Templates are written through engine_look: a call that has not begun at its deadline never begins. */
 Test(refusals, busy_template_is_never_written, .timeout = 300)
 {
     struct scene scene = scene_set("1s");
     say_until(&scene.talk, 200, "PUT", "/v1/templates/t:", "{\"capacity\":1}");
-    keep(&scene, "SELECT capacity FROM template WHERE prefix = 't:' FOR UPDATE");
+    lock_row(&scene, "SELECT capacity FROM template WHERE prefix = 't:' FOR UPDATE");
     tell(&scene.talk, "PUT", "/v1/templates/t:", "{\"capacity\":2}");
-    cr_assert(kit_wait_until(statement_waits, scene.stranger, LONG_MS));
+    cr_assert(kit_wait_until(statement_waits, scene.locker, LONG_MS));
     struct talk second = second_put(&scene);
     hear(&scene.talk, 503, "outcome_unknown");
     hear(&second, 503, NULL);
     bool busy = kit_json_text_is(second.reply.body, "type", "/problems/busy");
-    kit_sql_run(scene.stranger, "ROLLBACK");
+    kit_sql_run(scene.locker, "ROLLBACK");
     say_until(&scene.talk, 200, "GET", "/v1/templates/t:", NULL);
     say_until(&scene.talk, 201, "PUT", "/v1/templates/later:", "{\"capacity\":1}");
-    int64_t capacity = kit_sql_number(scene.stranger, "SELECT capacity FROM template WHERE prefix = 't:'");
+    int64_t capacity = kit_sql_number(scene.locker, "SELECT capacity FROM template WHERE prefix = 't:'");
     cr_assert(!busy || capacity != 3, "the second PUT was answered busy and was written");
     talk_end(&second);
     scene_end(&scene);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* DELETE of a semaphore with ?force=true: who is ended, what is recorded, and what may happen meanwhile. */
+/* DELETE of a semaphore with ?force=true: the requests it ends, the events it records, and concurrent operations. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support.h"
+#include "fixture.h"
 
-enum { PAGE = 1000, LONG_MS = 120000 }; /* a page of POST /v1/batch, and of holders that are ended at once */
+enum { PAGE = 1000, LONG_MS = 120000 }; /* page size of POST /v1/batch, and of holders that are ended together */
 
 static const char *path_of(const char *name, const char *what)
 {
@@ -24,7 +24,7 @@ static const char *by_force(const char *name)
     return path_of(name, "?force=true&reason=the%20hall%20is%20flooded");
 }
 
-/* Holds a unit of each; `also` may be NULL. */
+/* Acquires a unit of `name`, and of `also` unless that is NULL. Returns the key. */
 static const char *hold(struct talk *talk, const char *name, const char *also)
 {
     const char *key = fresh_name("k");
@@ -34,7 +34,10 @@ static const char *hold(struct talk *talk, const char *name, const char *also)
     return key;
 }
 
-/* One page of acquires: of the keys NAME-from and on; each third holds a unit of `also` too, if that is not NULL. */
+/*
+ * Sends one page of acquires, under the keys NAME-from and following. Every third also holds a unit of `also`, unless
+ * that is NULL.
+ */
 static void hold_page(struct talk *talk, const char *name, const char *also, int from, int count)
 {
     char *body = kept(malloc((size_t)count * 256 + 64));
@@ -57,7 +60,7 @@ static void hold_many(struct talk *talk, const char *name, const char *also, int
     cr_assert_eq(number_of(talk, "in_use"), count);
 }
 
-/* How many events of the semaphore say this. */
+/* Counts the semaphore's events of this kind. */
 static int count_events(struct talk *talk, const char *name, const char *what)
 {
     int count = 0;
@@ -82,7 +85,7 @@ static bool is_type(const struct talk *talk, const char *type)
     return kit_json_text_is(talk->reply.body, "type", text("/problems/%s", type));
 }
 
-/* What comes, whatever it is, to what was told. */
+/* Reads the answer to the last tell, with any status. Returns the status. */
 static int hear_any(struct talk *talk)
 {
     reply_release(&talk->reply);
@@ -91,15 +94,15 @@ static int hear_any(struct talk *talk)
     return talk->reply.status;
 }
 
-/* The count in the last answer; 0 in one that came before anything was begun. */
+/* Returns `forced` of the last answer; 0 if that was sent before anything was begun. */
 static int64_t forced_of(const struct talk *talk)
 {
     return kit_json_has(talk->reply.body, "forced") ? number_of(talk, "forced") : 0;
 }
 
-/* ---- what it does ---- */
+/* ---- effects ---- */
 
-Test(retire_by_force, ends_all_who_hold_it_and_records_each)
+Test(retire_by_force, ends_all_holders_and_records_each)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -148,7 +151,7 @@ Test(retire_by_force, ends_all_who_hold_it_and_records_each)
     talk_end(&talk);
 }
 
-Test(retire_by_force, of_one_that_nobody_holds_ends_nobody)
+Test(retire_by_force, without_holders_ends_no_request)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -159,7 +162,7 @@ Test(retire_by_force, of_one_that_nobody_holds_ends_nobody)
     talk_end(&talk);
 }
 
-Test(retire_by_force, of_one_that_is_paused_gives_its_own_reason)
+Test(retire_by_force, records_its_own_reason_for_a_paused_semaphore)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -175,7 +178,7 @@ Test(retire_by_force, of_one_that_is_paused_gives_its_own_reason)
     talk_end(&talk);
 }
 
-Test(retire_by_force, takes_any_reason_of_a_thousand_bytes)
+Test(retire_by_force, takes_a_reason_of_1000_bytes)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -198,7 +201,7 @@ static bool waits(void *context)
     return number_of(talk, "waiting") == 1;
 }
 
-Test(retire_by_force, tells_those_who_wait, .timeout = 300)
+Test(retire_by_force, answers_waiters_with_unknown_semaphore, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     struct talk waiter = talk_to(shared_port());
@@ -214,9 +217,9 @@ Test(retire_by_force, tells_those_who_wait, .timeout = 300)
     talk_end(&talk);
 }
 
-/* ---- many, and others at the same time ---- */
+/* ---- many holders, concurrent operations ---- */
 
-Test(retire_by_force, ends_thousands, .timeout = 300)
+Test(retire_by_force, ends_thousands_of_requests, .timeout = 300)
 {
     enum { HELD = 3500 };
     struct talk talk = talk_to(shared_port());
@@ -233,8 +236,8 @@ Test(retire_by_force, ends_thousands, .timeout = 300)
     talk_end(&talk);
 }
 
-/* One of them retires it; the other one finds that, sooner or later. */
-Test(retire_by_force, by_two_at_once_ends_each_once, .timeout = 300)
+/* One of the two calls retires the semaphore; the other finds it retired. */
+Test(retire_by_force, by_two_clients_at_once_ends_each_request_once, .timeout = 300)
 {
     enum { HELD = 2500 };
     struct talk one = talk_to(shared_port());
@@ -259,7 +262,7 @@ Test(retire_by_force, by_two_at_once_ends_each_once, .timeout = 300)
     talk_end(&one);
 }
 
-/* From the last one to the first, while it goes from the first to the last. */
+/* Releases holders from the last to the first, while the server ends them from the first to the last. */
 Test(retire_by_force, lets_holders_release_and_renew_meanwhile, .timeout = 300)
 {
     enum { HELD = 2500, OFTEN = 200 };
@@ -284,17 +287,17 @@ Test(retire_by_force, lets_holders_release_and_renew_meanwhile, .timeout = 300)
     talk_end(&talk);
 }
 
-/* ---- in the middle ---- */
+/* ---- interruptions ---- */
 
 /*
- * A permitd whose chain has ended the first page and is held up in the second: another session keeps the row of one of
- * the requests, as a permitd would that was stopped in the middle of a batch.
+ * A permitd whose chain of batches has ended the first page and is blocked in the second: another session locks the row
+ * of one of the requests, as a permitd stopped in the middle of a batch would.
  */
 struct scene {
     struct kit_database *database;
     struct kit_permitd *permitd;
     struct kit_sql *sql;
-    struct kit_sql *keeper;
+    struct kit_sql *locker;
     struct talk talk;
     struct talk other;
 };
@@ -314,7 +317,7 @@ static struct scene scene_set(int held)
     struct scene scene = {.database = kit_database_start(NULL)};
     scene.permitd = another_permitd(scene.database);
     scene.sql = kit_sql_open(scene.database->socket, "permitd");
-    scene.keeper = kit_sql_open(scene.database->socket, "permitd");
+    scene.locker = kit_sql_open(scene.database->socket, "permitd");
     scene.talk = talk_to(scene.permitd->port);
     scene.other = talk_to(scene.permitd->port);
     say(&scene.talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":20000}");
@@ -322,10 +325,10 @@ static struct scene scene_set(int held)
     return scene;
 }
 
-static void scene_hold_up(struct scene *scene)
+static void scene_block(struct scene *scene)
 {
-    kit_sql_run(scene->keeper, "BEGIN");
-    (void)kit_sql_number(scene->keeper, "SELECT id FROM permit_request WHERE external_id='s-%d' FOR UPDATE",
+    kit_sql_run(scene->locker, "BEGIN");
+    (void)kit_sql_number(scene->locker, "SELECT id FROM permit_request WHERE external_id='s-%d' FOR UPDATE",
                          PAGE + PAGE / 2);
     tell(&scene->talk, "DELETE", by_force("s"), NULL);
     cr_assert(kit_wait_until(first_page_ended, scene->sql, LONG_MS));
@@ -336,7 +339,7 @@ static void scene_end(struct scene *scene)
     talk_end(&scene->talk);
     talk_end(&scene->other);
     kit_sql_close(scene->sql);
-    kit_sql_close(scene->keeper);
+    kit_sql_close(scene->locker);
     kit_permitd_stop(scene->permitd);
     kit_database_stop(scene->database);
 }
@@ -356,14 +359,14 @@ static bool is_not_ready(void *context)
     return kit_http_get(&talk->http, "/readyz", &talk->reply) && talk->reply.status == 503;
 }
 
-Test(retire_by_force, that_breaks_off_says_how_far_it_came_and_goes_on, .timeout = 300)
+Test(retire_by_force, reports_its_progress_when_interrupted_and_can_be_repeated, .timeout = 300)
 {
     enum { HELD = 2500 };
     struct scene scene = scene_set(HELD);
-    scene_hold_up(&scene);
+    scene_block(&scene);
     kit_sql_run(scene.sql, "SET GLOBAL innodb_flush_log_at_trx_commit = 2");
     cr_assert(kit_wait_until(is_not_ready, &scene.other, LONG_MS));
-    kit_sql_run(scene.keeper, "ROLLBACK");
+    kit_sql_run(scene.locker, "ROLLBACK");
     hear(&scene.talk, 503, "unfinished");
     int64_t ended = number_of(&scene.talk, "forced");
     cr_assert(ended >= PAGE && ended < HELD, "%s", scene.talk.reply.body);
@@ -381,15 +384,15 @@ Test(retire_by_force, that_breaks_off_says_how_far_it_came_and_goes_on, .timeout
     scene_end(&scene);
 }
 
-Test(retire_by_force, goes_on_after_its_permitd_was_killed, .timeout = 300)
+Test(retire_by_force, continues_after_a_restart_of_permitd, .timeout = 300)
 {
     enum { HELD = 2500 };
     struct scene scene = scene_set(HELD);
-    scene_hold_up(&scene);
+    scene_block(&scene);
     talk_end(&scene.talk);
     talk_end(&scene.other);
     kit_permitd_kill(scene.permitd);
-    kit_sql_run(scene.keeper, "ROLLBACK");
+    kit_sql_run(scene.locker, "ROLLBACK");
     scene.permitd = another_permitd(scene.database);
     scene.talk = talk_to(scene.permitd->port);
     say(&scene.talk, 200, "GET", "/v1/semaphores/s", NULL);
@@ -402,7 +405,7 @@ Test(retire_by_force, goes_on_after_its_permitd_was_killed, .timeout = 300)
     scene_end(&scene);
 }
 
-/* What was sent to permitd before this has been read: a second answer is of a later turn of its loop than the first. */
+/* Returns after permitd has read all that was sent before: the second answer comes from a later turn of its loop. */
 static void let_read(unsigned port)
 {
     struct talk talk = talk_to(port);
@@ -411,15 +414,15 @@ static void let_read(unsigned port)
     talk_end(&talk);
 }
 
-/* Told while the second page is under way, it comes before the third one's operations at the latest. */
-Test(retire_by_force, ends_no_more_once_it_was_resumed, .timeout = 300)
+/* The resume is sent while the second page is decided, so it is decided before the third page at the latest. */
+Test(retire_by_force, stops_after_a_resume, .timeout = 300)
 {
     enum { HELD = 5500 };
     struct scene scene = scene_set(HELD);
-    scene_hold_up(&scene);
+    scene_block(&scene);
     tell(&scene.other, "POST", "/v1/semaphores/s/resume", NULL);
     let_read(scene.permitd->port);
-    kit_sql_run(scene.keeper, "ROLLBACK");
+    kit_sql_run(scene.locker, "ROLLBACK");
     hear(&scene.talk, 409, "in_use");
     hear(&scene.other, 200, NULL);
     int64_t ended = number_of(&scene.talk, "forced");
@@ -445,21 +448,21 @@ static bool is_retired(void *context)
     return kit_http_get(&talk->http, "/v1/semaphores/s", &talk->reply) && talk->reply.status == 404;
 }
 
-Test(retire_by_force, goes_on_when_whoever_said_it_has_gone, .timeout = 300)
+Test(retire_by_force, continues_after_its_client_disconnects, .timeout = 300)
 {
     enum { HELD = 2500 };
     struct scene scene = scene_set(HELD);
-    scene_hold_up(&scene);
+    scene_block(&scene);
     close_in_the_middle(&scene.talk);
-    kit_sql_run(scene.keeper, "ROLLBACK");
+    kit_sql_run(scene.locker, "ROLLBACK");
     scene.talk = talk_to(scene.permitd->port);
     cr_assert(kit_wait_until(is_retired, &scene.talk, LONG_MS));
     retired_with_all(&scene, HELD);
     scene_end(&scene);
 }
 
-/* An operation that fails by itself, also when it is tried alone. */
-Test(retire_by_force, ends_the_others_if_one_cannot_be_ended, .timeout = 300)
+/* One operation fails, even when it is tried alone. */
+Test(retire_by_force, ends_the_other_requests_if_one_cannot_be_ended, .timeout = 300)
 {
     enum { HELD = 50 };
     struct scene scene = scene_set(HELD);
@@ -474,8 +477,10 @@ Test(retire_by_force, ends_the_others_if_one_cannot_be_ended, .timeout = 300)
     scene_end(&scene);
 }
 
-/* It is in a transaction again and again, until its time is over: nobody can say how the last one has ended. */
-Test(retire_by_force, that_may_have_been_done_does_not_say_that_it_was_not, .timeout = 300)
+/*
+ * The retirement is tried in one transaction after another until its time is over; the outcome of the last is unknown.
+ */
+Test(retire_by_force, is_answered_outcome_unknown_if_it_may_be_done, .timeout = 300)
 {
     enum { HELD = 3 };
     struct scene scene = scene_set(HELD);
@@ -487,7 +492,7 @@ Test(retire_by_force, that_may_have_been_done_does_not_say_that_it_was_not, .tim
     kit_sql_run(scene.sql, "CREATE TRIGGER refuse BEFORE UPDATE ON semaphore FOR EACH ROW IF NEW.retired_at IS NOT NULL"
                            " THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213; END IF");
     int64_t ended = 0;
-    do { /* a slow machine's loop may come first, which knows less */
+    do { /* on a slow machine the loop may answer first, without the count */
         refused(&scene.talk, 503, "outcome_unknown", "DELETE", by_force("s"), NULL);
         ended += forced_of(&scene.talk);
     } while (!kit_json_has(scene.talk.reply.body, "forced"));
@@ -501,8 +506,11 @@ Test(retire_by_force, that_may_have_been_done_does_not_say_that_it_was_not, .tim
     scene_end(&scene);
 }
 
-/* Its count is wrong, as only somebody else's write can make it: then nobody holds it, and it cannot be retired. */
-Test(retire_by_force, that_finds_it_held_all_the_same_says_that_it_is_paused, .timeout = 300)
+/*
+ * in_use is wrong, as only a write of another program can make it: without holders the semaphore still cannot be
+ * retired.
+ */
+Test(retire_by_force, reports_the_pause_if_units_are_still_in_use, .timeout = 300)
 {
     struct scene scene = scene_set(1);
     kit_sql_run(scene.sql, "UPDATE semaphore SET in_use=in_use+1 WHERE name='s'");
@@ -519,7 +527,7 @@ Test(retire_by_force, that_finds_it_held_all_the_same_says_that_it_is_paused, .t
     scene_end(&scene);
 }
 
-/* How long the quickest page of so many took, in ms. */
+/* Acquires `pages` pages. Returns the time of the fastest page, in ms. */
 static int64_t hold_pages(struct talk *talk, const char *name, int pages)
 {
     int64_t quickest_us = INT64_MAX;
@@ -539,10 +547,11 @@ static struct kit_permitd *hasty_permitd(const struct kit_database *database, lo
 }
 
 /*
- * In three quarters of the time of two pages nobody ends six, whatever the machine. A permitd with more time makes
- * them, and looks. The time is measured: where a page takes far longer now, it is doubled after each hundred calls.
+ * Six pages cannot be ended within a request timeout of two page times (retiring uses three quarters of it), on any
+ * machine. Another permitd, with more time, acquires the pages and checks the result. The page time is measured; in
+ * case pages become far slower, the timeout is doubled after each hundred calls.
  */
-Test(retire_by_force, takes_several_calls_where_the_time_is_too_short, .timeout = 300)
+Test(retire_by_force, needs_several_calls_if_the_timeout_is_short, .timeout = 300)
 {
     enum { PAGES = 6, HELD = PAGES * PAGE, CALLS_MAX = 1000 };
     struct scene scene = scene_set(0);
@@ -568,7 +577,7 @@ Test(retire_by_force, takes_several_calls_where_the_time_is_too_short, .timeout 
                       is_type(&talk, "busy"),
                   "%s", talk.reply.body);
     }
-    cr_assert(status == 200 || status == 404, "%s", talk.reply.body); /* 404: the one before has finished it, late */
+    cr_assert(status == 200 || status == 404, "%s", talk.reply.body); /* 404: the call before did it, late */
     cr_assert_gt(calls, 1);
     cr_assert_leq(ended, HELD);
     talk_end(&talk);

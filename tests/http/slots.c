@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The slot list: who holds which, in pages, by state and label, and 304 while it is the same. */
+/* The slot list: holders, pages, filters by state and label, and 304 while nothing changes. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support.h"
+#include "fixture.h"
 
 static const char *slots_path(const char *name, const char *query)
 {
@@ -27,14 +27,14 @@ static const char *etag_of(const struct talk *talk)
     return kept(etag);
 }
 
-static void look_again(struct talk *talk, int status, const char *path, const char *tags)
+static void get_if_none_match(struct talk *talk, int status, const char *path, const char *tags)
 {
     say_with(talk, status, NULL, "GET", path, text("If-None-Match: %s\r\n", tags), NULL);
     if (status == 304)
         cr_assert_eq(talk->reply.body_length, 0);
 }
 
-Test(slots, are_shown_with_who_holds_them)
+Test(slots, are_shown_with_their_holders)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, LABELS_OF_8);
@@ -65,7 +65,7 @@ Test(slots, are_shown_with_who_holds_them)
     talk_end(&talk);
 }
 
-/* The numbers shown, with commas; and `next`, "-" if there is none. */
+/* Asserts the numbers of the slots shown, with commas, and `next`; "-": no next. */
 static void page_is(struct talk *talk, const char *name, const char *query, const char *numbers, const char *next)
 {
     const char *shown = "";
@@ -79,7 +79,7 @@ static void page_is(struct talk *talk, const char *name, const char *query, cons
         text_is(talk, "next", next);
 }
 
-Test(slots, come_in_pages_by_state_and_label)
+Test(slots, are_listed_in_pages_by_state_and_label)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, LABELS_OF_8);
@@ -104,7 +104,7 @@ Test(slots, come_in_pages_by_state_and_label)
     talk_end(&talk);
 }
 
-Test(slots, above_the_capacity_are_shown_while_they_are_held)
+Test(slots, above_the_capacity_are_shown_while_held)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -120,8 +120,8 @@ Test(slots, above_the_capacity_are_shown_while_they_are_held)
     talk_end(&talk);
 }
 
-/* Whatever can change of what is shown, the tag does too; and it comes back only with the same page. */
-Test(slots, are_the_same_until_something_changes)
+/* Each change of the shown data changes the ETag, and a 304 is sent only for the same page. */
+Test(slots, are_answered_304_until_something_changes)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":4}");
@@ -136,36 +136,36 @@ Test(slots, are_the_same_until_something_changes)
     };
     say(&talk, 200, "GET", all, NULL);
     const char *tag = etag_of(&talk);
-    look_again(&talk, 304, all, tag);
+    get_if_none_match(&talk, 304, all, tag);
     cr_assert_str_eq(etag_of(&talk), tag);
     acquire(&talk, key, name, 1, "\"10m\"");
-    look_again(&talk, 200, all, tag);
+    get_if_none_match(&talk, 200, all, tag);
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         tag = etag_of(&talk);
-        look_again(&talk, 304, all, tag);
+        get_if_none_match(&talk, 304, all, tag);
         say(&talk, 200, changes[i].method, text("/v1/requests/%s%s", key, changes[i].path), changes[i].body);
-        look_again(&talk, 200, all, tag);
+        get_if_none_match(&talk, 200, all, tag);
     }
     tag = etag_of(&talk);
     say(&talk, 200, "PUT", text("/v1/semaphores/%s/slots?from=2", name), "{\"labels\":[\"B\"]}");
-    look_again(&talk, 200, all, tag);
+    get_if_none_match(&talk, 200, all, tag);
     text_is(&talk, "slots.1.label", "B");
     say(&talk, 200, "GET", free_ones, NULL);
     tag = etag_of(&talk);
-    look_again(&talk, 304, free_ones, text("W/%s", tag));
-    look_again(&talk, 304, free_ones, text("\"1\", \"x\",%s , \"y\"", tag));
-    look_again(&talk, 200, free_ones, "\"1\"");
-    look_again(&talk, 200, free_ones, "\"");
-    look_again(&talk, 200, free_ones, "");
+    get_if_none_match(&talk, 304, free_ones, text("W/%s", tag));
+    get_if_none_match(&talk, 304, free_ones, text("\"1\", \"x\",%s , \"y\"", tag));
+    get_if_none_match(&talk, 200, free_ones, "\"1\"");
+    get_if_none_match(&talk, 200, free_ones, "\"");
+    get_if_none_match(&talk, 200, free_ones, "");
     acquire(&talk, fresh_name("k"), name, 1, "\"10m\"");
-    look_again(&talk, 200, free_ones, tag);
+    get_if_none_match(&talk, 200, free_ones, tag);
     tag = etag_of(&talk);
     say(&talk, 200, "GET", slots_path(name, "?limit=2"), NULL);
     cr_assert_str_neq(etag_of(&talk), tag, "another page of the same state");
     talk_end(&talk);
 }
 
-Test(slots, are_refused_with_a_reason)
+Test(slots, invalid_queries_are_refused_with_a_reason)
 {
     struct talk talk = talk_to(shared_port());
     const char *counted = fresh_semaphore(&talk, "{\"capacity\":5,\"kind\":\"counted\"}");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How permitd starts, refuses to start, and takes changed settings. */
+/* Start of permitd, refusals to start, and reload of settings. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "fixture.h"
 
-/* permitd must end with status 1 and one sentence that has this part. */
+/* Asserts that permitd exits with status 1 and a message that contains `part`. */
 static void refuses(const struct kit_permitd_options *options, const char *part)
 {
     struct kit_permitd *permitd = kit_permitd_spawn(options);
@@ -37,7 +37,7 @@ static void write_file(const char *path, const char *content)
     fclose(file);
 }
 
-Test(start, mistakes_end_it_with_a_sentence, .timeout = 300)
+Test(start, invalid_settings_end_it_with_a_message, .timeout = 300)
 {
     refuses_flags("--no-such-setting", "1", "is not a setting");
     refuses_flags("--workers", "none", "--workers");
@@ -56,13 +56,13 @@ Test(start, mistakes_end_it_with_a_sentence, .timeout = 300)
             "another program uses the port");
 }
 
-Test(start, a_data_directory_serves_one_permitd, .timeout = 300)
+Test(start, data_directory_in_use_is_refused, .timeout = 300)
 {
     refuses(&(struct kit_permitd_options){.data_dir = shared_directory()}, "in use by another permitd");
 }
 
-/* Twice, as when what supervises permitd starts it again: the second one must not take what the first one refused. */
-Test(start, a_strangers_table_ends_it_and_is_left_alone, .timeout = 300)
+/* Starts permitd twice, as a supervisor would: the second start must refuse as the first did. */
+Test(start, foreign_table_ends_it_and_is_left_unchanged, .timeout = 300)
 {
     static const char *const tables[] = {"permit", "semaphore"};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
@@ -85,7 +85,7 @@ Test(start, a_strangers_table_ends_it_and_is_left_alone, .timeout = 300)
 
 enum { NOBODY = 65534 };
 
-/* A file, or a directory, of root that the other user cannot reach. */
+/* Creates a file or a directory of root that the other user cannot access. */
 static char *victim_make(bool directory)
 {
     char *path = kit_path("victim");
@@ -108,7 +108,7 @@ static void victim_is_untouched(const char *path, bool directory, const char *en
     free(content);
 }
 
-/* Served once, and stopped. */
+/* Returns a data directory of the user nobody, on which a permitd has run once. */
 static char *directory_of_nobody(void)
 {
     char *directory = kit_path("nobody");
@@ -119,23 +119,23 @@ static char *directory_of_nobody(void)
     return directory;
 }
 
-Test(start, as_root_it_follows_no_symbolic_link_of_another_user, .timeout = 600)
+Test(start, permitd_as_root_follows_no_symlink_of_another_user, .timeout = 600)
 {
     static const struct {
         const char *entry;
         bool directory;
-        bool refused; /* what it needs is not there; else it makes its own */
+        bool refused; /* permitd needs the entry; else it creates its own */
     } rows[] = {
         {"lock", false, true}, {"mariadb.log", false, true}, {"tmp", true, true}, {"mariadb.pid", false, false}};
     if (geteuid() != 0)
         cr_skip_test("only root can start on the directory of another user");
-    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* of a process that has changed its user it cannot look for leaks */
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* LeakSanitizer cannot check a process that changed its user */
     char *directory = directory_of_nobody();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char *victim = victim_make(rows[i].directory);
         const char *link = text("%s/%s", directory, rows[i].entry);
         const char *kept_aside = text("%s/kept", directory);
-        bool there = rename(link, kept_aside) == 0; /* the pid file is gone */
+        bool there = rename(link, kept_aside) == 0; /* no pid file while stopped */
         cr_assert(there || !rows[i].refused);
         cr_assert_eq(symlink(victim, link), 0);
         cr_assert_eq(lchown(link, NOBODY, NOBODY), 0);
@@ -151,7 +151,7 @@ Test(start, as_root_it_follows_no_symbolic_link_of_another_user, .timeout = 600)
     free(directory);
 }
 
-/* What permitd --check says on this directory, on standard output and then on standard error; it must end so. */
+/* Runs permitd --check on the directory and asserts its exit status. Returns its standard output and standard error. */
 static const char *check_says(const char *data_dir, int expected_exit)
 {
     static const char *const flags[] = {"--check", NULL};
@@ -171,7 +171,7 @@ static const char *check_says(const char *data_dir, int expected_exit)
     return all;
 }
 
-Test(start, a_check_makes_no_database_and_asks_the_one_that_is_there, .timeout = 300)
+Test(start, check_creates_no_database_and_queries_an_existing_one, .timeout = 300)
 {
     char *directory = kit_path("checked");
     const char *said = check_says(directory, 0);
@@ -187,7 +187,7 @@ Test(start, a_check_makes_no_database_and_asks_the_one_that_is_there, .timeout =
     free(directory);
 }
 
-Test(start, other_addresses_are_served_if_that_is_wanted, .timeout = 300)
+Test(start, other_addresses_are_served_with_insecure, .timeout = 300)
 {
     static const char *const flags[] = {"--listen", "0.0.0.0:0", "--insecure", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
@@ -202,14 +202,14 @@ static bool has_refused_the_file(void *context)
     return log_count(context, "settings reload failed") > 0;
 }
 
-static bool remembers_eight_days(void *context)
+static bool retention_is_eight_days(void *context)
 {
     struct talk *talk = context;
     say(talk, 200, "GET", "/healthz", NULL);
     return number_of(talk, "retention_ms") == 8LL * 86400 * 1000 && number_of(talk, "max_wait_ms") == 60000;
 }
 
-Test(start, sighup_takes_what_may_change, .timeout = 300)
+Test(start, sighup_reloads_changeable_settings, .timeout = 300)
 {
     char *path = kit_path("permitd.ini");
     const char *flags[] = {"--config", path, NULL};
@@ -225,7 +225,7 @@ Test(start, sighup_takes_what_may_change, .timeout = 300)
     cr_assert_eq(number_of(&talk, "retention_ms"), 9LL * 86400 * 1000, "a mistake in the file was taken");
     write_file(path, "retention = 8d\nworkers = 3\nmax_wait = 1m\n");
     kill(permitd->pid, SIGHUP);
-    cr_assert(kit_wait_until(remembers_eight_days, &talk, 60000));
+    cr_assert(kit_wait_until(retention_is_eight_days, &talk, 60000));
     char *log = kit_read_file(permitd->log_path);
     cr_assert(strstr(log, "needs_restart=workers\n"), "nobody is told that workers needs a restart: %s", log);
     free(log);
@@ -234,17 +234,17 @@ Test(start, sighup_takes_what_may_change, .timeout = 300)
     free(path);
 }
 
-static bool is_taken(void *context)
+static bool is_locked(void *context)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/lock", ((const struct kit_permitd *)context)->data_dir);
     return access(path, F_OK) == 0;
 }
 
-Test(start, a_stop_in_the_middle_leaves_no_database_running, .timeout = 300)
+Test(start, stop_during_startup_leaves_no_database_running, .timeout = 300)
 {
     struct kit_permitd *permitd = kit_permitd_spawn(&(struct kit_permitd_options){0});
-    cr_assert(kit_wait_until(is_taken, permitd, 60000));
+    cr_assert(kit_wait_until(is_locked, permitd, 60000));
     char pid_file[4096];
     snprintf(pid_file, sizeof pid_file, "%s/mariadb.pid", permitd->data_dir);
     kit_permitd_stop(permitd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Templates, and semaphores that are made on their first use. */
+/* Templates, and semaphores created from them on first use. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "fixture.h"
 
 enum { PATIENCE_MS = 120000 };
 
-/* Makes a template with this body; its prefix, "name-PID_TIME-N:". */
+/* Creates a template with this body. Returns its prefix, "t-PID_TIME-N:". */
 static const char *fresh_template(struct talk *talk, const char *body)
 {
     const char *prefix = text("%s:", fresh_name("t"));
@@ -35,7 +35,7 @@ static const char *acquire_body(const char *key, const char *semaphore)
     return text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, semaphore);
 }
 
-/* The last thing that was done to a semaphore. */
+/* Asserts the last event of a semaphore. */
 static void last_event_is(struct talk *talk, const char *name, const char *what, const char *prefix)
 {
     say(talk, 200, "GET", text("/v1/semaphores/%s/events?limit=1", name), NULL);
@@ -45,7 +45,7 @@ static void last_event_is(struct talk *talk, const char *name, const char *what,
 
 /* ---- the routes ---- */
 
-Test(templates, are_put_shown_changed_and_removed)
+Test(templates, are_created_shown_changed_and_deleted)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = text("%s:", fresh_name("t"));
@@ -79,7 +79,7 @@ Test(templates, are_put_shown_changed_and_removed)
     talk_end(&talk);
 }
 
-Test(templates, are_refused_where_a_semaphore_would_be)
+Test(templates, are_validated_like_semaphores)
 {
     struct talk talk = talk_to(shared_port());
     const char *path = template_path(fresh_name("t"));
@@ -103,7 +103,7 @@ Test(templates, are_refused_where_a_semaphore_would_be)
     talk_end(&talk);
 }
 
-Test(templates, list_comes_in_pages_in_order_of_prefix)
+Test(templates, list_is_paged_in_order_of_prefix)
 {
     struct talk talk = talk_to(shared_port());
     const char *begins = fresh_name("page");
@@ -123,7 +123,7 @@ Test(templates, list_comes_in_pages_in_order_of_prefix)
 
 /* ---- first use ---- */
 
-Test(first_use, makes_the_semaphore_as_the_longest_prefix_says)
+Test(first_use, creates_the_semaphore_from_the_longest_prefix)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":2,\"max_ttl\":\"1h\",\"note\":\"of each\"}");
@@ -147,7 +147,7 @@ Test(first_use, makes_the_semaphore_as_the_longest_prefix_says)
     talk_end(&talk);
 }
 
-Test(first_use, goes_by_the_template_of_that_moment)
+Test(first_use, uses_the_current_template)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -164,7 +164,7 @@ Test(first_use, goes_by_the_template_of_that_moment)
     talk_end(&talk);
 }
 
-Test(first_use, of_several_makes_them_all_or_none)
+Test(first_use, creates_several_semaphores_or_none)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -182,7 +182,7 @@ Test(first_use, of_several_makes_them_all_or_none)
     talk_end(&talk);
 }
 
-Test(first_use, that_is_refused_leaves_a_semaphore_and_no_more)
+Test(first_use, creates_only_the_semaphore_if_refused)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -194,7 +194,7 @@ Test(first_use, that_is_refused_leaves_a_semaphore_and_no_more)
     talk_end(&talk);
 }
 
-Test(first_use, in_a_batch_keeps_the_order_of_a_key)
+Test(first_use, keeps_the_order_of_a_key_in_a_batch)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -215,7 +215,7 @@ Test(first_use, in_a_batch_keeps_the_order_of_a_key)
     talk_end(&talk);
 }
 
-Test(first_use, may_wait_for_what_others_took_at_the_same_time)
+Test(first_use, may_wait_for_units_of_another_client)
 {
     struct talk talk = talk_to(shared_port());
     struct talk waits = talk_to(shared_port());
@@ -231,9 +231,9 @@ Test(first_use, may_wait_for_what_others_took_at_the_same_time)
     talk_end(&talk);
 }
 
-/* ---- names that were used before ---- */
+/* ---- retired names ---- */
 
-/* A grant and its end; the token. */
+/* Acquires and releases one unit. Returns the token. */
 static int64_t use(struct talk *talk, const char *name)
 {
     const char *key = fresh_name("k");
@@ -268,8 +268,8 @@ static void pair_stop(struct pair *pair)
         kit_permitd_stop(pair->permitd[i]);
 }
 
-/* Out of service through the permitd that knows it, or through another one, of which the first does not hear. */
-Test(first_use, revives_a_retired_name_and_its_tokens_go_on, .timeout = 300)
+/* The semaphore is retired through the server that has it cached, or through another one, unknown to the first. */
+Test(first_use, revives_a_retired_name_and_continues_its_tokens, .timeout = 300)
 {
     struct pair pair = pair_start();
     const char *name = fresh_semaphore(&pair.one, "{\"capacity\":1}");
@@ -288,8 +288,8 @@ Test(first_use, revives_a_retired_name_and_its_tokens_go_on, .timeout = 300)
     pair_stop(&pair);
 }
 
-/* The place in the queue that is kept for it knows the semaphore as it was. */
-Test(first_use, revives_a_retired_name_for_whoever_waits_in_pieces)
+/* The place that is kept for the waiter refers to the semaphore before it was retired. */
+Test(first_use, revives_a_retired_name_for_a_returning_waiter)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = text("%s1", fresh_template(&talk, "{\"capacity\":1}"));
@@ -304,7 +304,7 @@ Test(first_use, revives_a_retired_name_for_whoever_waits_in_pieces)
     talk_end(&talk);
 }
 
-Test(first_use, does_not_change_the_kind_of_a_retired_name)
+Test(first_use, keeps_the_kind_of_a_retired_name)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -315,7 +315,7 @@ Test(first_use, does_not_change_the_kind_of_a_retired_name)
     talk_end(&talk);
 }
 
-/* ---- many at once ---- */
+/* ---- concurrent first use ---- */
 
 enum { CROWD = 16, ROUNDS = 10, CAPACITY = 5 };
 
@@ -325,10 +325,10 @@ struct member {
     unsigned id;
     pthread_barrier_t *barrier;
     int grants[ROUNDS];
-    int unexpected; /* the status of the first answer that should not be */
+    int unexpected; /* status of the first unexpected answer; -1: no answer; 0: none was unexpected */
 };
 
-/* One unit of two semaphores that nobody has used yet, in one order or the other. */
+/* Acquires one unit each of two unused semaphores, in one order or the other. */
 static void *member_run(void *context)
 {
     struct member *member = context;
@@ -351,7 +351,7 @@ static void *member_run(void *context)
     return NULL;
 }
 
-Test(first_use, of_many_at_once_through_two_permitd_makes_it_once, .timeout = 300)
+Test(first_use, by_many_clients_of_two_servers_creates_one_semaphore, .timeout = 300)
 {
     static struct member members[CROWD];
     pthread_barrier_t barrier;
@@ -384,7 +384,7 @@ Test(first_use, of_many_at_once_through_two_permitd_makes_it_once, .timeout = 30
     pair_stop(&pair);
 }
 
-/* ---- how many ---- */
+/* ---- max_semaphores ---- */
 
 static bool another_is_refused(void *context)
 {
@@ -395,7 +395,7 @@ static bool another_is_refused(void *context)
     return talk->reply.status != 201;
 }
 
-Test(first_use, makes_no_more_than_an_operator_allows, .timeout = 300)
+Test(first_use, is_limited_by_max_semaphores, .timeout = 300)
 {
     static const char *const flags[] = {"--max-semaphores", "3", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
@@ -418,21 +418,21 @@ Test(first_use, makes_no_more_than_an_operator_allows, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* ---- while it is being made ---- */
+/* ---- blocked creation ---- */
 
-/* A permitd whose maker of "held" stands at a row that somebody else has written and not committed. */
+/* A permitd whose creation of "held" is blocked by an uncommitted row of another session. */
 struct held {
     struct kit_permitd *permitd;
     const char *database;
     struct kit_sql *sql; /* holds the row */
-    struct kit_sql *eye;
+    struct kit_sql *observer;
     struct talk talk;
 };
 
 static bool waits_for_lock(void *context)
 {
     const struct held *held = context;
-    return kit_sql_lock_waits(held->eye, held->database) > 0;
+    return kit_sql_lock_waits(held->observer, held->database) > 0;
 }
 
 static struct held held_start(void)
@@ -441,7 +441,7 @@ static struct held held_start(void)
     struct kit_permitd_options options = {.database = own_url("held"), .flags = patient_flags};
     held.permitd = kit_permitd_start(&options);
     held.sql = own_sql("held");
-    held.eye = own_sql("held");
+    held.observer = own_sql("held");
     held.talk = talk_to(held.permitd->port);
     say(&held.talk, 201, "PUT", "/v1/templates/h", "{\"capacity\":1}");
     kit_sql_run(held.sql, "BEGIN");
@@ -453,7 +453,7 @@ static struct held held_start(void)
 static void held_end(struct held *held)
 {
     talk_end(&held->talk);
-    kit_sql_close(held->eye);
+    kit_sql_close(held->observer);
     kit_sql_close(held->sql);
 }
 
@@ -462,8 +462,8 @@ static bool one_has_left(void *talk)
     return metric_of(talk, "permitd_waits_total{end=\"abandoned\"}") == 1;
 }
 
-/* P17: "a waiter that left before its batch began holds nothing"; one whose semaphore is still being made, too. */
-Test(first_use, that_nobody_waits_for_any_more_grants_nothing, .timeout = 300)
+/* P17: a waiter that left before its batch began holds nothing, also while its semaphore is being created. */
+Test(first_use, grants_nothing_to_a_client_that_has_left, .timeout = 300)
 {
     struct held held = held_start();
     struct talk stays = talk_to(held.permitd->port);

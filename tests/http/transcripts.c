@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Every route and every refusal that a client can bring about, as conversations. */
+/* Every route, and every refusal that a client can cause, as transcripts. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support.h"
+#include "fixture.h"
 
 static const char *acquire_body(const char *key, const char *semaphore, int count)
 {
@@ -29,7 +29,7 @@ static const char *semaphore_path(const char *name)
 
 /* ---- semaphores ---- */
 
-Test(semaphore, is_made_shown_changed_and_retired)
+Test(semaphore, is_created_shown_changed_and_retired)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_name("s");
@@ -62,7 +62,7 @@ Test(semaphore, is_made_shown_changed_and_retired)
     talk_end(&talk);
 }
 
-Test(semaphore, tokens_go_on_after_it_was_retired_and_made_again)
+Test(semaphore, tokens_continue_after_retiring_and_recreating)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -79,7 +79,7 @@ Test(semaphore, tokens_go_on_after_it_was_retired_and_made_again)
     talk_end(&talk);
 }
 
-Test(semaphore, preconditions_keep_two_operators_from_overwriting_each_other)
+Test(semaphore, preconditions_prevent_lost_updates)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_name("s");
@@ -133,7 +133,7 @@ Test(semaphore, put_that_changes_nothing_keeps_config_version)
     talk_end(&talk);
 }
 
-Test(semaphore, list_comes_in_pages_in_order_of_name)
+Test(semaphore, list_is_paged_in_order_of_name)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_name("page");
@@ -149,7 +149,7 @@ Test(semaphore, list_comes_in_pages_in_order_of_name)
     talk_end(&talk);
 }
 
-Test(semaphore, capacity_below_what_is_held_throws_nobody_out)
+Test(semaphore, capacity_below_in_use_ends_no_holder)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
@@ -170,7 +170,7 @@ Test(semaphore, capacity_below_what_is_held_throws_nobody_out)
 
 /* ---- requests ---- */
 
-Test(acquire, second_holder_is_refused_when_full_and_told_who_holds)
+Test(acquire, second_holder_is_refused_when_full)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -202,7 +202,7 @@ Test(acquire, second_holder_is_refused_when_full_and_told_who_holds)
     talk_end(&talk);
 }
 
-Test(acquire, the_same_again_is_the_same_grant)
+Test(acquire, repeated_acquire_returns_the_same_grant)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -236,7 +236,7 @@ static bool is_yours(const struct talk *talk)
     return kit_json_true(talk->reply.body, "yours");
 }
 
-Test(acquire, replay_says_whether_its_caller_made_the_grant)
+Test(acquire, replay_reports_whether_its_caller_created_the_grant)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -258,7 +258,7 @@ Test(acquire, replay_says_whether_its_caller_made_the_grant)
     talk_end(&talk);
 }
 
-Test(acquire, grant_without_a_nonce_is_of_no_caller_that_has_one)
+Test(acquire, grant_without_a_nonce_belongs_to_no_caller_with_one)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -269,7 +269,7 @@ Test(acquire, grant_without_a_nonce_is_of_no_caller_that_has_one)
     talk_end(&talk);
 }
 
-Test(acquire, nonce_is_shown_to_nobody)
+Test(acquire, nonce_is_never_shown)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -293,7 +293,7 @@ Test(acquire, nonce_is_shown_to_nobody)
     talk_end(&talk);
 }
 
-Test(acquire, batch_takes_nonces_too)
+Test(acquire, batch_accepts_nonces)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
@@ -330,7 +330,7 @@ Test(acquire, several_semaphores_are_all_or_nothing)
     talk_end(&talk);
 }
 
-Test(acquire, the_key_may_come_as_a_header_or_be_made)
+Test(acquire, key_may_be_a_header_or_generated)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":9}");
@@ -409,7 +409,7 @@ Test(release, is_idempotent_and_may_come_first)
     talk_end(&talk);
 }
 
-Test(request, is_found_by_its_key_however_it_is_encoded)
+Test(request, is_found_by_its_key_in_any_encoding)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -425,7 +425,10 @@ Test(request, is_found_by_its_key_however_it_is_encoded)
     talk_end(&talk);
 }
 
-/* Which of the keys the list `requests` of the last answer has, as bits; each at most once over all calls. */
+/*
+ * Marks in `listed` the keys that the last answer lists in `requests`. Asserts that no key is listed twice over all
+ * calls.
+ */
 static void note_listed(struct talk *talk, const char *const *keys, int count, bool *listed)
 {
     for (long i = 0; i < kit_json_length(talk->reply.body, "requests"); i++) {
@@ -440,7 +443,7 @@ static void note_listed(struct talk *talk, const char *const *keys, int count, b
     }
 }
 
-Test(request, lists_are_filtered_and_come_in_pages)
+Test(request, lists_are_filtered_and_paged)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":9}");
@@ -479,7 +482,7 @@ Test(request, lists_are_filtered_and_come_in_pages)
     talk_end(&talk);
 }
 
-Test(fence, tells_live_tokens_from_dead_ones)
+Test(fence, live_and_dead_tokens_are_distinguished)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
@@ -507,7 +510,7 @@ Test(fence, tells_live_tokens_from_dead_ones)
 
 /* ---- batch ---- */
 
-Test(batch, each_operation_is_decided_for_itself_and_answered_in_order)
+Test(batch, operations_are_decided_separately_and_answered_in_order)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
@@ -549,7 +552,7 @@ static const char *batch_of(int count)
     return body;
 }
 
-/* Also on a semaphore that this permitd has not heard of before, whose acquire has to be looked up first. */
+/* Also on a semaphore that is not in the cache, where the acquire must be resolved first. */
 Test(batch, operations_on_one_key_are_done_in_order)
 {
     struct talk talk = talk_to(shared_port());
@@ -568,7 +571,7 @@ Test(batch, operations_on_one_key_are_done_in_order)
     talk_end(&talk);
 }
 
-Test(batch, takes_a_thousand_and_no_more)
+Test(batch, takes_at_most_1000_operations)
 {
     struct talk talk = talk_to(shared_port());
     say(&talk, 200, "POST", "/v1/batch", batch_of(1000));
@@ -581,7 +584,7 @@ Test(batch, takes_a_thousand_and_no_more)
 
 /* ---- operators ---- */
 
-Test(ops, alive_ready_measured_and_described)
+Test(ops, health_readiness_metrics_and_openapi_are_served)
 {
     struct talk talk = talk_to(shared_port());
     say(&talk, 200, "GET", "/healthz", NULL);
@@ -602,7 +605,7 @@ Test(ops, alive_ready_measured_and_described)
     talk_end(&talk);
 }
 
-Test(ops, many_semaphores_are_measured_in_sum)
+Test(ops, many_semaphores_are_reported_as_sums)
 {
     struct kit_permitd *permitd = own_permitd((const char *const[]){"--metrics-semaphores", "2", NULL});
     struct talk talk = talk_to(permitd->port);
@@ -621,15 +624,15 @@ Test(ops, many_semaphores_are_measured_in_sum)
     kit_permitd_stop(permitd);
 }
 
-/* The detail of a refusal has these words. */
-static void says(struct talk *talk, const char *words)
+/* Asserts that the detail of the last refusal contains `words`. */
+static void detail_has(struct talk *talk, const char *words)
 {
     char *detail = kit_json_text(talk->reply.body, "detail");
     cr_expect(detail && strstr(detail, words), "\"%s\" is not in \"%s\"", words, detail);
     free(detail);
 }
 
-Test(not_found, paths_and_methods_are_named_with_the_nearest)
+Test(not_found, unknown_paths_and_methods_show_the_nearest)
 {
     static const struct {
         int status;
@@ -648,70 +651,70 @@ Test(not_found, paths_and_methods_are_named_with_the_nearest)
     struct talk talk = talk_to(shared_port());
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         refused(&talk, rows[i].status, rows[i].type, rows[i].method, rows[i].path, NULL);
-        says(&talk, rows[i].said);
+        detail_has(&talk, rows[i].said);
     }
     cr_assert_not(strstr(talk.reply.body, "nearest"), "%s", talk.reply.body);
     talk_end(&talk);
 }
 
-Test(not_found, a_key_is_named_also_where_it_may_wait)
+Test(not_found, unknown_key_is_named_by_why)
 {
     struct talk talk = talk_to(shared_port());
     const char *key = fresh_name("k");
     refused(&talk, 404, "unknown_request", "GET", text("%s/why", request_path(key)), NULL);
-    says(&talk, text("no request \"%s\" is held, ended or waiting at this server", key));
+    detail_has(&talk, text("no request \"%s\" is held, ended or waiting at this server", key));
     talk_end(&talk);
 }
 
-Test(not_found, names_are_named_with_the_nearest)
+Test(not_found, unknown_names_show_the_nearest)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *typo = text("%sx", name);
     const char *words = text("there is no semaphore \"%s\"; the nearest name is \"%s\"", typo, name);
     refused(&talk, 404, "unknown_semaphore", "GET", semaphore_path(typo), NULL);
-    says(&talk, words);
+    detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "GET", text("%s/holders", semaphore_path(typo)), NULL);
-    says(&talk, words);
+    detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "GET", text("%s/slots", semaphore_path(typo)), NULL);
-    says(&talk, words);
+    detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "POST", text("%s/resume", semaphore_path(typo)), NULL);
-    says(&talk, words);
+    detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "DELETE", semaphore_path(typo), NULL);
-    says(&talk, words);
+    detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "PUT", text("%s/slots", semaphore_path(typo)), "{\"labels\":[\"A\"]}");
-    says(&talk, words);
+    detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests", acquire_body(fresh_name("k"), typo, 1));
-    says(&talk, words);
+    detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests",
             text("{\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}]}", name, typo));
-    says(&talk, words);
+    detail_has(&talk, words);
     say(&talk, 200, "POST", "/v1/batch",
         text("{\"operations\":[{\"op\":\"acquire\",\"permits\":[{\"semaphore\":\"%s\"}]}]}", typo));
     text_is(&talk, "results.0.body.detail", text("there is no semaphore \"%s\"", typo));
     const char *owner = fresh_name("o");
     say(&talk, 201, "PUT", text("/v1/owners/%s", owner), "{\"ttl\":\"1h\"}");
     refused(&talk, 404, "unknown_owner", "GET", text("/v1/owners/%s%%21", owner), NULL);
-    says(&talk, text("there is no owner \"%s!\"; the nearest name is \"%s\"", owner, owner));
+    detail_has(&talk, text("there is no owner \"%s!\"; the nearest name is \"%s\"", owner, owner));
     refused(&talk, 404, "unknown_owner", "DELETE", text("/v1/owners/%s%%21", owner), NULL);
-    says(&talk, text("the nearest name is \"%s\"", owner));
+    detail_has(&talk, text("the nearest name is \"%s\"", owner));
     const char *prefix = fresh_name("t");
     say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1}");
     refused(&talk, 404, "unknown_template", "GET", text("/v1/templates/%s.", prefix), NULL);
-    says(&talk, text("there is no template \"%s.\"; the nearest name is \"%s\"", prefix, prefix));
+    detail_has(&talk, text("there is no template \"%s.\"; the nearest name is \"%s\"", prefix, prefix));
     refused(&talk, 404, "unknown_template", "DELETE", text("/v1/templates/%s.", prefix), NULL);
-    says(&talk, text("the nearest name is \"%s\"", prefix));
+    detail_has(&talk, text("the nearest name is \"%s\"", prefix));
     const char *key = fresh_name("k");
     acquire(&talk, 201, key, name, 1);
     refused(&talk, 404, "unknown_request", "GET", text("/v1/requests/%s.", key), NULL);
-    says(&talk, text("there is no request \"%s.\"; the nearest name is \"%s\"", key, key));
+    detail_has(&talk, text("there is no request \"%s.\"; the nearest name is \"%s\"", key, key));
     refused(&talk, 404, "unknown_request", "POST", text("/v1/requests/%s./renew", key), NULL);
-    says(&talk, text("there is no request \"%s.\"", key));
+    detail_has(&talk, text("there is no request \"%s.\"", key));
     talk_end(&talk);
 }
 
-/* A name of a retired semaphore is none that is meant. */
-Test(not_found, retired_semaphores_are_not_the_nearest)
+/* The name of a retired semaphore is not suggested. */
+Test(not_found, retired_semaphores_are_not_suggested)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -719,11 +722,11 @@ Test(not_found, retired_semaphores_are_not_the_nearest)
     refused(&talk, 404, "unknown_semaphore", "GET", semaphore_path(text("%s-xyz", name)), NULL);
     cr_assert_not(strstr(talk.reply.body, "nearest"), "%s", talk.reply.body);
     refused(&talk, 404, "unknown_semaphore", "GET", semaphore_path(name), NULL);
-    says(&talk, text("there is no semaphore \"%s\"", name));
+    detail_has(&talk, text("there is no semaphore \"%s\"", name));
     talk_end(&talk);
 }
 
-Test(ops, unknown_paths_and_methods)
+Test(ops, unknown_paths_and_methods_are_refused)
 {
     struct talk talk = talk_to(shared_port());
     refused(&talk, 404, "unknown_path", "GET", "/", NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Acquires that wait: in what order they are served, how a wait ends, who goes away, and what is shown of them. */
+/* Acquires that wait: order of grants, ends of waits, clients that disconnect, and lists of waiters. */
 #include <criterion/criterion.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "fixture.h"
 
 enum { LONG_MS = 120000 };
 
@@ -23,7 +23,7 @@ static const char *request_path(const char *key)
     return text("/v1/requests/%s", key);
 }
 
-/* An acquire; key NULL: permitd makes one; wait NULL: none. */
+/* The body of an acquire. key NULL: permitd generates one; wait NULL: none. */
 static const char *acquire_body(const char *key, const char *name, int count, const char *wait)
 {
     return text("{%s\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]%s}",
@@ -41,7 +41,7 @@ static void release(struct talk *talk, const char *key)
     say(talk, 200, "DELETE", request_path(key), NULL);
 }
 
-/* A client that waits; `hear` reads its answer. */
+/* Sends an acquire that waits; `hear` reads its answer. */
 static struct talk waiter(unsigned port, const char *key, const char *name, int count, const char *wait)
 {
     struct talk talk = talk_to(port);
@@ -63,20 +63,20 @@ static bool is_number(void *context)
     return number_of(expected->talk, expected->member) == expected->number;
 }
 
-static void becomes(struct talk *talk, const char *name, const char *member, int64_t number)
+static void wait_for_member(struct talk *talk, const char *name, const char *member, int64_t number)
 {
     struct expected expected = {talk, semaphore_path(name), member, number};
     cr_assert(kit_wait_until(is_number, &expected, LONG_MS), "%s", talk->reply.body);
 }
 
-/* So many wait: not fewer, since all of them have arrived. */
+/* Waits until exactly `count` requests wait for the semaphore. */
 static void wait_for_waiting(struct talk *talk, const char *name, int64_t count)
 {
-    becomes(talk, name, "waiting", count);
+    wait_for_member(talk, name, "waiting", count);
 }
 
-/* It waits in the semaphore's queue as the n-th. */
-static struct talk stand_in_line(struct talk *talk, const char *key, const char *name, int count, const char *wait,
+/* Sends an acquire that waits, and returns once the semaphore has n waiters. */
+static struct talk join_waitlist(struct talk *talk, const char *key, const char *name, int count, const char *wait,
                                  int64_t n)
 {
     struct talk one = waiter(talk->http.port, key, name, count, wait);
@@ -84,7 +84,7 @@ static struct talk stand_in_line(struct talk *talk, const char *key, const char 
     return one;
 }
 
-/* ---- served ---- */
+/* ---- granted ---- */
 
 Test(waiting, ends_when_the_unit_is_released, .timeout = 300)
 {
@@ -93,7 +93,7 @@ Test(waiting, ends_when_the_unit_is_released, .timeout = 300)
     const char *held = fresh_name("k"), *key = fresh_name("k");
     acquire(&talk, held, name, 1);
     int64_t token = number_of(&talk, "permits.0.token");
-    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, key, name, 1, "10m", 1);
     cr_assert_geq(number_of(&talk, "oldest_wait_ms"), 0);
     cr_assert_eq(number_of(&talk, "in_use"), 1);
     refused(&talk, 404, "unknown_request", "GET", request_path(key), NULL);
@@ -106,12 +106,12 @@ Test(waiting, ends_when_the_unit_is_released, .timeout = 300)
     cr_assert_eq(number_of(&talk, "waiting"), 0);
     cr_assert_eq(number_of(&talk, "oldest_wait_ms"), 0);
     cr_assert_eq(number_of(&talk, "in_use"), 1);
-    say(&one, 200, "GET", request_path(key), NULL); /* the connection goes on */
+    say(&one, 200, "GET", request_path(key), NULL); /* the connection is kept */
     talk_end(&one);
     talk_end(&talk);
 }
 
-Test(waiting, costs_nothing_when_there_is_room, .timeout = 300)
+Test(waiting, is_skipped_when_units_are_free, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -125,10 +125,10 @@ Test(waiting, costs_nothing_when_there_is_room, .timeout = 300)
 
 static void kill_session(void *context, char **columns)
 {
-    (void)kit_sql_try(context, "KILL %s", columns[0]); /* it may have gone by itself */
+    (void)kit_sql_try(context, "KILL %s", columns[0]); /* the session may have ended by itself */
 }
 
-/* permitd's; on a database of its own. */
+/* Kills permitd's sessions on a database of its own. */
 static void kill_sessions(void)
 {
     const char *socket = shared_socket();
@@ -141,8 +141,8 @@ static void kill_sessions(void)
     kit_sql_close(killer);
 }
 
-/* The server ends sessions that are silent for 5 s: that of the watcher, whenever nobody has waited for so long. */
-Test(waiting, after_a_silence_is_no_trouble, .timeout = 300)
+/* The server ends sessions that are idle for 5 s, such as the wait poll's after 5 s without a waiter. */
+Test(waiting, works_after_the_poll_session_has_ended, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd((const char *const[]){"--wait-poll", "50ms", NULL});
     struct talk talk = talk_to(permitd->port);
@@ -158,7 +158,7 @@ Test(waiting, after_a_silence_is_no_trouble, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-Test(waiting, is_served_in_order_of_arrival, .timeout = 300)
+Test(waiting, is_granted_in_order_of_arrival, .timeout = 300)
 {
     enum { COUNT = 5 };
     struct talk talk = talk_to(shared_port());
@@ -167,7 +167,7 @@ Test(waiting, is_served_in_order_of_arrival, .timeout = 300)
     struct talk line[COUNT];
     acquire(&talk, holder, name, 1);
     for (int i = 0; i < COUNT; i++)
-        line[i] = stand_in_line(&talk, keys[i] = fresh_name("k"), name, 1, "10m", i + 1);
+        line[i] = join_waitlist(&talk, keys[i] = fresh_name("k"), name, 1, "10m", i + 1);
     for (int i = 0; i < COUNT; i++) {
         release(&talk, holder);
         hear(&line[i], 201, NULL);
@@ -178,7 +178,7 @@ Test(waiting, is_served_in_order_of_arrival, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, wants_all_of_it_or_nothing, .timeout = 300)
+Test(waiting, is_granted_all_units_or_none, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *a = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -202,7 +202,7 @@ Test(waiting, wants_all_of_it_or_nothing, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, is_served_when_a_holder_expires, .timeout = 300)
+Test(waiting, is_granted_when_a_holder_expires, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"default_ttl\":\"300ms\"}");
@@ -213,11 +213,11 @@ Test(waiting, is_served_when_a_holder_expires, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, is_served_when_the_capacity_grows, .timeout = 300)
+Test(waiting, is_granted_when_the_capacity_grows, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
-    struct talk one = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 1);
     say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":1}");
     hear(&one, 201, NULL);
     talk_end(&one);
@@ -226,13 +226,13 @@ Test(waiting, is_served_when_the_capacity_grows, .timeout = 300)
 
 /* ---- refused ---- */
 
-Test(waiting, that_is_over_is_told_who_is_in_the_way, .timeout = 300)
+Test(waiting, expired_wait_names_holders_and_waiters_ahead, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
     const char *held = fresh_name("k"), *first = fresh_name("k"), *second = fresh_name("k");
     acquire(&talk, held, name, 2);
-    struct talk one = stand_in_line(&talk, first, name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, first, name, 1, "10m", 1);
     int64_t before = kit_now_us();
     struct talk two = waiter(shared_port(), second, name, 1, "500ms");
     hear(&two, 423, "no_capacity");
@@ -252,13 +252,13 @@ Test(waiting, that_is_over_is_told_who_is_in_the_way, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, keeps_units_from_those_who_come_later_in_a_fifo, .timeout = 300)
+Test(waiting, blocks_later_requests_in_a_fifo, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2,\"queue\":\"fifo\"}");
     const char *held = fresh_name("k"), *first = fresh_name("k");
     acquire(&talk, held, name, 1);
-    struct talk one = stand_in_line(&talk, first, name, 2, "10m", 1);
+    struct talk one = join_waitlist(&talk, first, name, 2, "10m", 1);
     refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, NULL));
     text_is(&talk, "detail", text("%s: 1 of 2 in use, 1 asked, but 1 waits before it", name));
     cr_assert_eq(number_of(&talk, "blocking.0.waiting_ahead"), 1);
@@ -269,13 +269,13 @@ Test(waiting, keeps_units_from_those_who_come_later_in_a_fifo, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, with_backfill_lets_pass_what_fits, .timeout = 300)
+Test(waiting, lets_fitting_requests_pass_with_backfill, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2,\"queue\":\"backfill\"}");
     const char *held = fresh_name("k"), *small = fresh_name("k");
     acquire(&talk, held, name, 1);
-    struct talk one = stand_in_line(&talk, fresh_name("k"), name, 2, "10m", 1);
+    struct talk one = join_waitlist(&talk, fresh_name("k"), name, 2, "10m", 1);
     acquire(&talk, small, name, 1);
     release(&talk, held);
     release(&talk, small);
@@ -284,12 +284,12 @@ Test(waiting, with_backfill_lets_pass_what_fits, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, does_not_outlast_a_capacity_that_shrinks_below_it, .timeout = 300)
+Test(waiting, ends_when_the_capacity_shrinks_below_it, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":3}");
     acquire(&talk, fresh_name("k"), name, 1);
-    struct talk three = stand_in_line(&talk, fresh_name("k"), name, 3, "10m", 1);
+    struct talk three = join_waitlist(&talk, fresh_name("k"), name, 3, "10m", 1);
     say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":2}");
     hear(&three, 422, "never_satisfiable");
     wait_for_waiting(&talk, name, 0);
@@ -297,23 +297,23 @@ Test(waiting, does_not_outlast_a_capacity_that_shrinks_below_it, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, does_not_outlast_its_semaphore, .timeout = 300)
+Test(waiting, ends_when_its_semaphore_is_retired, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
-    struct talk one = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 1);
     say(&talk, 200, "DELETE", semaphore_path(name), NULL);
     hear(&one, 404, "unknown_semaphore");
     talk_end(&one);
     talk_end(&talk);
 }
 
-Test(waiting, goes_on_while_the_semaphore_is_paused, .timeout = 300)
+Test(waiting, continues_while_the_semaphore_is_paused, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
     say(&talk, 200, "POST", text("%s/pause", semaphore_path(name)), "{\"reason\":\"a new disk\"}");
-    struct talk patient = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 1);
+    struct talk patient = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 1);
     struct talk hasty = waiter(shared_port(), fresh_name("k"), name, 1, "300ms");
     hear(&hasty, 423, "paused");
     cr_assert(strstr(hasty.reply.body, "a new disk"), "%s", hasty.reply.body);
@@ -330,7 +330,7 @@ Test(waiting, ends_with_a_release_of_its_key, .timeout = 300)
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = fresh_name("k");
     acquire(&talk, fresh_name("k"), name, 1);
-    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, key, name, 1, "10m", 1);
     say(&talk, 200, "DELETE", request_path(key), NULL);
     text_is(&talk, "end_reason", "never_held");
     hear(&one, 410, "ended");
@@ -341,15 +341,15 @@ Test(waiting, ends_with_a_release_of_its_key, .timeout = 300)
     talk_end(&talk);
 }
 
-/* ---- the same key twice ---- */
+/* ---- several clients with one key ---- */
 
-/* With a nonce; the digest is that of acquire_body without it. */
+/* The body of an acquire with a nonce; its digest equals that of acquire_body without it. */
 static const char *acquire_of(const char *nonce, const char *key, const char *name, const char *wait)
 {
     return text("{\"nonce\":\"%s\",%s", nonce, acquire_body(key, name, 1, wait) + 1);
 }
 
-Test(waiting, under_one_key_grants_to_the_first_that_still_waits, .timeout = 300)
+Test(waiting, under_one_key_grants_to_the_first_connected_client, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -361,7 +361,7 @@ Test(waiting, under_one_key_grants_to_the_first_that_still_waits, .timeout = 300
     tell(&first, "POST", "/v1/requests", acquire_of("first", key, name, "10m"));
     wait_for_waiting(&talk, name, 1);
     tell(&second, "POST", "/v1/requests", acquire_of("second", key, name, "500ms"));
-    hear(&second, 423, "no_capacity"); /* it has been beside the first */
+    hear(&second, 423, "no_capacity"); /* it shared the place of the first */
     tell(&second, "POST", "/v1/requests", acquire_of("second", key, name, "10m"));
     release(&talk, held);
     hear(&first, 201, NULL);
@@ -378,15 +378,15 @@ Test(waiting, under_one_key_grants_to_the_first_that_still_waits, .timeout = 300
     talk_end(&talk);
 }
 
-Test(waiting, twice_under_one_key_is_one_place_and_one_answer, .timeout = 300)
+Test(waiting, twice_under_one_key_has_one_place_and_one_grant, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *held = fresh_name("k"), *key = fresh_name("k");
     acquire(&talk, held, name, 1);
-    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, key, name, 1, "10m", 1);
     refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(key, name, 1, NULL));
-    struct talk two = waiter(shared_port(), key, name, 1, "500ms"); /* is refused behind nobody: it is the first */
+    struct talk two = waiter(shared_port(), key, name, 1, "500ms"); /* no waiter is ahead: it shares the first place */
     hear(&two, 423, "no_capacity");
     cr_assert_not(kit_json_has(two.reply.body, "blocking.0.ahead"), "%s", two.reply.body);
     tell(&two, "POST", "/v1/requests", acquire_body(key, name, 1, "9m"));
@@ -398,7 +398,7 @@ Test(waiting, twice_under_one_key_is_one_place_and_one_answer, .timeout = 300)
     int64_t token = number_of(&one, "permits.0.token");
     reply_release(&two.reply);
     cr_assert(kit_http_receive(&two.http, "", &two.reply), "%s", two.reply.error);
-    cr_assert_eq(two.reply.status / 100, 2, "%s", two.reply.body); /* 200 if it came after the grant */
+    cr_assert_eq(two.reply.status / 100, 2, "%s", two.reply.body); /* 200 if it arrived after the grant */
     cr_assert_eq(number_of(&two, "permits.0.token"), token);
     say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 1);
@@ -414,7 +414,7 @@ struct arrival {
     const char *key;
 };
 
-/* It stands in the queue, or its wait is over already. */
+/* Returns true if the client waits, or is answered already. */
 static bool has_arrived(void *context)
 {
     struct arrival *arrival = context;
@@ -425,8 +425,8 @@ static bool has_arrived(void *context)
             arrival->talk->reply.status == 200);
 }
 
-/* "When the wait of a key is over its place is kept for 10 s, for the same key and content." */
-Test(waiting, in_pieces_keeps_the_place, .timeout = 300)
+/* After the wait of a key has expired its place is kept for 10 s, for the same key and content. */
+Test(waiting, in_several_requests_keeps_the_place, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -451,7 +451,7 @@ Test(waiting, in_pieces_keeps_the_place, .timeout = 300)
     talk_end(&talk);
 }
 
-/* ---- clients that go away ---- */
+/* ---- clients that disconnect ---- */
 
 Test(waiting, ends_with_the_connection, .timeout = 300)
 {
@@ -461,12 +461,12 @@ Test(waiting, ends_with_the_connection, .timeout = 300)
     struct talk line[3];
     acquire(&talk, held, name, 1);
     for (int i = 0; i < 3; i++)
-        line[i] = stand_in_line(&talk, keys[i] = fresh_name("k"), name, 1, "10m", i + 1);
+        line[i] = join_waitlist(&talk, keys[i] = fresh_name("k"), name, 1, "10m", i + 1);
     const struct linger reset = {.l_onoff = 1};
     setsockopt(line[0].http.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    talk_end(&line[0]);                 /* cut off */
+    talk_end(&line[0]);                 /* reset */
     talk_end(&line[1]);                 /* closed */
-    shutdown(line[2].http.fd, SHUT_WR); /* the sending side alone */
+    shutdown(line[2].http.fd, SHUT_WR); /* closed for sending only */
     wait_for_waiting(&talk, name, 0);
     talk_end(&line[2]);
     release(&talk, held);
@@ -477,17 +477,17 @@ Test(waiting, ends_with_the_connection, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, does_not_end_because_the_client_hurries, .timeout = 300)
+Test(waiting, continues_when_the_client_pipelines, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *held = fresh_name("k"), *key = fresh_name("k");
     const char *path = semaphore_path(name);
     acquire(&talk, held, name, 1);
-    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, key, name, 1, "10m", 1);
     const char *next = text("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n", path);
     cr_assert_eq(send(one.http.fd, next, strlen(next), MSG_NOSIGNAL), (ssize_t)strlen(next));
-    for (int i = 0; i < 20; i++) /* the loop has had time to see it */
+    for (int i = 0; i < 20; i++) /* gives the loop time to see the bytes */
         say(&talk, 200, "GET", path, NULL);
     cr_assert_eq(number_of(&talk, "waiting"), 1);
     release(&talk, held);
@@ -502,8 +502,8 @@ Test(waiting, does_not_end_because_the_client_hurries, .timeout = 300)
     talk_end(&talk);
 }
 
-/* What comes while it waits is bounded, and read when it is wanted. */
-Test(waiting, does_not_lose_a_large_request_that_comes_meanwhile, .timeout = 300)
+/* Bytes that arrive during a wait are buffered up to a limit, and read when they are needed. */
+Test(waiting, keeps_a_large_request_that_arrives_meanwhile, .timeout = 300)
 {
     enum { BODY = 200 * 1024 };
     static char next[BODY + 200];
@@ -511,7 +511,7 @@ Test(waiting, does_not_lose_a_large_request_that_comes_meanwhile, .timeout = 300
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *held = fresh_name("k"), *key = fresh_name("k");
     acquire(&talk, held, name, 1);
-    struct talk one = stand_in_line(&talk, key, name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, key, name, 1, "10m", 1);
     int length = snprintf(
         next, sizeof next,
         "POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -535,7 +535,7 @@ Test(waiting, does_not_lose_a_large_request_that_comes_meanwhile, .timeout = 300
     talk_end(&talk);
 }
 
-Test(waiting, ends_as_the_request_said_of_the_connection, .timeout = 300)
+Test(waiting, honours_connection_close, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
@@ -551,7 +551,7 @@ Test(waiting, ends_as_the_request_said_of_the_connection, .timeout = 300)
     talk_end(&talk);
 }
 
-/* Somebody in this database waits for a row that we have locked. */
+/* Returns true if a session of this database waits for a semaphore's row. */
 static bool batch_waits(void *context)
 {
     return kit_sql_number(context, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
@@ -563,8 +563,8 @@ static bool is_alone(void *context)
     return metric_of(context, "permitd_http_connections") == 1;
 }
 
-/* Sends the acquire, and goes away while its batch runs. The permitd is the first of this test's own. */
-static void go_during_the_batch(struct talk *talk, const char *key, const char *name)
+/* Sends an acquire, and disconnects while its batch runs. The permitd must be the test's first own_permitd. */
+static void disconnect_during_the_batch(struct talk *talk, const char *key, const char *name)
 {
     struct kit_sql *sql = own_sql("own0");
     kit_sql_run(sql, "BEGIN");
@@ -585,36 +585,36 @@ static bool one_has_ended(void *context)
            kit_json_has(expected->talk->reply.body, "requests.0.ended_at");
 }
 
-/* "A key made by the server whose answer could not be sent is released." */
-Test(waiting, of_one_who_left_during_the_batch_is_released_if_nobody_knows_the_key, .timeout = 300)
+/* permitd releases a grant under a key that it generated, if the answer cannot be sent. */
+Test(waiting, abandoned_grant_under_a_generated_key_is_released, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"default_ttl\":\"1h\"}");
-    go_during_the_batch(&talk, NULL, name);
+    disconnect_during_the_batch(&talk, NULL, name);
     struct expected expected = {.talk = &talk, .path = text("/v1/requests?semaphore=%s", name)};
     cr_assert(kit_wait_until(one_has_ended, &expected, LONG_MS), "%s", talk.reply.body);
     text_is(&talk, "requests.0.end_reason", "released");
-    becomes(&talk, name, "in_use", 0);
+    wait_for_member(&talk, name, "in_use", 0);
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
 
-Test(waiting, of_one_who_left_during_the_batch_stands_if_the_key_is_its_own, .timeout = 300)
+Test(waiting, abandoned_grant_under_a_client_key_is_kept, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"default_ttl\":\"1h\"}");
     const char *key = fresh_name("k");
-    go_during_the_batch(&talk, key, name);
-    becomes(&talk, name, "in_use", 1);
+    disconnect_during_the_batch(&talk, key, name);
+    wait_for_member(&talk, name, "in_use", 1);
     say(&talk, 200, "POST", "/v1/requests", acquire_body(key, name, 1, "1m"));
     cr_assert(kit_json_true(talk.reply.body, "replayed"), "%s", talk.reply.body);
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
 
-/* ---- what is shown ---- */
+/* ---- lists, explanations, metrics ---- */
 
 Test(waiting, is_listed_in_pages, .timeout = 300)
 {
@@ -628,7 +628,7 @@ Test(waiting, is_listed_in_pages, .timeout = 300)
     cr_assert_eq(kit_json_length(talk.reply.body, "waiters"), 0);
     acquire(&talk, fresh_name("k"), name, 9);
     for (int i = 0; i < COUNT; i++)
-        line[i] = stand_in_line(&talk, keys[i] = fresh_name("k"), name, i + 1, "10m", i + 1);
+        line[i] = join_waitlist(&talk, keys[i] = fresh_name("k"), name, i + 1, "10m", i + 1);
     const char *next = "0";
     for (int i = 0; i < COUNT; i += 2) {
         say(&talk, 200, "GET", text("%s?limit=2&after=%s", path, next), NULL);
@@ -662,7 +662,7 @@ Test(waiting, is_listed_in_pages, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(waiting, is_explained, .timeout = 300)
+Test(waiting, is_explained_by_why, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *a = fresh_semaphore(&talk, "{\"capacity\":2}");
@@ -672,7 +672,7 @@ Test(waiting, is_explained, .timeout = 300)
     struct talk two = talk_to(shared_port());
     refused(&talk, 404, "unknown_request", "GET", path, NULL);
     acquire(&talk, held, a, 2);
-    struct talk one = stand_in_line(&talk, first, a, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, first, a, 1, "10m", 1);
     tell(
         &two, "POST", "/v1/requests",
         text(
@@ -722,8 +722,10 @@ Test(waiting, is_explained, .timeout = 300)
     talk_end(&talk);
 }
 
-/* Whose time is over before its batch begins has not waited: then one with more time. */
-static void give_up_once(struct talk *talk, const char *name)
+/*
+ * A request whose time is over before its batch begins does not count as a wait, so the wait is doubled until one does.
+ */
+static void expire_once(struct talk *talk, const char *name)
 {
     for (int ms = 10; metric_of(talk, "permitd_waits_total{end=\"given_up\"}") == 0; ms *= 2) {
         cr_assert_lt(ms, LONG_MS);
@@ -733,7 +735,7 @@ static void give_up_once(struct talk *talk, const char *name)
     }
 }
 
-Test(waiting, is_counted, .timeout = 300)
+Test(waiting, is_counted_in_metrics, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -742,9 +744,9 @@ Test(waiting, is_counted, .timeout = 300)
     acquire(&talk, held, name, 1);
     cr_assert_eq(metric_of(&talk, "permitd_waiting"), 0);
     cr_assert_eq(metric_of(&talk, "permitd_oldest_wait_seconds"), 0);
-    give_up_once(&talk, name);
-    struct talk gone = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 1);
-    struct talk one = stand_in_line(&talk, fresh_name("k"), name, 1, "10m", 2);
+    expire_once(&talk, name);
+    struct talk gone = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 1);
+    struct talk one = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 2);
     kit_sleep_ms(2);
     cr_assert_eq(metric_of(&talk, "permitd_waiting"), 2);
     cr_assert_eq(metric_of(&talk, text("permitd_semaphore_waiting{semaphore=\"%s\"}", name)), 2);
@@ -763,15 +765,15 @@ Test(waiting, is_counted, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* ---- bounds ---- */
+/* ---- limits ---- */
 
-Test(waiting, has_a_bound, .timeout = 300)
+Test(waiting, is_limited_by_max_wait, .timeout = 300)
 {
     static const char *const flags[] = {"--max-wait", "4s", "--request-timeout", "2s", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_name("s");
-    say_until(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":0}"); /* and again */
+    say_until(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":0}"); /* the first PUT is answered 201 */
     say(&talk, 200, "GET", "/healthz", NULL);
     cr_assert_eq(number_of(&talk, "max_wait_ms"), 4000);
     refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(NULL, name, 1, "4001ms"));
@@ -785,7 +787,7 @@ Test(waiting, has_a_bound, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-Test(waiting, is_not_for_more_than_the_settings_allow, .timeout = 300)
+Test(waiting, is_limited_by_max_waiters_and_max_semaphore_waiters, .timeout = 300)
 {
     static const char *const flags[] = {"--max-waiters", "3", "--max-semaphore-waiters", "2", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
@@ -793,12 +795,12 @@ Test(waiting, is_not_for_more_than_the_settings_allow, .timeout = 300)
     const char *a = fresh_semaphore(&talk, "{\"capacity\":0}");
     const char *b = fresh_semaphore(&talk, "{\"capacity\":0}");
     struct talk line[3] = {
-        stand_in_line(&talk, fresh_name("k"), a, 1, "10m", 1),
-        stand_in_line(&talk, fresh_name("k"), a, 1, "10m", 2),
+        join_waitlist(&talk, fresh_name("k"), a, 1, "10m", 1),
+        join_waitlist(&talk, fresh_name("k"), a, 1, "10m", 2),
     };
     refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, a, 1, "10m"));
     text_is(&talk, "detail", text("too many waiting requests for %s (max_semaphore_waiters is 2)", a));
-    line[2] = stand_in_line(&talk, fresh_name("k"), b, 1, "10m", 1);
+    line[2] = join_waitlist(&talk, fresh_name("k"), b, 1, "10m", 1);
     refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, b, 1, "10m"));
     text_is(&talk, "detail", "too many waiting requests (max_waiters is 3)");
     refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, b, 1, NULL));
@@ -806,6 +808,87 @@ Test(waiting, is_not_for_more_than_the_settings_allow, .timeout = 300)
         talk_end(&line[i]);
     talk_end(&talk);
     kit_permitd_stop(permitd);
+}
+
+/* The semaphore's latest event. */
+static void last_event_is(struct talk *talk, const char *name, const char *from, const char *to)
+{
+    say(talk, 200, "GET", text("%s/events?limit=1", semaphore_path(name)), NULL);
+    text_is(talk, "events.0.what", "max_waiters");
+    text_is(talk, "events.0.from", from);
+    text_is(talk, "events.0.to", to);
+}
+
+static void refused_beyond(struct talk *talk, const char *name, int64_t max_waiters)
+{
+    refused(talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, name, 1, "10m"));
+    text_is(talk, "detail", text("too many waiting requests for %s (its max_waiters is %d)", name, (int)max_waiters));
+}
+
+Test(waiting, is_limited_by_max_waiters_of_the_semaphore, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k");
+    acquire(&talk, held, name, 1);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
+    cr_assert_not(kit_json_has(talk.reply.body, "max_waiters"), "%s", talk.reply.body);
+    struct talk first = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 1);
+    struct talk second = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 2);
+
+    say(&talk, 200, "PUT", semaphore_path(name), "{\"max_waiters\":1}"); /* both stay */
+    cr_assert_eq(number_of(&talk, "max_waiters"), 1);
+    cr_assert_eq(number_of(&talk, "waiting"), 2);
+    cr_assert_eq(number_of(&talk, "config_version"), 2);
+    last_event_is(&talk, name, "none", "1");
+    refused_beyond(&talk, name, 1);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, name, 1, NULL));
+
+    release(&talk, held);
+    hear(&first, 201, NULL);
+    wait_for_waiting(&talk, name, 1);
+    refused_beyond(&talk, name, 1);
+    say(&talk, 200, "PUT", semaphore_path(name), "{\"max_waiters\":0}");
+    refused_beyond(&talk, name, 0);
+
+    say(&talk, 200, "PUT", semaphore_path(name), "{\"max_waiters\":\"none\"}");
+    cr_assert_not(kit_json_has(talk.reply.body, "max_waiters"), "%s", talk.reply.body);
+    last_event_is(&talk, name, "0", "none");
+    struct talk third = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 2);
+    talk_end(&first);
+    talk_end(&second);
+    talk_end(&third);
+    talk_end(&talk);
+}
+
+Test(waiting, is_limited_by_max_waiters_of_the_template, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *prefix = text("%s:", fresh_name("t")), *name = text("%sone", prefix);
+    const char *path = text("/v1/templates/%s", prefix);
+    say(&talk, 201, "PUT", path, "{\"capacity\":1,\"max_waiters\":1}");
+    cr_assert_eq(number_of(&talk, "max_waiters"), 1);
+    acquire(&talk, fresh_name("k"), name, 1);
+    struct talk one = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 1);
+    refused_beyond(&talk, name, 1);
+    say(&talk, 200, "PUT", path, "{\"max_waiters\":\"none\"}");
+    say(&talk, 200, "GET", path, NULL);
+    cr_assert_not(kit_json_has(talk.reply.body, "max_waiters"), "%s", talk.reply.body);
+    refused_beyond(&talk, name, 1); /* the template has changed, not the semaphore */
+    talk_end(&one);
+    talk_end(&talk);
+}
+
+Test(waiting, max_waiters_is_a_whole_number_or_none)
+{
+    static const char *const values[] = {"-1", "1000001", "1.5", "\"1\"", "\"\"", "null", "true"};
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"max_waiters\":1000000}");
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        refused(&talk, 422, "invalid", "PUT", semaphore_path(name), text("{\"max_waiters\":%s}", values[i]));
+        text_is(&talk, "detail", "max_waiters must be a whole number from 0 to 1000000, or \"none\"");
+    }
+    talk_end(&talk);
 }
 
 /* ---- stop ---- */

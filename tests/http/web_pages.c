@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support.h"
+#include "fixture.h"
 
-#define OF_EVIL "Host: localhost\r\nOrigin: http://evil.example\r\n"
+#define FROM_EVIL "Host: localhost\r\nOrigin: http://evil.example\r\n"
 
-/* A request with these header lines and no others. type NULL: not a refusal. */
+/* Sends a request with exactly these header lines. type NULL: no refusal expected. */
 static void send_as(struct talk *talk, int status, const char *type, const char *method, const char *path,
                     const char *headers)
 {
@@ -33,21 +33,21 @@ static const char *held_request(struct talk *talk)
     return key;
 }
 
-Test(web_pages, of_another_site_change_nothing)
+Test(web_pages, from_another_site_change_nothing)
 {
     struct talk talk = talk_to(shared_port());
     const char *key = held_request(&talk);
     const char *path = text("/v1/requests/%s", key);
     const char *semaphore = fresh_semaphore(&talk, "{\"capacity\":1}");
     say(&talk, 200, "POST", text("/v1/semaphores/%s/pause", semaphore), "{\"reason\":\"a test\"}");
-    send_as(&talk, 403, "forbidden", "POST", text("%s/confirm", path), OF_EVIL);
-    send_as(&talk, 403, "forbidden", "POST", text("%s/renew", path), OF_EVIL);
-    send_as(&talk, 403, "forbidden", "DELETE", path, OF_EVIL);
-    send_as(&talk, 403, "forbidden", "POST", text("/v1/semaphores/%s/resume", semaphore), OF_EVIL);
+    send_as(&talk, 403, "forbidden", "POST", text("%s/confirm", path), FROM_EVIL);
+    send_as(&talk, 403, "forbidden", "POST", text("%s/renew", path), FROM_EVIL);
+    send_as(&talk, 403, "forbidden", "DELETE", path, FROM_EVIL);
+    send_as(&talk, 403, "forbidden", "POST", text("/v1/semaphores/%s/resume", semaphore), FROM_EVIL);
     send_as(&talk, 403, "forbidden", "POST", text("%s/confirm", path),
             "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n");
     send_as(&talk, 403, "forbidden", "GET", path, "Host: localhost\r\nSec-Fetch-Site: same-site\r\n");
-    send_as(&talk, 403, "forbidden", "GET", "/nowhere", OF_EVIL);
+    send_as(&talk, 403, "forbidden", "GET", "/nowhere", FROM_EVIL);
     say(&talk, 200, "GET", path, NULL);
     text_is(&talk, "state", "ACQUIRED");
     cr_assert_not(kit_json_has(talk.reply.body, "confirmed_at"));
@@ -56,7 +56,7 @@ Test(web_pages, of_another_site_change_nothing)
     talk_end(&talk);
 }
 
-Test(web_pages, of_a_name_that_resolves_to_this_machine_read_nothing)
+Test(web_pages, under_a_foreign_host_name_read_nothing)
 {
     struct talk talk = talk_to(shared_port());
     const char *path = text("/v1/requests/%s", held_request(&talk));
@@ -71,8 +71,8 @@ Test(web_pages, of_a_name_that_resolves_to_this_machine_read_nothing)
     talk_end(&talk);
 }
 
-/* As the console will. */
-Test(web_pages, of_permitd_itself_work)
+/* As the web console will. */
+Test(web_pages, from_permitd_itself_are_served)
 {
     struct talk talk = talk_to(shared_port());
     const char *path = text("/v1/requests/%s", held_request(&talk));
@@ -93,7 +93,7 @@ static bool is_served(void *context)
     return talk->reply.status == 200;
 }
 
-Test(allowed_hosts, are_served_and_loaded_again)
+Test(allowed_hosts, are_served_and_reloaded)
 {
     char *file = kit_path("allowed.conf");
     FILE *settings = fopen(file, "w");

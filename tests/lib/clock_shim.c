@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Preloaded into a mariadbd: its CLOCK_REALTIME is the real one plus an offset that a test changes while it runs. Or
- * into a permitctl: its CLOCK_BOOTTIME is the real one plus another, as if the machine had been suspended for so long.
- * The offsets, in microseconds, stand in a small file that the environment variable PERMIT_CLOCK_FILE names and that
- * both sides have mapped: the wall clock's, then that of the suspension (0 if the file ends before). CLOCK_MONOTONIC
- * stays as it is, and so does how long a wait takes that was asked for by a shifted clock. Calls through the vDSO come
- * here first, because the symbols of the C library are ours. Takes nothing of permitd or of the kit: it lives in a
- * foreign process.
+ * Preloaded into a mariadbd: its CLOCK_REALTIME is the real one plus an offset that a test changes while it runs.
+ * Preloaded into a permitctl: its CLOCK_BOOTTIME is the real one plus another offset, as if the machine had been
+ * suspended. The offsets, in microseconds, are in a small file that the environment variable PERMIT_CLOCK_FILE names
+ * and that both sides have mapped: first that of the wall clock, then that of the suspension (0 if the file ends
+ * before). CLOCK_MONOTONIC is not shifted, nor is the length of a wait that was given by a shifted clock. Calls that
+ * would use the vDSO arrive here too, because these symbols replace those of the C library. Uses no code of permitd or
+ * of the kit, because it runs in another process.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* No machine has been up for so long, and no wall clock shows so little: tells apart what a time was taken from. */
+/* Separates the clocks of a time: no machine has been up for so long, and no wall clock is so far in the past. */
 #define WALL_SECONDS_MIN 1000000000
 
 struct offsets {
@@ -34,7 +34,7 @@ static struct offsets *offsets = &no_offsets;
 typedef int read_clock(clockid_t clock, struct timespec *ret_time);
 typedef int wait_until(pthread_cond_t *condition, pthread_mutex_t *mutex, clockid_t clock, const struct timespec *end);
 
-/* Before the constructor has run, and if there is no other. */
+/* Used before the constructor has run, and without a file. */
 static int read_by_syscall(clockid_t clock, struct timespec *ret_time)
 {
     return (int)syscall(SYS_clock_gettime, clock, ret_time);
@@ -45,7 +45,7 @@ static wait_until *real_clockwait;
 
 __attribute__((constructor)) static void shim_init(void)
 {
-    /* A pointer to an object and one to a function are the same size here; ISO C does not promise it. */
+    /* A pointer to an object and one to a function have the same size here; ISO C does not guarantee it. */
     read_clock *clock = NULL;
     *(void **)&clock = dlsym(RTLD_NEXT, "clock_gettime");
     if (clock)
@@ -110,7 +110,7 @@ int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, cl
     return real_clockwait(condition, mutex, clock, &real_end);
 }
 
-/* The condition knows its clock and does not say; the time itself does. */
+/* Finds out the clock of the time by its value: the condition variable does not reveal its clock. */
 int pthread_cond_timedwait(pthread_cond_t *restrict condition, pthread_mutex_t *restrict mutex,
                            const struct timespec *restrict end)
 {

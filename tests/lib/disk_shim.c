@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Preloaded into a mariadbd: its disk is full while a test says so. The test writes an enum kit_disk into a small file
- * that the environment variable PERMIT_DISK_FILE names and that both sides have mapped. On a full disk what would make
- * a file longer fails with ENOSPC, as on a real one; what is written over what is there does not. On one that takes
- * nothing every write to a file fails. Sockets and pipes are left alone, and so is what the C library writes by itself
- * (the log). Native asynchronous I/O is not seen here: the server must be started without. Takes nothing of permitd or
- * of the kit: it lives in a foreign process.
+ * Preloaded into a mariadbd: breaks its disk while a test demands it. The test writes an enum kit_disk into a small
+ * file that the environment variable PERMIT_DISK_FILE names and that both sides have mapped. On a full disk a write
+ * that would make a file longer fails with ENOSPC, as on a real one; a write over existing contents succeeds. On a dead
+ * disk every write to a file fails. Sockets, pipes, and writes of the C library itself (the log) are not affected.
+ * Native asynchronous I/O bypasses the shim, so the server must be started without it. Uses no code of permitd or of
+ * the kit, because it runs in another process.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { DISK_FINE, DISK_FULL, DISK_DEAD }; /* as enum kit_disk */
+enum { DISK_FINE, DISK_FULL, DISK_DEAD }; /* values of enum kit_disk */
 
 static _Atomic int64_t fine = DISK_FINE;
 static _Atomic int64_t *state = &fine;
@@ -36,7 +36,10 @@ __attribute__((constructor)) static void shim_init(void)
         state = map;
 }
 
-/* end: of what is to be written; -1: at the file's own end. errno is set if there is no room. */
+/*
+ * Returns true if the disk accepts the write, else sets errno. end: where the write ends in the file; -1: it extends
+ * the file.
+ */
 static bool has_room(int fd, int64_t end)
 {
     int64_t disk = atomic_load(state);
@@ -49,7 +52,7 @@ static bool has_room(int fd, int64_t end)
     return false;
 }
 
-/* Where a write without an offset would end. */
+/* Returns where a write without an offset would end. */
 static int64_t end_of_write(int fd, size_t count)
 {
     int flags = fcntl(fd, F_GETFL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * malloc, calloc and realloc in the place of libc's, for the one file of a program or of a preloaded library that
- * includes this. They return NULL where its `fails` says so, which then has set errno.
+ * Replaces malloc, calloc and realloc of libc, in a program or a preloaded library; one file of it includes this. They
+ * return NULL where `fails`, which that file defines, returns true with errno set.
  */
 #ifndef FAILING_MALLOC_H
 #define FAILING_MALLOC_H
@@ -13,7 +13,7 @@ extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *pointer, size_t size);
 
-/* caller: the code that asks for memory. */
+/* Returns true if this allocation must fail. caller: the code that allocates. */
 static bool fails(const void *caller);
 
 void *malloc(size_t size)

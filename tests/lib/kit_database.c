@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A MariaDB or MySQL of the test's own, and SQL on it. Made without any code of permitd, so that what a test sees here
- * it sees with its own eyes. The only file of the kit that speaks to libmariadb.
+ * A MariaDB or MySQL of the test, and SQL on it. It uses no code of permitd, so that a test observes the database
+ * independently. The only file of the kit that uses libmariadb.
  */
 #include "kit_process.h"
 
@@ -31,13 +31,13 @@ bool kit_database_is_mysql(void)
     return root && *root;
 }
 
-/* The name of its program, for messages. */
+/* Returns the name of its program, for messages. */
 static const char *server_name(void)
 {
     return kit_database_is_mysql() ? "mysqld" : "mariadbd";
 }
 
-/* Copies all that is in the directory `from`, which becomes `to`. */
+/* Copies the contents of the directory `from` to `to`, which is created. */
 static void copy_directory(const struct kit_database *database, const char *from, const char *to)
 {
     const char *const arguments[] = {"cp", "-R", "--preserve=mode", "--sparse=always", from, to, NULL};
@@ -53,11 +53,11 @@ static void mariadb_install(struct kit_database *database)
     const char *arguments[] = {"mariadb-install-db",
                                "--no-defaults",
                                data,
-                               temporary, /* servers side by side delete each other's temporary tables */
+                               temporary, /* servers on one host delete each other's temporary tables */
                                "--auth-root-authentication-method=normal",
                                "--skip-test-db",
                                "--skip-name-resolve",
-                               "--force", /* this host need not know its own name */
+                               "--force", /* the host name need not resolve */
                                geteuid() == 0 ? "--user=root" : NULL,
                                NULL};
     int status = kit_wait_pid(kit_spawn(arguments, -1, database->log_path), INSTALL_MS);
@@ -67,7 +67,7 @@ static void mariadb_install(struct kit_database *database)
     free(data);
 }
 
-/* mysqld --initialize takes 10 s: tests/mysql/root.sh has done it once. */
+/* mysqld --initialize takes 10 s, so tests/mysql/root.sh has done it once. */
 static void mysql_install(struct kit_database *database)
 {
     char *from = kit_text("%s/var/lib/mysql-initial", getenv("PERMIT_MYSQL_ROOT"));
@@ -85,7 +85,7 @@ static void database_install(struct kit_database *database)
         mariadb_install(database);
 }
 
-/* A list of arguments that grows; ends with NULL because it began empty. */
+/* A growing list of arguments. It is zeroed at first, so it always ends with NULL. */
 struct arguments {
     const char *list[ARGUMENTS_MAX + 1];
     size_t count;
@@ -114,10 +114,10 @@ static void database_spawn(struct kit_database *database)
     char *pid_file = kit_text("--pid-file=%s/mariadb.pid", database->directory);
     char *temporary = kit_text("--tmpdir=%s", database->directory);
     char *disk = kit_text("PERMIT_DISK_FILE=%s", database->disk_path ? database->disk_path : "");
-    /* env becomes the server: the process stays the same. */
+    /* env executes the server in the same process. */
     const char *const shifted[] = {"env", "LD_PRELOAD=" PERMIT_CLOCK_SHIM, clock, NULL};
     const char *const shimmed[] = {"env", "LD_PRELOAD=" PERMIT_CLOCK_SHIM ":" PERMIT_DISK_SHIM, clock, disk, NULL};
-    const char *const plain_writes[] = {"--innodb-use-native-aio=0", NULL}; /* or the shim does not see them */
+    const char *const plain_writes[] = {"--innodb-use-native-aio=0", NULL}; /* the shim sees only plain writes */
     const char *const mariadb[] = {"mariadbd", "--no-defaults", NULL};
     const char *const mysql[] = {PERMIT_SOURCE_DIR "/tests/mysql/mysqld", "--no-defaults", "--secure-file-priv=NULL",
                                  "--mysqlx=OFF", NULL};
@@ -140,7 +140,7 @@ static void database_spawn(struct kit_database *database)
     arguments_add(&arguments, database->disk_path ? plain_writes : NULL);
     arguments_add(&arguments, database->flags);
     widen_path();
-    unlink(socket_lock); /* the pid of a killed mysqld is another process's now, perhaps */
+    unlink(socket_lock); /* the pid of a killed mysqld may belong to another process now */
     database->pid = kit_spawn(arguments.list, -1, database->log_path);
     free(clock);
     free(disk);
@@ -203,7 +203,7 @@ static struct kit_database *database_new(const char *const *flags)
     return database;
 }
 
-/* A node of a cluster answers for a moment before it does, and may end connections of that moment. */
+/* A node of a cluster answers for a moment before it is ready, and may then end these connections. */
 static bool database_takes_writes(void *context)
 {
     const struct kit_database *database = context;
@@ -227,7 +227,7 @@ struct kit_database *kit_database_start(const char *const *flags)
     return database_make(database_new(flags));
 }
 
-/* A file of one number that a shim in the server looks at. */
+/* Creates a file of one number, mapped by a shim in the server. */
 static _Atomic int64_t *map_number(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -277,7 +277,7 @@ struct kit_database *kit_database_copy(const struct kit_database *of, const char
     struct kit_database *database = database_new(flags);
     char *from = kit_text("%s/data", of->directory);
     char *to = kit_text("%s/data", database->directory);
-    char *identity = kit_text("%s/auto.cnf", to); /* MySQL: who it is */
+    char *identity = kit_text("%s/auto.cnf", to); /* the identity of a MySQL server */
     copy_directory(database, from, to);
     unlink(identity);
     free(identity);
@@ -328,7 +328,7 @@ void kit_database_restart(struct kit_database *database)
 void kit_database_become_another(struct kit_database *database)
 {
     kit_database_kill(database);
-    if (kit_database_is_mysql()) { /* it gives itself another server_uuid */
+    if (kit_database_is_mysql()) { /* it creates another server_uuid */
         char *identity = kit_text("%s/data/auto.cnf", database->directory);
         KIT_CHECK(!unlink(identity));
         free(identity);
@@ -396,7 +396,7 @@ void kit_sql_close(struct kit_sql *sql)
     free(sql);
 }
 
-/* The text of the statement; the caller frees it. */
+/* Returns the text of the statement; the caller frees it. */
 static char *statement_text(const char *format, va_list arguments)
 {
     char *text = NULL;
@@ -405,7 +405,7 @@ static char *statement_text(const char *format, va_list arguments)
     return text;
 }
 
-/* Runs it; rows are thrown away. */
+/* Runs the statement and discards its rows. */
 static unsigned sql_try(struct kit_sql *sql, const char *text)
 {
     if (mysql_query(sql->mysql, text))
@@ -489,7 +489,7 @@ int64_t kit_sql_lock_waits(struct kit_sql *sql, const char *database)
                               "SELECT COUNT(*) FROM performance_schema.data_locks"
                               " WHERE OBJECT_SCHEMA = '%s' AND LOCK_STATUS = 'WAITING'",
                               database);
-    /* MariaDB's innodb_trx is a copy that is not made anew while several ask for it all the time. */
+    /* MariaDB does not refresh its copy of innodb_trx while several sessions query it all the time. */
     return kit_sql_number(sql,
                           "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '%s' AND command = 'Query'"
                           " AND time_ms > 200 AND id <> CONNECTION_ID()",

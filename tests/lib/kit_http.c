@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A plain, blocking HTTP/1.1 client with keep-alive. It never repeats a request by itself: what was lost, the test is
- * told. */
+/* A plain, blocking HTTP/1.1 client with keep-alive. It never repeats a request; the test learns of a lost one. */
 #include "kit_process.h"
 
 #include <arpa/inet.h>
@@ -18,7 +17,7 @@
 
 enum { TIMEOUT_MS = 60000, READ_STEP = 16384 };
 
-/* Bytes that came and are not yet used. */
+/* Bytes that have arrived and are not yet used. */
 struct input {
     char *data;
     size_t length;
@@ -53,7 +52,7 @@ int kit_connect(unsigned port)
     return fd;
 }
 
-/* Whether the server has closed a kept connection in the meantime; then nothing that is sent now is lost in it. */
+/* Returns true if the server has closed the kept connection; a request sent on it would be lost. */
 static bool is_closed(int fd)
 {
     struct pollfd look = {.fd = fd, .events = POLLIN};
@@ -90,7 +89,10 @@ static bool send_all(int fd, const char *data, size_t length)
     return true;
 }
 
-/* More bytes; false at the end of the connection, a time-out or an error. The input stays zero-terminated. */
+/*
+ * Reads more bytes. Returns false at the end of the connection, after a timeout or an error. The input stays
+ * zero-terminated.
+ */
 static bool input_more(struct input *input, int fd)
 {
     if (input->capacity - input->length < READ_STEP) {
@@ -110,7 +112,7 @@ static bool input_more(struct input *input, int fd)
     return true;
 }
 
-/* The end of the header, behind the empty line; 0 if the connection ended first. */
+/* Returns the end of the header, after the empty line; 0 if the connection ended first. */
 static size_t input_header(struct input *input, int fd)
 {
     for (;;) {
@@ -141,7 +143,7 @@ static void body_append(struct reply *reply, const char *data, size_t length)
     reply->body[reply->body_length] = 0;
 }
 
-/* Transfer-Encoding: chunked, from `at` on. */
+/* Reads a body with Transfer-Encoding: chunked, from `at` on. */
 static bool read_chunks(struct input *input, int fd, size_t at, struct reply *reply)
 {
     for (;;) {
@@ -206,12 +208,12 @@ static bool read_reply(struct kit_http *http, const char *method, struct reply *
     return whole;
 }
 
-/* False: not connected, so nothing was sent. */
+/* Returns false if there is no connection, so nothing was sent. */
 static bool send_bytes(struct kit_http *http, const char *data, size_t length)
 {
     if (!http_connect(http))
         return false;
-    /* A server may refuse and close before it has read everything: its answer is looked for in any case. */
+    /* A server may refuse and close before it has read everything, so the answer is read in any case. */
     (void)send_all(http->fd, data, length);
     return true;
 }

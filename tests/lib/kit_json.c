@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Members of a JSON text by path. The only file of the kit that speaks to json-c. */
+/* Members of a JSON text by path. The only file of the kit that uses json-c. */
 #include "kit_process.h"
 
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The value at "permits.0.token" below root, borrowed; NULL if there is none. */
+/* Returns the value at "permits.0.token" below root, which owns it; NULL if there is none. */
 static struct json_object *descend(struct json_object *root, const char *path)
 {
     struct json_object *at = root;
@@ -47,7 +47,7 @@ bool kit_json_valid(const char *body)
     return valid;
 }
 
-/* Whether there is something, null included, at the path: its parent has a member of that name. */
+/* Returns true if the path exists, also with the value null: its parent has a member of that name. */
 bool kit_json_has(const char *body, const char *path)
 {
     struct json_object *root = parse(body);

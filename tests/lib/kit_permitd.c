@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Real permitd processes: start, wait for the line that says where it serves, stop, kill, freeze. */
+/* Real permitd processes: start, wait for the line with the address, stop, kill, freeze. */
 #include "kit_process.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static void arguments_add_all(struct arguments *arguments, const char *const *fl
         arguments_add(arguments, *flags);
 }
 
-/* PERMIT_PERMITD in the environment: another binary, built with a sanitizer or with a planted fault. */
+/* PERMIT_PERMITD in the environment names another binary, built with a sanitizer or a planted fault. */
 static const char *default_binary(void)
 {
     const char *binary = getenv("PERMIT_PERMITD");
@@ -54,7 +54,7 @@ struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options)
 
     struct arguments arguments = {.count = 0};
     char *plan = kit_text("PERMIT_MEMORY_FILE=%s", options->memory_path ? options->memory_path : "");
-    /* env becomes permitd: the process stays the same. */
+    /* env executes permitd in the same process. */
     const char *const failing[] = {"env", "LD_PRELOAD=" PERMIT_MEMORY_SHIM, plan, NULL};
     arguments_add_all(&arguments, options->memory_path ? failing : NULL);
     arguments_add(&arguments, options->binary ? options->binary : default_binary());
@@ -73,7 +73,7 @@ struct kit_permitd *kit_permitd_spawn(const struct kit_permitd_options *options)
     return permitd;
 }
 
-/* One line of its standard output, without the line's end. */
+/* Reads one line of its standard output, without the line end. */
 static bool read_line(int fd, char line[LINE_SIZE], int ms)
 {
     int64_t end = kit_now_us() + (int64_t)ms * 1000;
@@ -137,7 +137,7 @@ int kit_permitd_wait_end(struct kit_permitd *permitd, int ms)
     return status;
 }
 
-/* However it ended: also one that was killed may have written of a fault before. */
+/* Checks the log for reports of a sanitizer, however permitd ended: a killed one may have reported a fault before. */
 static void check_for_reports(const struct kit_permitd *permitd)
 {
     static const char *const reports[] = {"AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", ": runtime error: "};

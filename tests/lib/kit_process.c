@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The temporary directory, children that die with us, failing loudly, and waiting.
+ * The temporary directory, child processes that die with the test, failures with a message, and waits.
  *
- * A test may end by exit, _exit, a failed assertion or a signal, so nothing here relies on atexit: a small process, the
- * guard, holds the reading end of a pipe whose writing end only the test has. When that pipe closes, the guard stops
- * what is left of the databases and removes the directory.
+ * A test may end by exit, _exit, a failed assertion or a signal, so nothing here relies on atexit. A small process, the
+ * guard, holds the reading end of a pipe; only the test has its writing end. When the pipe closes, the guard stops the
+ * remaining databases and removes the directory.
  */
 #include "kit_process.h"
 
@@ -38,7 +38,10 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path) && errno != ENOENT;
 }
 
-/* A private MariaDB whose permitd was killed before it could set its death signal: its pid file says who it is. */
+/*
+ * Kills a private MariaDB whose permitd was killed before it could set its death signal; its pid file names the
+ * process.
+ */
 static int stop_orphan(const char *path, const struct stat *info, int kind, struct FTW *ftw)
 {
     (void)info;
@@ -75,7 +78,7 @@ _Noreturn static void guard_run(int pipe_fd)
     _exit(0);
 }
 
-/* The guard must not keep our output open: whoever reads it waits for its end. */
+/* Closes the output in the guard: otherwise a reader of the test's output would wait for the guard's end. */
 static void guard_close_rest(int pipe_fd)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -96,12 +99,12 @@ static void guard_start(void)
         kit_fail("fork: %s", strerror(errno));
     if (pid == 0) {
         guard_close_rest(ends[0]);
-        /* Twice, so that the test has no child that it did not ask for. */
+        /* Forks twice, so that the test has no unexpected child. */
         if (fork())
             _exit(0);
         guard_run(ends[0]);
     }
-    close(ends[0]); /* the other end stays open until this process is gone */
+    close(ends[0]); /* the writing end stays open until this process has ended */
     waitpid(pid, NULL, 0);
 }
 
@@ -117,7 +120,10 @@ const char *kit_directory(void)
     return kit.path;
 }
 
-/* Parts of a suite are processes of one directory, one after the other also of one number. */
+/*
+ * The name is made unique by the process and by a check: processes of one suite share the directory, and may have had
+ * the same pid.
+ */
 char *kit_path(const char *name)
 {
     char *path = kit_text("%s/%s-%d-%u", kit_directory(), name, (int)getpid(), ++kit.names);
@@ -222,7 +228,7 @@ bool kit_wait_until(bool (*condition)(void *context), void *context, int ms)
     return true;
 }
 
-/* In the child, after fork. */
+/* Runs in the child after fork. */
 _Noreturn static void child_run(const char *const *argv, int stdout_fd, int stderr_fd, pid_t parent)
 {
     sigset_t none;
@@ -236,7 +242,7 @@ _Noreturn static void child_run(const char *const *argv, int stdout_fd, int stde
     dup2(stdout_fd >= 0 ? stdout_fd : stderr_fd, 1);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
-    /* execvp takes char *const * for history's sake and changes nothing. */
+    /* execvp takes char *const * for historical reasons and changes nothing. */
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     dprintf(2, "%s: %s\n", argv[0], strerror(errno));
     _exit(127);
@@ -276,7 +282,7 @@ int kit_wait_pid(pid_t pid, int ms)
 
 /* ---- stopping ---- */
 
-/* "123 (name) T ...": T stopped; a name may have brackets of its own. */
+/* Parses "123 (name) T ...", T: stopped. The name may contain parentheses. */
 static bool is_stopped(const char *directory, const char *thread)
 {
     char path[288], line[256] = "";
@@ -286,7 +292,7 @@ static bool is_stopped(const char *directory, const char *thread)
     if (file)
         fclose(file);
     const char *name_end = read ? strrchr(line, ')') : NULL;
-    return !name_end || strchr("TtZX", name_end[2]); /* without a line: it has ended */
+    return !name_end || strchr("TtZX", name_end[2]); /* no line: the thread has ended */
 }
 
 static bool all_stopped(void *context)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Preloaded into a permitd: one allocation fails, the n-th from the moment when a test writes n into the file that the
- * environment variable PERMIT_MEMORY_FILE names and that both sides have mapped. Takes nothing of permitd or of the
- * kit: it lives in a foreign process.
+ * Preloaded into a permitd: makes one allocation fail, the n-th after a test has written n into the file that the
+ * environment variable PERMIT_MEMORY_FILE names and that both sides have mapped. Uses no code of permitd or of the kit,
+ * because it runs in another process.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,17 +16,17 @@
 
 #include "failing_malloc.h"
 
-/* What both sides see. */
+/* The mapped file, a struct kit_memory_plan. */
 struct memory_plan {
-    _Atomic int64_t until;    /* allocations until the one that fails; 0 or less: none does */
-    _Atomic int64_t own_only; /* not 0: only those that the program itself asks for, not its libraries, are counted */
+    _Atomic int64_t until;    /* allocations until the failing one; 0 or less: none fails */
+    _Atomic int64_t own_only; /* not 0: counts only allocations by the program itself, not by its libraries */
 };
 
 static struct memory_plan nothing_fails;
 static struct memory_plan *plan = &nothing_fails;
-static uintptr_t own_from, own_to; /* the program's code */
+static uintptr_t own_from, own_to; /* range of the program's code */
 
-/* The first object is the program. */
+/* The first object is the program itself. */
 static int find_own(struct dl_phdr_info *info, size_t size, void *context)
 {
     (void)size;

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A MySQL server for tests: a small root of Debian unstable with mysql-server-core, and in it the files of an empty
+# Creates a MySQL server for tests: a small root of Debian unstable with mysql-server-core and the files of an empty
 # server, which tests copy. Debian 12 has no MySQL.
 #
-#     tests/mysql/root.sh          prints the directory of the root; makes it if it is not there
-#     tests/mysql/root.sh build    the same, and has it made anew
+#     tests/mysql/root.sh          prints the directory of the root; creates it if it is missing
+#     tests/mysql/root.sh build    the same, and always creates it anew
 #
-# The root stays between runs, below ${PERMIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/permitd}. Making it takes a minute, needs the
-# rights of root (debootstrap) and a mirror of Debian: that of apt's sources. Using it needs neither (tests/mysql/mysqld).
-# Exit status 75, after one line "skipped: WHY": it is not there and cannot be made here.
+# The root stays between runs, below ${PERMIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/permitd}. Its creation takes a minute
+# and needs root (debootstrap) and the Debian mirror of apt's sources. Its use needs neither (tests/mysql/mysqld).
+# Exit status 75, after one line "skipped: WHY": it is missing and cannot be created here.
 set -uo pipefail
 
 suite=sid
@@ -22,7 +22,7 @@ skip() {
     exit 75
 }
 
-# The mirror that this machine gets Debian from.
+# The Debian mirror of this machine's apt.
 mirror() {
     local found=''
     if command -v apt-get >/dev/null; then
@@ -35,7 +35,7 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
-# It is complete when this file is there, which is made last.
+# This file is created last: if it exists, the root is complete.
 complete() { [ -e "$root/permitd-tests-use-this" ]; }
 
 root_make() {
@@ -44,7 +44,7 @@ root_make() {
     as_root timeout -k 10 240 debootstrap --variant=minbase --include=mysql-server-core "$suite" "$new" "$(mirror)" || return
     as_root chroot "$new" mysqld --no-defaults --initialize-insecure --user=root --datadir="$initial" \
         --lc-messages-dir=/usr/share/mysql --secure-file-priv=NULL --mysqlx=OFF || return
-    # auto.cnf: each copy is a server of its own.
+    # auto.cnf: each copy needs its own server UUID.
     as_root rm -rf "$new$initial/auto.cnf" "$new/var/cache/apt/archives" "$new/var/lib/apt/lists" || return
     as_root chmod -R a+rX "$new$initial" || return
     as_root touch "$new/permitd-tests-use-this" || return

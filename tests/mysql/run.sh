@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The suites that test permitd with a database, on MySQL: the server of tests/mysql/root.sh in the place of MariaDB's.
+# Runs the suites that need a database on MySQL: the server of tests/mysql/root.sh instead of MariaDB.
 #
 #     tests/mysql/run.sh              the short form: contract, schema, doctor and logins of the store, transcripts, a storm
-#     tests/mysql/run.sh --all        all of them, whole; a quarter of an hour on 2 cores
+#     tests/mysql/run.sh --all        all of them in full; a quarter of an hour on 2 cores
 #     tests/mysql/run.sh PART ...     these: store http right durable ends waiting storm each promoted election
 #
-# Runs what is in $PERMIT_BUILD/tests (tests/run.sh builds it). One line for each part; the output of one that fails is
-# shown. The last line is `N passed, N failed`. Where the server cannot be had it is `skipped: WHY` and `0 passed, 0 failed`.
+# Runs the programs in $PERMIT_BUILD/tests (tests/run.sh builds them). Prints one line per part, and the output of a
+# failed one. The last line is `N passed, N failed`; without a server, `skipped: WHY` and `0 passed, 0 failed`.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -15,19 +15,19 @@ build=${PERMIT_BUILD:-$PWD/build}
 
 # part      counts     command, in $build/tests
 parts='
-contract    criterion  store/store --filter @(contract|schema|doctor|session|login)/*
+contract    criterion  store/store --filter @(contract|schema|doctor|session|login|plugins)/*
 transcripts criterion  http/http --jobs 3 --filter @(acquire|batch|fence|not_found|ops|release|renew|request|semaphore)/*
-calm        lines      torture/storm --operations 10000
+calm        lines      chaos/storm --operations 10000
 store       criterion  store/store
 http        criterion  http/http --jobs 3
-right       lines      torture/right
-durable     lines      torture/durable
-ends        lines      torture/ends
-waiting     lines      torture/waiting
-storm       lines      torture/storm
-each        lines      torture/each
-promoted    lines      torture/promoted
-election    lines      torture/election
+right       lines      chaos/right
+durable     lines      chaos/durable
+ends        lines      chaos/ends
+waiting     lines      chaos/waiting
+storm       lines      chaos/storm
+each        lines      chaos/each
+promoted    lines      chaos/promoted
+election    lines      chaos/election
 '
 
 case "${1-}" in
@@ -51,7 +51,7 @@ log=$(mktemp)
 trap 'kill $(jobs -rp) 2>/dev/null; rm -f "$log"' EXIT
 trap 'exit 143' INT TERM
 
-# The number beside a word in the last line of the log that has it: "N WORD", or "WORD: N".
+# The number next to a word in the last line of the log that has it: "N WORD", or "WORD: N".
 number_before() { grep -aoE "[0-9]+ $1" "$log" | tail -n 1 | grep -oE '[0-9]+'; }
 number_after() { grep -a 'Synthesis:' "$log" | grep -aoE "$1: [0-9]+" | tail -n 1 | grep -oE '[0-9]+'; }
 
@@ -61,7 +61,7 @@ run_part() {
     local name=$1 how=$2 started=$SECONDS status=0 good bad
     shift 2
     set -f
-    # shellcheck disable=SC2086 # a command of the table is words, and its patterns are the suite's
+    # shellcheck disable=SC2086 # split the command of the table into words; the suite expands its patterns
     timeout -k 10 900 "$build/tests/"$* >"$log" 2>&1 </dev/null &
     set +f
     wait $! || status=$?

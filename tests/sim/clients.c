@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Clients: what they ask next, of whom, and when they have had enough. */
+/* Clients: their next calls, the servers they call, and when they give up. */
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/plant.h"
 #include "dice.h"
-#include "site.h"
+#include "world.h"
 
 enum { NAMES_AT_ONCE = 6, NAMES_CHANGE_US = 2 * US_PER_SECOND };
 
@@ -13,20 +12,20 @@ enum { NAMES_AT_ONCE = 6, NAMES_CHANGE_US = 2 * US_PER_SECOND };
 
 static void client_next(struct client *client)
 {
-    if (site.quiet)
+    if (world.quiet)
         return;
     int64_t think = dice_once_in(50) ? dice_between(0, 50000) : dice_between(0, 800);
-    if (profile.sleepy)
+    if (profile.low_load)
         think = dice_between(0, 400000);
     timer_set(&client->timer, sim_now() + think);
 }
 
-/* The call is over, however it ended. */
+/* Ends a call, whatever its result. */
 void call_free(struct call *call)
 {
     struct client *client = call->client;
     list_remove(&call->node);
-    site.result->operations++;
+    world.result->operations++;
     if (client && client->call == call) {
         client->call = NULL;
         client_next(client);
@@ -40,15 +39,15 @@ static void on_decided(struct op *op, const struct decision *decision)
     if (call->story)
         call->story->done++;
     if (!call->answered_late)
-        oracle_told(call, decision);
+        oracle_answered(call, decision);
     call_free(call);
 }
 
-/* ---- what happens to a call on its way ---- */
+/* ---- incidents of a pending call ---- */
 
 struct incident {
     struct timer timer;
-    uint64_t number; /* of the call, which may be over by then */
+    uint64_t number; /* of the call, which may have ended by then */
     void (*happens)(struct call *call);
 };
 
@@ -58,11 +57,11 @@ static void incident_fire(struct timer *timer)
 {
     struct incident *incident = CONTAINER_OF(timer, struct incident, timer);
     for (int i = 0; i < profile.engines; i++)
-        list_for_each (node, next, &site.servers[i].calls) {
+        list_for_each (node, next, &world.servers[i].calls) {
             struct call *call = LIST_ENTRY(node, struct call, node);
             if (call->number != incident->number)
                 continue;
-            if (site.servers[i].paused) /* its loop sees it when it goes on */
+            if (world.servers[i].paused) /* its loop notices when it continues */
                 incident_later(call, US_PER_MS, incident->happens);
             else
                 incident->happens(call);
@@ -81,25 +80,25 @@ static void incident_later(const struct call *call, int64_t after_us, void (*hap
     timer_set(&incident->timer, sim_now() + after_us);
 }
 
-/* The client has gone; or it has had enough and comes back. */
+/* The client has disconnected, or gives up and comes back. */
 static void leave(struct call *call)
 {
-    if (engine_abandon(site.servers[call->process].engine, &call->op)) {
-        oracle_left(call);
+    if (engine_abandon(world.servers[call->process].engine, &call->op)) {
+        oracle_client_left(call);
         call_free(call);
     } else {
-        call->wait_until = 0; /* the batch that runs decides it: nobody goes on waiting */
+        call->wait_until = 0; /* the running batch decides it, so it does not wait any longer */
     }
 }
 
-/* The HTTP loop answers at the deadline, also if the engine has not decided. */
+/* The HTTP loop answers at the deadline, even if the engine has not decided. */
 static void answer_late(struct call *call)
 {
     bool nothing_done = stage_answer(&call->op.stage);
     if (call->answered_late)
         return;
     call->answered_late = true;
-    oracle_told(call, &(struct decision){.status = nothing_done ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN});
+    oracle_answered(call, &(struct decision){.status = nothing_done ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN});
     if (call->client) {
         call->client->call = NULL;
         client_next(call->client);
@@ -114,7 +113,7 @@ struct call *call_new(int process, struct story *story, enum operation_kind kind
         abort();
     call->process = process;
     call->story = story;
-    call->number = ++site.calls;
+    call->number = ++world.calls;
     call->sent_at = sim_now();
     call->operation.kind = kind;
     call->operation.change = &call->change;
@@ -142,11 +141,11 @@ static int64_t request_timeout_us(void)
     return !profile.calm && dice_once_in(20) ? dice_between(500, 100000) : 10 * US_PER_SECOND;
 }
 
-/* True: it is on its way. */
+/* Returns true if it was sent. */
 bool call_send(struct call *call, int64_t wait_us)
 {
-    struct server *server = &site.servers[call->process];
-    int64_t timeout_us = site.quiet ? 10 * US_PER_SECOND : request_timeout_us();
+    struct server *server = &world.servers[call->process];
+    int64_t timeout_us = world.quiet ? 10 * US_PER_SECOND : request_timeout_us();
     op_init(&call->op, &call->operation, clock_mono() + wait_us + timeout_us, on_decided);
     if (wait_us) {
         call->op.wait_until = clock_mono() + wait_us;
@@ -165,7 +164,7 @@ bool call_send(struct call *call, int64_t wait_us)
 
 /* ---- clients ---- */
 
-/* A slot by its number, or by a label: that which it has, or, where they move, one of those that go round. */
+/* A slot by number or by label: its own label or, if labels change, one of those in use. */
 static struct slot_name any_name(const struct semaphore_row *row, uint32_t number)
 {
     struct bytes label = dice_once_in(3) ? slot_label(row, number) : (struct bytes){0};
@@ -182,7 +181,7 @@ static bool is_named(const struct want *want, const struct slot_name *name)
     return false;
 }
 
-/* Now and then certain slots: of the first few, that many may name them at the same time. */
+/* Sometimes specific slots: among the first few, so that many requests name the same. */
 static void choose_slots(struct want *want, struct slot_name *names, const struct semaphore_row *row)
 {
     uint32_t most = (uint32_t)max_i64(1, min_i64(row->semaphore.capacity, 6));
@@ -218,19 +217,19 @@ static void choose_want(struct story *story, struct db_semaphore *semaphore)
 }
 
 /*
- * What a new story may want, in byte order: what was made before the run; or also some names of templates, others as
- * time goes by, so that there are first uses all the time.
+ * Candidates for a new story, sorted by name: the semaphores created before the run, and sometimes names for templates.
+ * These names change with time, so semaphores are created all the time.
  */
 static size_t list_candidates(struct db_semaphore **ret_candidates)
 {
-    size_t names = database.semaphore_count - site.made_count;
+    size_t names = database.semaphore_count - world.made_count;
     size_t first = names ? (size_t)(sim_now() / NAMES_CHANGE_US) % names : 0;
     bool named = names && dice_once_in(2);
     bool mixed = !named || dice_once_in(2);
     size_t count = 0;
     for (size_t i = 0; i < database.semaphore_count; i++) {
-        bool near = i >= site.made_count && (i - site.made_count + names - first) % names < NAMES_AT_ONCE;
-        if (i < site.made_count ? mixed : named && near)
+        bool near = i >= world.made_count && (i - world.made_count + names - first) % names < NAMES_AT_ONCE;
+        if (i < world.made_count ? mixed : named && near)
             ret_candidates[count++] = &database.semaphores[i];
     }
     return count;
@@ -239,7 +238,7 @@ static size_t list_candidates(struct db_semaphore **ret_candidates)
 struct story *story_begin(void)
 {
     char text[KEY_SIZE];
-    snprintf(text, sizeof text, "k%llu", (unsigned long long)++site.keys);
+    snprintf(text, sizeof text, "k%llu", (unsigned long long)++world.keys);
     struct story *story = story_new(database_key(bytes_of(text)));
     struct db_semaphore *candidates[SEMAPHORES_MAX];
     size_t left = list_candidates(candidates);
@@ -247,29 +246,24 @@ struct story *story_begin(void)
     for (size_t i = 0; left > 0 && story->want_count < wants; i++, left--)
         if ((size_t)dice_between(1, (int64_t)left) <= wants - story->want_count)
             choose_want(story, candidates[i]);
-    if (PLANTED(10)) { /* nobody has looked at the wants */
-        story->wants[1] = story->wants[0];
-        story->semaphores[1] = story->semaphores[0];
-        story->want_count = 2;
-    }
     story->ttl = (struct ttl){dice_once_in(12) ? TTL_UNLIMITED : TTL_DURATION,
                               dice_between(200, dice_once_in(4) ? 2000 : TTL_MAX_MS)};
-    memcpy(story->digest, &site.keys, sizeof site.keys);
+    memcpy(story->digest, &world.keys, sizeof world.keys);
     return story;
 }
 
-/* What a client may do next, and how likely; by what is known of the key. */
+/* The next action of a client and its probability, by what is known of the key. */
 enum action { ACQUIRE, ACQUIRE_WAIT, OTHER_PAYLOAD, RELEASE, RENEW, CONFIRM, FORGET, ACTION_COUNT };
 static const unsigned chances[3][ACTION_COUNT] = {
     /*                    acquire  wait  other  release  renew  confirm  forget */
-    /* nothing told */ {45, 40, 0, 6, 4, 1, 1},
+    /* not granted  */ {45, 40, 0, 6, 4, 1, 1},
     /* granted      */ {12, 4, 3, 55, 16, 2, 4},
     /* ended        */ {14, 6, 3, 24, 12, 3, 30},
 };
 
 static enum action choose_action(const struct story *story)
 {
-    const unsigned *row = chances[story->end_told || story->release_sent ? 2 : story->grant_told ? 1 : 0];
+    const unsigned *row = chances[story->end_answered || story->release_sent ? 2 : story->grant_answered ? 1 : 0];
     unsigned sum = 0;
     for (int i = 0; i < ACTION_COUNT; i++)
         sum += row[i];
@@ -286,15 +280,15 @@ static enum action choose_action(const struct story *story)
 
 static int64_t choose_wait(void)
 {
-    if (dice_once_in(profile.sleepy ? 2 : 30))
+    if (dice_once_in(profile.low_load ? 2 : 30))
         return dice_between(1, WAIT_MAX_MS) * US_PER_MS;
     return dice_once_in(4) ? dice_between(1000, 300000) : dice_between(1000, 30000);
 }
 
-/* Nobody thinks of it any more; what is confirmed is not forgotten. */
+/* The client drops the key; a confirmed request is not dropped. */
 static bool may_forget(const struct story *story)
 {
-    return !story->confirm_sent || story->end_told || story->lost;
+    return !story->confirm_sent || story->end_answered || story->lost;
 }
 
 static struct call *make_call(struct story *story, int process, int64_t *ret_wait_us)
@@ -314,7 +308,7 @@ static struct call *make_call(struct story *story, int process, int64_t *ret_wai
         return call;
     case RELEASE:
         call = call_new(process, story, dice_once_in(8) ? OP_FORCE_RELEASE : OP_RELEASE);
-        call->operation.of_confirmed = story->confirm_sent;
+        call->operation.allow_confirmed = story->confirm_sent;
         call->operation.why = BYTES("an operator wants it");
         return call;
     case RENEW:
@@ -334,13 +328,13 @@ static void act(struct timer *timer)
 {
     struct client *client = CONTAINER_OF(timer, struct client, timer);
     int process = server_any();
-    if (site.quiet)
+    if (world.quiet)
         return;
     if (process < 0) {
         timer_set(&client->timer, sim_now() + 5000);
         return;
     }
-    struct story **place = &site.stories[dice_between(0, site.story_count - 1)];
+    struct story **place = &world.stories[dice_between(0, world.story_count - 1)];
     if ((*place)->calls > 12 && may_forget(*place))
         *place = story_begin();
     int64_t wait_us;
@@ -354,16 +348,16 @@ static void act(struct timer *timer)
     call->client = client;
     client->call = call;
     uint64_t number = call->number;
-    if (call_send(call, wait_us) && wait_us && dice_once_in(6) && number == site.calls)
+    if (call_send(call, wait_us) && wait_us && dice_once_in(6) && number == world.calls)
         incident_later(call, dice_between(0, wait_us + 2000), leave);
 }
 
 void clients_begin(void)
 {
-    for (int i = 0; i < site.story_count; i++)
-        site.stories[i] = story_begin();
-    for (int i = 0; i < site.client_count; i++) {
-        site.clients[i].timer.fire = act;
-        timer_set(&site.clients[i].timer, dice_between(0, 20000));
+    for (int i = 0; i < world.story_count; i++)
+        world.stories[i] = story_begin();
+    for (int i = 0; i < world.client_count; i++) {
+        world.clients[i].timer.fire = act;
+        timer_set(&world.clients[i].timer, dice_between(0, 20000));
     }
 }

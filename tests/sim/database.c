@@ -4,26 +4,25 @@
 #include <stdio.h>
 
 #include "base/map.h"
-#include "base/plant.h"
 #include "dice.h"
 #include "oracle.h"
 
 enum { BUCKETS = 1 << 16, LOCK_WAIT_US = 2 * US_PER_SECOND };
 
-/* How far back a failover may reach. */
+/* How far a failover may go back. */
 #define JOURNAL_US (10LL * US_PER_SECOND)
 
 struct database database;
 
 static struct db_key *buckets[BUCKETS];
 
-/* ---- what a crash undoes ---- */
+/* ---- undo ---- */
 
 enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_GLOBALS };
 
 /* A row as it was before a commit. */
 struct undo {
-    struct list node; /* of the journal, in order of commit */
+    struct list node; /* in the journal, in order of commit */
     uint64_t lsn;
     mono_us at;
     enum undo_kind kind;
@@ -39,7 +38,7 @@ struct undo {
 static struct list journal;
 static struct list unused;
 
-static void note_before(enum undo_kind kind, void *object)
+static void journal_row(enum undo_kind kind, void *object)
 {
     struct undo *undo;
     if (list_empty(&unused)) {
@@ -82,7 +81,7 @@ void database_begin(void)
     list_init(&unused);
     list_init(&database.open);
     database.server = 1;
-    database.start = 1; /* a session that was cut off is of start 0 */
+    database.start = 1; /* a session that was cut has start 0 */
     database.globals.next_id = 1;
     database.globals.clock.tick_at = database_now();
 }
@@ -103,7 +102,7 @@ struct db_semaphore *database_add_name(const char *name)
     return semaphore;
 }
 
-/* Every other one that has slots has labels. */
+/* Every second slotted semaphore has labels. */
 struct db_semaphore *database_add_semaphore(const char *name, const struct semaphore *like)
 {
     struct db_semaphore *semaphore = database_add_name(name);
@@ -165,7 +164,7 @@ struct bytes slot_label(const struct semaphore_row *row, uint32_t number)
     return number <= SLOTS_MAX ? label_text(row->labels[number]) : (struct bytes){0};
 }
 
-/* The number of a label that comes back from a plan; 0: none. */
+/* The number of a label in a plan's result; 0: none. */
 static uint8_t label_number(struct bytes text)
 {
     unsigned number = 0;
@@ -174,10 +173,10 @@ static uint8_t label_number(struct bytes text)
     return (uint8_t)number;
 }
 
-/* Those that are made before the run have the first ids. */
+/* Semaphores created before the run have the first ids. */
 struct db_semaphore *database_semaphore(uint64_t id)
 {
-    if (id >= 1 && id <= SEMAPHORES_MADE && database.semaphores[id - 1].row.semaphore.id == id)
+    if (id >= 1 && id <= SEMAPHORES_CREATED && database.semaphores[id - 1].row.semaphore.id == id)
         return &database.semaphores[id - 1];
     for (size_t i = 0; i < database.semaphore_count; i++)
         if (database.semaphores[i].row.exists && database.semaphores[i].row.semaphore.id == id)
@@ -211,8 +210,8 @@ struct db_key *database_key(struct bytes external_id)
     return *bucket = key;
 }
 
-/* Its row has changed: the list of what is held follows. */
-static void settle_held(struct db_key *key)
+/* Updates the list of held keys after a change of the row. */
+static void update_held(struct db_key *key)
 {
     bool held = row_is_held(&key->row);
     if (held == (key->held_at > 0))
@@ -264,7 +263,7 @@ static enum permit_status take_lock(struct transaction *transaction, struct row_
     return PERMIT_OK;
 }
 
-static void let_go(struct row_lock *lock)
+static void unlock_row(struct row_lock *lock)
 {
     lock->holder = NULL;
     (void)fiber_wake_one(&lock->waiting);
@@ -336,15 +335,15 @@ static void end(struct transaction *transaction)
     list_remove(&transaction->node);
     for (size_t i = 0; i < transaction->semaphore_count; i++)
         if (transaction->semaphores[i]->lock.holder == transaction)
-            let_go(&transaction->semaphores[i]->lock);
+            unlock_row(&transaction->semaphores[i]->lock);
     for (size_t i = 0; i < transaction->key_count; i++)
-        let_go(&transaction->keys[i]->lock);
+        unlock_row(&transaction->keys[i]->lock);
     transaction->semaphore_count = transaction->key_count = 0;
     if (transaction->locked_template)
-        let_go(&transaction->locked_template->lock);
+        unlock_row(&transaction->locked_template->lock);
     transaction->locked_template = NULL;
     if (transaction->waits_for)
-        fiber_wake_all(&transaction->waits_for->waiting); /* among them whoever runs it, if somebody does */
+        fiber_wake_all(&transaction->waits_for->waiting); /* the fiber that runs it, if any, is one of them */
     transaction->waits_for = NULL;
     transaction->changes = NULL;
     transaction->template = NULL;
@@ -372,7 +371,10 @@ static bool same_state(const struct request_change *change, const struct request
     return row->request.state == change->before->state;
 }
 
-/* "State goes one way: a row that is not in the state it was read in raises"; "rows that had ended may be gone". */
+/*
+ * The guards of an UPDATE: a request that is no longer in the state it was read in raises an error. An ended request
+ * may be deleted meanwhile.
+ */
 static bool request_guard_holds(const struct request_change *change, const struct request_row *row)
 {
     bool held = change->before->state == REQUEST_ACQUIRED;
@@ -387,7 +389,7 @@ static bool request_guard_holds(const struct request_change *change, const struc
 }
 
 /*
- * An UPDATE that gives labels to other rows than it names raises; so does one label twice, which no plan may ask for.
+ * An UPDATE that labels other rows than it names raises an error. So does a duplicate label, which no plan may produce.
  */
 static bool labels_hold(const struct changes *changes)
 {
@@ -432,7 +434,7 @@ static bool guards_hold(const struct changes *changes)
     return changes->label_count == 0 || labels_hold(changes);
 }
 
-/* The unique index on names: whoever comes second waits, and finds it. The same for an id. */
+/* The unique index on names: the second insert waits, and then finds the first. The same for an id. */
 static enum permit_status insert_names(struct transaction *transaction, const struct changes *changes)
 {
     for (size_t i = 0; i < changes->semaphore_count; i++) {
@@ -485,7 +487,7 @@ enum permit_status transaction_write(struct transaction *transaction, const stru
     return guards_hold(changes) ? PERMIT_OK : PERMIT_INTERNAL;
 }
 
-/* Columns that an operator changes, and the rows of its slots. */
+/* Writes the columns that an operator changes, and the slot rows. */
 static void write_settings(struct db_semaphore *semaphore, const struct semaphore_image *image)
 {
     struct semaphore *row = &semaphore->row.semaphore;
@@ -515,7 +517,7 @@ static void write_semaphore(const struct semaphore_image *image)
     struct db_semaphore *semaphore =
         image->insert ? database_semaphore_named(image->semaphore->name) : database_semaphore(image->semaphore->id);
     struct semaphore *row = &semaphore->row.semaphore;
-    note_before(UNDO_SEMAPHORE, semaphore);
+    journal_row(UNDO_SEMAPHORE, semaphore);
     if (image->insert) {
         semaphore->row = (struct semaphore_row){.exists = true};
         if (image->semaphore->id > database.globals.last_id)
@@ -550,13 +552,13 @@ static void insert_request(struct db_key *key, const struct request *request)
         for (uint32_t j = 0; request->permits[i].labels && j < request->permits[i].slots.count; j++)
             row->labels[i][j] = label_number(request->permits[i].labels[j]);
         row->permits[i].slots.numbers = row->numbers[i];
-        row->permits[i].labels = NULL; /* they are in `labels` */
+        row->permits[i].labels = NULL; /* stored in `labels` */
     }
     if (request->id > database.globals.last_id)
-        database.globals.last_id = request->id; /* of an index: it is not undone, which only makes it larger */
+        database.globals.last_id = request->id; /* as an index it is not undone, which only makes it larger */
 }
 
-/* Columns that differ from what was read are written; counters are raised. */
+/* Writes the columns that differ from the row as read, and adds to the counters. */
 static void update_request(struct db_key *key, const struct request_change *change)
 {
     struct request *row = &key->row.request;
@@ -579,12 +581,12 @@ static void update_request(struct db_key *key, const struct request_change *chan
 static void write_request(const struct request_change *change)
 {
     struct db_key *key = database_key(change->request->external_id);
-    note_before(UNDO_KEY, key);
+    journal_row(UNDO_KEY, key);
     if (change->insert)
         insert_request(key, change->request);
     else
         update_request(key, change);
-    settle_held(key);
+    update_held(key);
 }
 
 static void write_slots(const struct changes *changes)
@@ -603,7 +605,7 @@ static void write_labels(const struct changes *changes)
     }
 }
 
-/* What this commit changed, once all of it is there. */
+/* Shows the changes of this commit to the oracle, after all of them are made. */
 static void show_to_oracle(uint64_t lsn)
 {
     struct list *first = &journal;
@@ -636,7 +638,7 @@ static void write_changes(const struct changes *changes)
 
 static void write_template(struct db_template *template, const struct template_row *row)
 {
-    note_before(UNDO_TEMPLATE, template);
+    journal_row(UNDO_TEMPLATE, template);
     template->row = *row;
 }
 
@@ -659,7 +661,7 @@ uint64_t database_commit_globals(const struct globals *globals)
 {
     database.lsn++;
     database.commits++;
-    note_before(UNDO_GLOBALS, NULL);
+    journal_row(UNDO_GLOBALS, NULL);
     if (!database.globals.identity && globals->identity)
         database.served_since = sim_now();
     uint64_t last_id = database.globals.last_id;
@@ -695,7 +697,7 @@ static void undo(struct undo *undo, bool failover)
         struct db_key *key = undo->object;
         struct request_row undone = key->row;
         key->row = undo->before.request;
-        settle_held(key);
+        update_held(key);
         oracle_undone(key, &undone, failover);
         break;
     }
@@ -716,7 +718,7 @@ static void undo(struct undo *undo, bool failover)
     database.undone++;
 }
 
-/* The newest first. */
+/* Newest first. */
 static void undo_since(uint64_t lsn, mono_us at, bool failover)
 {
     while (!list_empty(&journal)) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A database in memory: the tables of sql/ as far as batches and first uses need them, row locks, transactions, and
- * what a crash leaves. Not the SQL: what the statements of src/store do to rows is written here once more, short.
+ * A database in memory: the tables of sql/ as far as batches and template creation need them, row locks, transactions
+ * and crashes. It has no SQL: it repeats in short what the statements of src/store do to rows.
  *
- * A transaction holds X locks of semaphores (database_lock) and, from its first write on, of the keys that it writes
- * (the unique index). Its writes become visible all at once when it commits, and its locks are free then; durable they
- * are only some time later (InnoDB: a commit is shown to others before it is flushed). What is not durable is undone
- * by a crash; a failover to a copy that was behind undoes what is.
+ * A transaction holds X locks of semaphores (database_lock) and, after its first write, of the keys it writes (the
+ * unique index). Its commit makes all its writes visible at once and frees its locks; the writes become durable some
+ * time later (InnoDB shows a commit to others before it is flushed). A crash undoes commits that are not durable. A
+ * failover to a copy that is behind also undoes durable ones.
  *
- * Every commit is looked at: P1, P2, P9, P11 and the rows among each other (C2).
+ * The oracle checks every commit: P1, P2, P9, P11 and the consistency of the rows (C2).
  */
 #ifndef SIM_DATABASE_H
 #define SIM_DATABASE_H
@@ -19,9 +19,9 @@
 #include "scheduler.h"
 
 enum {
-    SEMAPHORES_MADE = 8,   /* before the run, by operators */
-    SEMAPHORES_NAMED = 24, /* names that templates may be for */
-    SEMAPHORES_MAX = SEMAPHORES_MADE + SEMAPHORES_NAMED,
+    SEMAPHORES_CREATED = 8, /* created by operators before the run */
+    SEMAPHORES_NAMED = 24,  /* names that a template may cover */
+    SEMAPHORES_MAX = SEMAPHORES_CREATED + SEMAPHORES_NAMED,
     TEMPLATES_MAX = 5,
     SLOTS_MAX = 24,
     ROW_PERMITS_MAX = 3,
@@ -32,47 +32,48 @@ enum {
 struct transaction;
 struct story;
 
-/* Whoever holds a row, and who waits for it. */
+/* The holder of a row lock, and the fibers that wait for it. */
 struct row_lock {
     struct transaction *holder;
     struct fiber_queue waiting;
 };
 
-/* What is in a row of `semaphore`, and its rows of `slot`. */
+/* A row of `semaphore` and its rows of `slot`. */
 struct semaphore_row {
     bool exists;
     struct semaphore semaphore;
-    uint64_t slots[SLOTS_MAX + 1]; /* permit_id by number; 0: free */
-    uint8_t labels[SLOTS_MAX + 1]; /* by number, as in label_text; 0: none */
-    uint32_t slot_rows;            /* they exist up to this number */
-    uint32_t in_service;           /* not retired up to this number */
+    uint64_t slots[SLOTS_MAX + 1]; /* permit_id by slot number; 0: free */
+    uint8_t labels[SLOTS_MAX + 1]; /* by slot number, as in label_text; 0: none */
+    uint32_t slot_rows;            /* slots up to this number have a row */
+    uint32_t in_service;           /* slots up to this number are not retired */
 };
-/* An entry of the unique index on names, also of one that no semaphore has yet, or that has lost its own. */
+/* An entry of the unique index on names, also for a name without a semaphore. */
 struct db_semaphore {
     struct semaphore_row row;
     struct row_lock lock;
     char name[16];
-    mono_us changed_at; /* anything of its row */
-    mono_us set_at;     /* its settings, or labels, were changed the last time */
-    uint64_t max_token; /* that a client was told; no failover takes that back */
+    mono_us changed_at; /* last change of its row */
+    mono_us set_at;     /* last change of its settings or labels */
+    uint64_t max_token; /* largest token in an answer; a failover does not lower it */
 
-    /* Of a name that templates may be for: the oracle's. */
-    mono_us uncovered_at; /* the last time when it was neither in service nor any template for it; NEVER: it is so */
-    mono_us left_at;      /* it went out of service the last time; -1: never */
-    bool served;          /* it is in service */
-    mono_us served_at;    /* since then it is so, or not */
+    /* For the oracle, of names that a template may cover. */
+    mono_us
+        uncovered_at;  /* end of the last time with neither a semaphore in service nor a template; NEVER: has neither */
+    mono_us left_at;   /* when it last went out of service; -1: never */
+    bool served;       /* in service */
+    mono_us served_at; /* when `served` last changed */
 };
 
-/* "S1" to "S24"; data NULL for 0. */
+/* "S1" to "S24"; for 0, data is NULL. */
 struct bytes label_text(uint8_t label);
-/* The label of a slot; data NULL: it has none. */
+/* The label of a slot; data is NULL if it has none. */
 struct bytes slot_label(const struct semaphore_row *row, uint32_t number);
 static inline bool row_in_service(const struct semaphore_row *row)
 {
     return row->exists && row->semaphore.retired_at == NEVER;
 }
 
-/* A row of `template`; its entry in the index stays when it is gone. */
+/* A row of `template`. Its entry in the index stays after the row is deleted. */
 struct template_row {
     bool exists;
     struct semaphore settings;
@@ -83,18 +84,18 @@ struct db_template {
     struct bytes prefix;
 };
 
-/* What is in a row of `permit_request`, and its rows of `permit`. */
+/* A row of `permit_request` and its rows of `permit`. */
 struct request_row {
     bool exists;
-    struct request request; /* strings of the key's; permits below */
+    struct request request; /* strings belong to the key, permits are below */
     struct permit permits[ROW_PERMITS_MAX];
     uint32_t numbers[ROW_PERMITS_MAX][ROW_SLOTS_MAX];
-    uint8_t labels[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* as they were when it was granted */
+    uint8_t labels[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* as at the grant */
     char nonce[NONCE_MAX_BYTES];
     enum request_state permit_states[ROW_PERMITS_MAX];
 };
 
-/* An entry of the unique index. It stays when its row is gone. */
+/* An entry of the unique index on keys. It stays after its row is deleted. */
 struct db_key {
     struct db_key *next;
     uint64_t hash;
@@ -102,55 +103,55 @@ struct db_key {
     struct bytes external_id;
     struct row_lock lock;
     struct request_row row;
-    size_t held_at; /* in database.held, from 1; 0: not held */
+    size_t held_at; /* index in database.held plus 1; 0: not held */
     struct story *story;
 };
 
-/* What there is one of. */
+/* The values that exist once. */
 struct globals {
-    uint64_t identity; /* of the server that last served; 0: none */
+    uint64_t identity; /* identity of the server that last served; 0: none */
     uint64_t epoch;
-    struct served_clock clock;
+    struct lease_clock clock;
     utc_us grants_from;
     uint64_t next_id;
-    uint64_t last_id; /* the largest id of a row */
+    uint64_t last_id; /* largest id of a row */
 };
 
 enum commit_state {
     TRANSACTION_OPEN,
-    TRANSACTION_ENDED, /* committed or rolled back; it holds nothing */
+    TRANSACTION_ENDED, /* committed or rolled back; holds no locks */
 };
 
 struct transaction {
-    struct list node; /* of all that are open */
+    struct list node; /* in database.open */
     uint64_t number;
     enum commit_state state;
     struct db_semaphore *semaphores[BATCH_MAX_SEMAPHORES];
     size_t semaphore_count;
-    struct db_key **keys; /* that it has locked */
+    struct db_key **keys; /* keys locked */
     size_t key_count, key_room;
     struct db_template *locked_template;
     struct row_lock *waits_for;
-    const struct changes *changes; /* being written */
-    struct db_template *template;  /* the same, of an operator */
+    const struct changes *changes; /* the write in progress */
+    struct db_template *template;  /* the same for a template */
     struct template_row template_row;
-    mono_us read_at; /* when it read the clock that it plans by */
-    int64_t jumps;   /* oracle_jumps_over() then */
+    mono_us read_at; /* when it read the clock used by its plan */
+    int64_t jumps;   /* oracle_jumps_over() at that time */
     uint64_t lsn;    /* of its commit */
 };
 
 extern struct database {
-    struct db_semaphore semaphores[SEMAPHORES_MAX]; /* in byte order of their names; those made before come first */
+    struct db_semaphore semaphores[SEMAPHORES_MAX]; /* sorted by name; those created before the run come first */
     size_t semaphore_count;
     struct db_template templates[TEMPLATES_MAX];
     size_t template_count;
     struct globals globals;
-    struct db_key **held; /* keys of requests that are held */
+    struct db_key **held; /* keys of held requests */
     size_t held_count, held_room;
-    struct list open;     /* transactions */
-    uint64_t server;      /* the identity of the server that runs */
-    uint64_t start;       /* +1 with every crash or failover: sessions of before are gone */
-    mono_us served_since; /* when `cluster` got to know its first server */
+    struct list open;     /* open transactions */
+    uint64_t server;      /* identity of the running server */
+    uint64_t start;       /* incremented by each crash or failover; older sessions are lost */
+    mono_us served_since; /* when `cluster` got its first server */
     bool down;
     int64_t skew_us; /* of the server's clock */
     uint64_t lsn, durable_lsn;
@@ -160,14 +161,14 @@ extern struct database {
 
 void database_begin(void);
 struct db_semaphore *database_add_semaphore(const char *name, const struct semaphore *like);
-/* A name that no semaphore has, and a prefix that no template has. */
+/* Adds a name without a semaphore, or a prefix without a template. */
 struct db_semaphore *database_add_name(const char *name);
 void database_add_template(const char *prefix);
-/* The template that is for this name; NULL: none is. */
+/* The template that covers this name, or NULL. */
 struct db_template *database_template_for(struct bytes name);
-/* Rows of semaphores, retired ones too. */
+/* Number of semaphore rows, including retired ones. */
 size_t database_count_semaphores(void);
-/* The entry of this key, made if need be. */
+/* The entry of this key; creates it if needed. */
 struct db_key *database_key(struct bytes external_id);
 struct db_semaphore *database_semaphore(uint64_t id);
 struct db_semaphore *database_semaphore_named(struct bytes name);
@@ -178,42 +179,44 @@ static inline bool row_is_held(const struct request_row *row)
 }
 
 struct transaction *transaction_begin(void);
-/* Takes the lock, or waits for it: PERMIT_LOCK_TIMEOUT, PERMIT_CONFLICT (a deadlock), or PERMIT_DATABASE_LOST. */
+/*
+ * Takes the lock, or waits for it. Fails with PERMIT_LOCK_TIMEOUT, PERMIT_CONFLICT (deadlock) or PERMIT_DATABASE_LOST.
+ */
 enum permit_status transaction_lock_semaphore(struct transaction *transaction, struct db_semaphore *semaphore);
 /*
- * By its name, or prefix: what is not there is not locked (READ COMMITTED), but a row that somebody is about to insert
- * is waited for.
+ * Locks by name or by prefix. A missing row is not locked (READ COMMITTED), but the call waits for a row that another
+ * transaction is about to insert.
  */
 enum permit_status transaction_lock_named(struct transaction *transaction, struct db_semaphore *semaphore);
 enum permit_status transaction_lock_template(struct transaction *transaction, struct db_template *template);
-/* The same for the row of a key, or the gap where it would be. */
+/* The same for the row of a key, or the gap of a missing row. */
 enum permit_status transaction_lock_key(struct transaction *transaction, struct db_key *key);
 /*
- * Runs the statements of a write up to COMMIT, except that nobody sees anything yet: locks the keys, finds duplicates.
- * PERMIT_INTERNAL: a guard of the statements raised, which is a bug of ours.
+ * Runs the statements of a write up to COMMIT, without showing the rows: locks the keys and finds duplicates.
+ * PERMIT_INTERNAL: a guard of the statements raised, which is a bug in permitd.
  */
 enum permit_status transaction_write(struct transaction *transaction, const struct changes *changes);
-/* The same for a template, as it is to be. */
+/* The same for a template, with its new row. */
 enum permit_status transaction_write_template(struct transaction *transaction, struct db_template *template,
                                               const struct template_row *row, bool inserts);
-/* It has sent all that it writes. */
+/* True once it has sent all its writes. */
 static inline bool transaction_is_written(const struct transaction *transaction)
 {
     return transaction->changes || transaction->template;
 }
-/* COMMIT: visible, locks free. Durable when database_flush returns for its lsn. */
+/* COMMIT: makes the writes visible and frees the locks. They are durable when database_flush returns for its lsn. */
 void transaction_commit(struct transaction *transaction);
 void transaction_rollback(struct transaction *transaction);
-/* The transaction is over; it does nothing if it is not. */
+/* Frees the transaction, and rolls it back if it is open. */
 void transaction_free(struct transaction *transaction);
-/* The rows of `globals` as they are to be, in a commit of their own. Returns its lsn. */
+/* Commits these `globals` in a transaction of their own. Returns its lsn. */
 uint64_t database_commit_globals(const struct globals *globals);
-/* All that was committed up to this is durable. */
+/* Makes all commits up to this lsn durable. */
 void database_flushed(uint64_t lsn);
 
-/* SIGKILL and, later, a start: what is not durable never was. */
+/* SIGKILL, and later a restart: undoes all commits that are not durable. */
 void database_crash(void);
 void database_start(void);
-/* A copy takes over that has not seen the last `tail_us`. */
+/* A copy takes over that lacks the last `tail_us`. */
 void database_fail_over(int64_t tail_us, int64_t skew_us);
 #endif

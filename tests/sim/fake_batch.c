@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps of a batch on the database in memory: what src/store/batch_*.c says in SQL. */
-#include "base/plant.h"
+/* The steps of a batch on the database in memory, as src/store/batch_*.c in SQL. */
 #include "dice.h"
 #include "fake_session.h"
 #include "oracle.h"
@@ -9,10 +8,10 @@
 enum {
     COMMIT_US_MAX = 60,
     SESSION_TIME_OUT_US = 7000000,
-    LATE_US_MAX = 6000, /* of a flush that is late */
+    LATE_US_MAX = 6000, /* of a late flush */
 };
 
-/* ---- step 0 ---- */
+/* ---- resolve ---- */
 
 uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore)
 {
@@ -69,7 +68,7 @@ static int compare_keys(const void *a, const void *b)
     return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
 }
 
-/* NULL: none has one. */
+/* Returns NULL if no slot has a label. */
 static struct bytes *copy_labels(const struct permit *permit, const uint8_t *of_row, struct arena *arena)
 {
     bool any = false;
@@ -99,7 +98,7 @@ static void read_keys(const struct lock_set *set, struct arena *arena, struct vi
 {
     view->requests = arena_array(arena, set->key_count, sizeof *view->requests);
     for (size_t i = 0; i < set->key_count; i++) {
-        bool there = false; /* the contract says each once; twice is harmless to the SQL, too */
+        bool there = false; /* the contract says each key once; a duplicate would be harmless in SQL too */
         for (size_t j = 0; j < view->request_count && !there; j++)
             there = bytes_equal(view->requests[j].external_id, set->keys[i]);
         const struct request_row *row = &database_key(set->keys[i])->row;
@@ -146,7 +145,7 @@ static const struct request *holder_of(uint64_t semaphore_id, uint64_t token)
     return NULL;
 }
 
-/* wanted NULL: all of them. */
+/* wanted NULL: all slots. */
 static void read_named(const struct semaphore_row *row, const struct slots_wanted *wanted, struct arena *arena,
                        struct named_slots *ret)
 {
@@ -188,26 +187,14 @@ static void read_clock(struct view *view)
     view->same_server = database.globals.identity == database.server;
 }
 
-/* M18: what is due is locked before its semaphores. */
-static enum permit_status lock_due_first(struct fake_store *fake, const struct lock_set *set)
-{
-    enum permit_status status = PERMIT_OK;
-    for (size_t i = 0; i < set->key_count && status == PERMIT_OK; i++) {
-        struct db_key *key = database_key(set->keys[i]);
-        if (row_is_held(&key->row) && key->row.request.due_at <= served_time(&database.globals.clock, database_now()))
-            status = transaction_lock_key(fake->transaction, key);
-    }
-    return status;
-}
-
 static enum permit_status lock_all(struct fake_store *fake, const struct lock_set *set)
 {
     if (set->semaphore_name.data)
         return transaction_lock_named(fake->transaction, database_semaphore_named(set->semaphore_name));
-    enum permit_status status = PLANTED(18) ? lock_due_first(fake, set) : PERMIT_OK;
+    enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
         struct db_semaphore *semaphore = database_semaphore(set->semaphore_ids[i]);
-        if (semaphore && !PLANTED(1))
+        if (semaphore)
             status = transaction_lock_semaphore(fake->transaction, semaphore);
     }
     return status;
@@ -230,18 +217,10 @@ static void read_view(const struct lock_set *set, struct arena *arena, struct vi
             read_semaphore(database_semaphore(set->semaphore_ids[i]), &set->slots_wanted[i], arena, view);
 }
 
-/* BEGIN ends what is open by a COMMIT. */
+/* BEGIN commits an open transaction. */
 void fake_batch_begin(struct fake_store *fake)
 {
     struct transaction *open = fake->transaction;
-    if (PLANTED(7) && open && open->state == TRANSACTION_OPEN &&
-        open->changes) { /* the first of its statements had run */
-        struct changes part = *open->changes;
-        part.request_count = part.slot_count = 0;
-        open->changes = &part;
-        transaction_commit(open);
-        database_flushed(open->lsn);
-    }
     transaction_free(open);
     fake->transaction = transaction_begin();
 }
@@ -255,28 +234,17 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     if (status != PERMIT_OK)
         return status;
     fake_batch_begin(fake);
-    struct free_slots *slots = NULL;
-    if (PLANTED(2)) {
-        read_view(set, arena, &view);
-        slots = view.free_slots;
-        view = (struct view){0};
-    }
-    if (PLANTED(2) || PLANTED(3))
-        read_keys(set, arena, &view);
     status = lock_all(fake, set);
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);
     if (status == PERMIT_CONFLICT)
         transaction_rollback(fake->transaction);
     if (status == PERMIT_OK)
-        status = call_strike(fake);
+        status = call_random_error(fake);
     if (status != PERMIT_OK)
         return call_report(fake, status, "locks");
     read_view(set, arena, &view);
-    if (slots)
-        view.free_slots = slots;
-    if (!PLANTED(2) && !PLANTED(3))
-        read_keys(set, arena, &view);
+    read_keys(set, arena, &view);
     read_clock(&view);
     fake->transaction->read_at = sim_now();
     fake->transaction->jumps = oracle_jumps_over();
@@ -302,7 +270,7 @@ static bool row_has(const struct request *request, uint64_t semaphore_id)
     return false;
 }
 
-/* Held requests with a deadline, in order of it; of one semaphore, or all. */
+/* Held requests with a deadline, sorted by it: of one semaphore, or of all (0). */
 size_t fake_batch_sort_due(uint64_t semaphore_id, struct arena *arena, struct db_key ***ret_keys)
 {
     size_t count = 0;
@@ -325,7 +293,7 @@ static bool in_view(const struct view *view, size_t count, struct bytes external
     return false;
 }
 
-/* Who holds a slot that is named, and is due. */
+/* Adds the due holders of named slots. */
 static void read_due_named(const struct named_slots *named, utc_us now, struct arena *arena, struct view *view)
 {
     for (size_t i = 0; i < named->count; i++)
@@ -334,7 +302,10 @@ static void read_due_named(const struct named_slots *named, utc_us now, struct a
             copy_request(&database_key(named->rows[i].holder)->row, arena, &view->requests[view->request_count++]);
 }
 
-/* As batch_due.c while there are few holders: all deadlines of the semaphore, as many as are needed and one more. */
+/*
+ * As batch_due.c with few holders: sorts all deadlines of the semaphore, and reads as many requests as needed and one
+ * more.
+ */
 enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                        struct arena *arena, struct view *view)
 {
@@ -342,7 +313,7 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    utc_us now = served_time(&view->clock, view->now);
+    utc_us now = lease_time(&view->clock, view->now);
     struct request *all = arena_array(arena, view->request_count + database.held_count, sizeof *all);
     if (view->request_count)
         memcpy(all, view->requests, view->request_count * sizeof *all);
@@ -370,7 +341,7 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
 
 /* ---- step 3 ---- */
 
-/* COMMIT, on its way: visible first, and then durable. */
+/* Runs a COMMIT that was sent: makes it visible first, then durable. */
 
 static enum permit_status commit(struct fake_store *fake)
 {
@@ -385,10 +356,8 @@ static enum permit_status commit(struct fake_store *fake)
         run_not_flushed_yet(changes, us);
     }
     fiber_sleep(us);
-    if (fake->start == database.start && !database.down && !PLANTED(12))
+    if (fake->start == database.start && !database.down)
         database_flushed(lsn);
-    if (PLANTED(12) && call_reaches(fake))
-        database_flushed(lsn > 2000 ? lsn - 2000 : 0);
     if (lost || !call_reaches(fake)) {
         fault_counts.commits_lost += lost;
         return call_lose(fake, false);
@@ -411,28 +380,6 @@ enum permit_status fake_batch_commit(struct fake_store *fake)
     return commit(fake);
 }
 
-/* M5: what is ended is written in a transaction of its own, after the units have been given back. */
-static void commit_in_two(struct fake_store *fake, const struct changes *changes)
-{
-    struct changes part = *changes;
-    part.request_count = part.slot_count = 0;
-    fake->transaction->changes = &part;
-    transaction_commit(fake->transaction);
-    database_flushed(fake->transaction->lsn);
-    fake_batch_begin(fake);
-    part = *changes;
-    part.semaphore_count = 0;
-    fake->transaction->changes = changes;
-}
-
-static bool ends_something(const struct changes *changes)
-{
-    for (size_t i = 0; i < changes->request_count; i++)
-        if (changes->requests[i].ends)
-            return true;
-    return false;
-}
-
 enum permit_status fake_batch_apply(struct store *store, const struct changes *changes)
 {
     struct fake_store *fake = fake_of(store);
@@ -441,32 +388,22 @@ enum permit_status fake_batch_apply(struct store *store, const struct changes *c
         return status;
     if (!fake->transaction || fake->transaction->state == TRANSACTION_ENDED)
         return call_report(fake, PERMIT_INTERNAL, "no transaction");
-    if (PLANTED(15))
-        for (size_t i = 0; i < changes->semaphore_count; i++)
-            if (changes->semaphores[i].changed)
-                database_semaphore(changes->semaphores[i].semaphore->id)->row.semaphore.in_use =
-                    changes->semaphores[i].semaphore->in_use;
     if (profile.most_requests && changes->request_count > profile.most_requests) {
         fiber_sleep(SESSION_TIME_OUT_US);
         return call_lose(fake, false);
     }
     status = transaction_write(fake->transaction, changes);
     if (status == PERMIT_INTERNAL)
-        violation("P1", "a guard of the statements raised: rows are not what they were when they were locked");
+        violation("P1", "a guard of the statements raised: rows have changed since they were locked");
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);
     if (status == PERMIT_OK)
-        status = call_strike(fake);
+        status = call_random_error(fake);
     if (status == PERMIT_OK && call_fails(fake, FAULT_FULL, faults.full))
         status = PERMIT_DATABASE_FULL;
     if (status != PERMIT_OK) {
-        if (!PLANTED(7))
-            fake->transaction->changes = NULL; /* the packet stopped before its COMMIT */
+        fake->transaction->changes = NULL; /* the packet stopped before its COMMIT */
         return call_report(fake, status, "write");
-    }
-    if (PLANTED(5) && ends_something(changes) && dice_once_in(8)) {
-        commit_in_two(fake, changes);
-        return call_lose(fake, false);
     }
     return fake_batch_commit(fake);
 }

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#include "base/plant.h"
 #include "dice.h"
 #include "oracle.h"
 #include "run.h"
@@ -20,17 +19,17 @@ enum {
     CONNECT_US = 1000,
     SLOW_US_MAX = 400 * 1000,
     LATE_US_MAX = 6000,
-    NOTICED_US_MAX = 60 * 1000, /* until the server notices that a client has gone, as a rule */
+    NOTICED_US_MAX = 60 * 1000, /* usual time until the server notices a lost client */
     NOTICED_LATE_US = 5 * US_PER_SECOND,
 };
 
-/* A transaction whose session is gone. */
+/* A transaction whose session is lost. */
 struct zombie {
     struct timer timer;
     struct transaction *transaction;
     bool commits;
-    struct fake_store *store; /* that may kill it; NULL: nobody will */
-    struct arena arena;       /* what it writes */
+    struct fake_store *store; /* the session that may kill it; NULL: none */
+    struct arena arena;       /* memory of its writes */
 };
 
 static struct list stores = {&stores, &stores};
@@ -41,7 +40,7 @@ enum permit_status call_report(struct fake_store *fake, enum permit_status statu
     return status;
 }
 
-/* ---- what a lost connection leaves ---- */
+/* ---- lost connections ---- */
 
 static void end_zombie(struct timer *timer)
 {
@@ -65,7 +64,7 @@ static void end_zombie(struct timer *timer)
     free(zombie);
 }
 
-static int64_t noticed_after(void)
+static int64_t notice_delay(void)
 {
     return dice_once_in(20) ? dice_between(0, NOTICED_LATE_US) : dice_between(0, NOTICED_US_MAX);
 }
@@ -80,7 +79,7 @@ static void copy_labels(const struct permit *permit, struct arena *arena, struct
             copy->labels[i] = arena_copy(arena, permit->labels[i]);
 }
 
-/* What operators do: labels, and the lines of it. */
+/* Copies the changes of operators: labels and events. */
 static void copy_records(const struct changes *changes, struct arena *arena, struct changes *copy)
 {
     struct label_change *labels = arena_array(arena, changes->label_count, sizeof *labels);
@@ -100,7 +99,7 @@ static void copy_records(const struct changes *changes, struct arena *arena, str
     copy->events = events;
 }
 
-/* Copies of what outlives whoever asked. */
+/* Copies of data that must outlive the caller. */
 static struct changes *copy_changes(const struct changes *changes, struct arena *arena)
 {
     struct changes *copy = arena_alloc(arena, sizeof *copy);
@@ -132,7 +131,7 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
             copy_labels(&from->request->permits[j], arena, permit);
         }
         if (from->before)
-            *before = *from->before; /* of its numbers and states only */
+            *before = *from->before; /* its numbers and states only */
         copy->requests[i] = *from;
         copy->requests[i].request = request;
         copy->requests[i].before = from->before ? before : NULL;
@@ -142,7 +141,7 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
     return copy;
 }
 
-/* The session is gone; its transaction, if there is one, is not yet. `commits`: its COMMIT is on its way. */
+/* Ends the session; its transaction, if any, lives on. `commits`: its COMMIT was sent. */
 void fake_session_break_off(struct fake_store *fake, bool commits)
 {
     struct transaction *transaction = fake->transaction;
@@ -164,11 +163,11 @@ void fake_session_break_off(struct fake_store *fake, bool commits)
         transaction->changes = copy_changes(transaction->changes, &zombie->arena);
     fake->left = zombie;
     step("session of %llu is lost%s", (unsigned long long)transaction->number, commits ? ", its COMMIT is not" : "");
-    timer_set(&zombie->timer, sim_now() + noticed_after());
+    timer_set(&zombie->timer, sim_now() + notice_delay());
 }
 
-/* KILL of what the connection before has left: it ends soon, either way. */
-static void kill_left(struct fake_store *fake)
+/* KILL of the previous connection's transaction: it ends soon, committed or not. */
+static void kill_old_transaction(struct fake_store *fake)
 {
     if (!fake->left)
         return;
@@ -205,7 +204,7 @@ void fake_store_cut(int process)
     list_for_each (node, next, &stores) {
         struct fake_store *fake = LIST_ENTRY(node, struct fake_store, node);
         if (fake->process == process && fake->connected)
-            fake->start = 0; /* which it finds out with its next word */
+            fake->start = 0; /* it notices at its next call */
     }
 }
 
@@ -243,7 +242,7 @@ bool call_reaches(const struct fake_store *fake)
     return fake->connected && !database.down && fake->start == database.start;
 }
 
-/* By the dice, or because it is the one that is to fail. */
+/* Fails at random, or because it is the chosen call. */
 bool call_fails(const struct fake_store *fake, enum fault_kind kind, unsigned once_in)
 {
     if (fake->call < CALLS_MAX)
@@ -253,7 +252,7 @@ bool call_fails(const struct fake_store *fake, enum fault_kind kind, unsigned on
     return chosen || dice_once_in(once_in);
 }
 
-/* On its way to the server. */
+/* The way to the server. */
 enum permit_status call_enter(struct fake_store *fake)
 {
     fake->call = ++fault_counts.calls;
@@ -265,7 +264,7 @@ enum permit_status call_enter(struct fake_store *fake)
     return PERMIT_OK;
 }
 
-/* Its answer. */
+/* The way back. */
 enum permit_status call_leave(struct fake_store *fake)
 {
     if (!call_reaches(fake) || call_fails(fake, FAULT_AFTER, faults.lost_after))
@@ -273,8 +272,8 @@ enum permit_status call_leave(struct fake_store *fake)
     return PERMIT_OK;
 }
 
-/* An error of the server, by the dice. */
-enum permit_status call_strike(struct fake_store *fake)
+/* A random error of the server. */
+enum permit_status call_random_error(struct fake_store *fake)
 {
     if (call_fails(fake, FAULT_LOCK_TIMEOUT, faults.lock_timeout)) {
         fault_counts.lock_timeouts++;
@@ -303,24 +302,17 @@ enum permit_status fake_session_reconnect(struct store *store)
         fault_counts.refused++;
         return call_report(fake, PERMIT_DATABASE_UNAVAILABLE, "connection refused");
     }
-    kill_left(fake);
+    kill_old_transaction(fake);
     fake->connected = true;
     fake->start = database.start;
     return PERMIT_OK;
 }
-
-/* M7: what was not rolled back. */
-static struct arena forgotten = {.chunk_size = 4096, .limit = (size_t)1 << 30};
 
 enum permit_status fake_session_rollback(struct store *store)
 {
     struct fake_store *fake = fake_of(store);
     if (!fake->connected)
         return PERMIT_OK;
-    if (PLANTED(7) && fake->transaction && fake->transaction->changes) {
-        fake->transaction->changes = copy_changes(fake->transaction->changes, &forgotten);
-        return PERMIT_OK;
-    }
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return PERMIT_DATABASE_LOST;

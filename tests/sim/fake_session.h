@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A session of the database in memory: its calls, how they fail, and what a lost connection leaves. For fake_store.c
- * and fake_batch.c.
+ * A session of the database in memory: its calls, their failures, and the remains of a lost connection. For
+ * fake_store.c and fake_batch.c.
  */
 #ifndef SIM_FAKE_SESSION_H
 #define SIM_FAKE_SESSION_H
@@ -13,13 +13,13 @@ struct zombie;
 
 struct fake_store {
     struct store store;
-    struct list node; /* of all */
+    struct list node; /* in the list of all sessions */
     int process;
     bool connected;
     uint64_t start; /* database.start when it connected */
     struct transaction *transaction;
-    struct zombie *left; /* of the connection before, if the server may still have it */
-    uint64_t call;       /* the number of its last one */
+    struct zombie *left; /* of the previous connection, if the server may still have it */
+    uint64_t call;       /* number of its last call */
 };
 
 static inline struct fake_store *fake_of(struct store *store)
@@ -27,24 +27,24 @@ static inline struct fake_store *fake_of(struct store *store)
     return CONTAINER_OF(store, struct fake_store, store);
 }
 
-/* On its way to the server, and its answer: each may be lost. */
+/* The way to the server and the way back. Each can lose the connection. */
 enum permit_status call_enter(struct fake_store *fake);
 enum permit_status call_leave(struct fake_store *fake);
-/* True if it fails in this way, by the dice, or because it is the one that is to fail. */
+/* Returns true if the call fails in this way, at random or because it is the chosen call. */
 bool call_fails(const struct fake_store *fake, enum fault_kind kind, unsigned once_in);
-/* An error of the server in the middle of a transaction: 1205, or 1213, which has rolled it back. */
-enum permit_status call_strike(struct fake_store *fake);
-/* True while the server has the session. */
+/* An error of the server in a transaction: 1205, or 1213, which has rolled it back. */
+enum permit_status call_random_error(struct fake_store *fake);
+/* True while the server knows the session. */
 bool call_reaches(const struct fake_store *fake);
-/* The connection is gone; `commits`: its COMMIT was on its way and will run. Returns PERMIT_DATABASE_LOST. */
+/* Loses the connection. `commits`: its COMMIT was sent and will run. Returns PERMIT_DATABASE_LOST. */
 enum permit_status call_lose(struct fake_store *fake, bool commits);
-/* Returns the status, with a message for it. */
+/* Sets the message and returns the status. */
 enum permit_status call_report(struct fake_store *fake, enum permit_status status, const char *message);
-/* How long a flush takes, and the flush of what was committed as `lsn`; then the answer. */
+/* The duration of a flush; and the flush of the commit `lsn`, followed by the answer. */
 int64_t call_flush_us(void);
 enum permit_status call_flush(struct fake_store *fake, uint64_t lsn);
 
-/* Methods of the store: those of a session, those of a batch, and what step 0 reads of templates. */
+/* Methods of the store: those of a session, those of a batch, and the part of resolve that reads templates. */
 enum permit_status fake_session_reconnect(struct store *store);
 enum permit_status fake_session_rollback(struct store *store);
 struct fake_store *fake_session_open(void);
@@ -58,10 +58,10 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
 enum permit_status fake_batch_apply(struct store *store, const struct changes *changes);
 enum permit_status fake_templates_match(struct fake_store *fake, struct resolve_name *names, size_t count,
                                         struct arena *arena);
-/* BEGIN, and COMMIT with all that may become of it, of what the transaction has written. */
+/* BEGIN; and COMMIT of all writes of the transaction, with its possible failures. */
 void fake_batch_begin(struct fake_store *fake);
 enum permit_status fake_batch_commit(struct fake_store *fake);
 uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore);
-/* Held requests with a deadline, in order of it; of one semaphore, or all (0). */
+/* Held requests with a deadline, sorted by it: of one semaphore, or of all (0). */
 size_t fake_batch_sort_due(uint64_t semaphore_id, struct arena *arena, struct db_key ***ret_keys);
 #endif

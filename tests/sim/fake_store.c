@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The small transactions beside the batches, and the table of methods. */
+/* The small transactions besides the batches, and the table of methods. */
 #include "fake_store.h"
 
 #include "base/clock.h"
-#include "base/plant.h"
 #include "fake_session.h"
 #include "oracle.h"
 
-/* Milliseconds from here are the epoch, as in src/store/epoch.c. */
+/* An epoch counts milliseconds since then, as in src/store/epoch.c. */
 #define EPOCH_ORIGIN_US (1767225600LL * US_PER_SECOND)
 
 static void disconnect(struct store *store)
@@ -74,7 +73,7 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    struct served_clock before = database.globals.clock;
+    struct lease_clock before = database.globals.clock;
     utc_us now = database_now();
     tick->ret_epoch = database.globals.epoch;
     tick->ret_same_server = database.globals.identity == database.server;
@@ -89,11 +88,14 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     if (database.globals.clock.tick_at != before.tick_at || database.globals.clock.offset_us != before.offset_us)
         return call_leave(fake);
     struct globals globals = database.globals;
-    globals.clock = served_clock_tick(&before, now);
+    globals.clock = lease_clock_tick(&before, now);
     step("tick %lld offset %lld", (long long)(globals.clock.tick_at - SIM_WALL_BASE),
          (long long)globals.clock.offset_us);
-    /* An outage: served time stood still until this tick is written, and goes on from when its clock was read. */
-    if (now < before.tick_at || database_now() - before.tick_at > SERVED_TIME_LEAP_US)
+    /*
+     * After an outage the lease clock stood still until this tick is written, and continues from the time at which its
+     * clock was read.
+     */
+    if (now < before.tick_at || database_now() - before.tick_at > LEASE_TIME_LEAP_US)
         oracle_clock_jumps();
     status = call_flush(fake, database_commit_globals(&globals));
     tick->ret_won = status == PERMIT_OK;
@@ -118,7 +120,7 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
             page->ret_requests[page->ret_count++] =
                 (struct due_request){arena_copy(arena, request->external_id), request->id, request->due_at};
     }
-    page->ret_now = served_time(&database.globals.clock, database_now());
+    page->ret_now = lease_time(&database.globals.clock, database_now());
     return call_leave(fake);
 }
 
@@ -135,15 +137,15 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     for (size_t i = 0; i < count; i++)
         if (database_semaphore(ids[i]))
             ret_page->rows[ret_page->count++] = database_semaphore(ids[i])->row.semaphore;
-    ret_page->now = served_time(&database.globals.clock, database_now());
+    ret_page->now = lease_time(&database.globals.clock, database_now());
     return call_leave(fake);
 }
 
-/* As src/store/epoch.c. */
+/* As in src/store/epoch.c. */
 static uint64_t next_epoch(void)
 {
     utc_us now = max_i64(database_now(), clock_wall());
-    int64_t unit = PLANTED(25) ? 3600LL * US_PER_SECOND : US_PER_MS;
+    int64_t unit = US_PER_MS;
     uint64_t by_clock = (uint64_t)max_i64(0, (now - EPOCH_ORIGIN_US) / unit);
     return by_clock > database.globals.epoch ? by_clock : database.globals.epoch + 1;
 }
@@ -158,11 +160,11 @@ static enum permit_status raise_epoch(struct store *store, enum epoch_cause caus
     bool same = globals.identity == database.server;
     if (cause == EPOCH_SERVER ? same : cause == EPOCH_TOKENS && globals.epoch != seen)
         return call_leave(fake);
-    bool raises = !(globals.identity == 0 && cause == EPOCH_SERVER) && !PLANTED(13);
+    bool raises = !(globals.identity == 0 && cause == EPOCH_SERVER);
     globals.identity = database.server;
     if (raises) {
         globals.epoch = next_epoch();
-        globals.grants_from = served_time(&globals.clock, database_now()) + hold_ms * US_PER_MS;
+        globals.grants_from = lease_time(&globals.clock, database_now()) + hold_ms * US_PER_MS;
     }
     if (globals.next_id <= globals.last_id)
         globals.next_id = globals.last_id + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Templates on the database in memory: what src/store/templates.c says in SQL, call by call. */
+/* Templates on the database in memory, call by call as src/store/templates.c in SQL. */
 #include "fake_templates.h"
 
 #include "fake_session.h"
@@ -9,7 +9,7 @@ enum { TRIES = 3 }; /* of a transaction that met another one */
 
 /* ---- one transaction ---- */
 
-/* BEGIN, and the row under its lock. */
+/* BEGIN, and the row with its lock. */
 static enum permit_status lock_row(struct fake_store *fake, struct db_template *template)
 {
     enum permit_status status = call_enter(fake);
@@ -20,11 +20,11 @@ static enum permit_status lock_row(struct fake_store *fake, struct db_template *
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);
     if (status == PERMIT_OK)
-        status = call_strike(fake);
+        status = call_random_error(fake);
     return status == PERMIT_OK ? call_leave(fake) : call_report(fake, status, "locks");
 }
 
-/* `inserts`: there was no row when it was to be locked. */
+/* `inserts`: the row was missing when it was to be locked. */
 static enum permit_status write_row(struct fake_store *fake, struct db_template *template,
                                     const struct template_row *row, bool inserts)
 {
@@ -37,14 +37,14 @@ static enum permit_status write_row(struct fake_store *fake, struct db_template 
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);
     if (status == PERMIT_OK)
-        status = call_strike(fake);
+        status = call_random_error(fake);
     if (status == PERMIT_OK)
         return fake_batch_commit(fake);
     fake->transaction->template = NULL; /* the packet stopped before its COMMIT */
     return call_report(fake, status, "write");
 }
 
-/* Nothing of the transaction is left. */
+/* Rolls the transaction back and returns `status`. */
 static enum permit_status undo(struct fake_store *fake, enum permit_status status)
 {
     (void)fake_session_rollback(&fake->store);
@@ -92,14 +92,14 @@ enum permit_status fake_templates_delete(struct store *store, struct db_template
     return status;
 }
 
-/* ---- step 0 ---- */
+/* ---- resolve ---- */
 
 static bool wants_template(const struct resolve_name *name)
 {
     return name->ret_id == 0 || name->ret_retired;
 }
 
-/* Which lengths prefixes have, a bit each. */
+/* The prefix lengths in use, a bit each. */
 static enum permit_status read_lengths(struct fake_store *fake, uint32_t *ret_lengths)
 {
     enum permit_status status = call_enter(fake);
@@ -110,7 +110,7 @@ static enum permit_status read_lengths(struct fake_store *fake, uint32_t *ret_le
     return status == PERMIT_OK ? call_leave(fake) : status;
 }
 
-/* The longest of those lengths that a name begins with; a copy. */
+/* A copy of the template with the longest prefix of the name, among these lengths. */
 static const struct template *read_longest(struct bytes name, uint32_t lengths, struct arena *arena)
 {
     const struct db_template *longest = NULL;

@@ -2,13 +2,14 @@
 /*
  * The simulation: several permitd, their database and their clients in one thread and in simulated time, from a seed.
  *
- *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--plant N] [--each [--stride N]]
+ *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--until-violated] [--each [--stride N]]
  *
- * With --each (P18) nothing else fails in a seed than one call of the database, each in turn, in every way; then one
+ * With --each (P18) one database call at a time fails, each in turn and in every way, and nothing else; then one
  * allocation of permitd, each in turn (--stride N: each Nth).
- * Each seed runs in a process of its own, so that it cannot see another one's memory. A seed that fails is run again
- * with fewer operations, to find the shortest prefix that still fails, and then once more with the last steps written
- * down. The last line is "N passed, N failed".
+ *
+ * Each seed runs in its own process, so no memory is shared. A seed that fails is run again with fewer operations, to
+ * find the shortest prefix that still fails, and then once more with its last steps recorded. With --until-violated the
+ * first seed that fails ends the run, with a line `caught: ...`. The last line is "N passed, N failed".
  */
 #include <errno.h>
 #include <getopt.h>
@@ -20,15 +21,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/plant.h"
 #include "fake_store.h"
 #include "run.h"
-
-#ifdef PERMIT_PLANT
-int permit_plant;
-#else
-enum { permit_plant = 0 };
-#endif
 
 enum { SEED_SECONDS = 120 };
 
@@ -36,12 +30,13 @@ static struct options {
     uint64_t first, last, operations;
     int64_t minutes;
     bool each;
+    bool until_violated;
     uint64_t stride;
 } options = {.first = 1, .last = 20, .operations = 10000, .stride = 1};
 
 static struct result *result; /* shared with the child */
 
-/* SIGINT, SIGTERM: the seed that runs is the last. */
+/* SIGINT, SIGTERM: the running seed is the last. */
 static volatile sig_atomic_t stopped;
 
 static void stop(int signal)
@@ -50,10 +45,10 @@ static void stop(int signal)
     stopped = 1;
 }
 
-/* Of all seeds. */
+/* Sum over all seeds. */
 static struct result sum;
 
-/* By the real clock, which is not in the way of the linker's wraps. */
+/* Real time, from a function that the linker does not wrap. */
 static int64_t seconds_now(void)
 {
     return (int64_t)time(NULL);
@@ -87,7 +82,7 @@ static void run_child(uint64_t seed, uint64_t operations, bool with_steps)
              WIFSIGNALED(status) && WTERMSIG(status) == 14 ? ": it took too long" : "");
 }
 
-/* The fewest operations after which the faults may stop so that it still fails. */
+/* The smallest number of operations with faults for which the seed still fails. */
 static uint64_t shortest(uint64_t seed, uint64_t failing)
 {
     uint64_t good = 0;
@@ -139,7 +134,7 @@ static void add(const struct result *one)
     sum.longest_servable = max_i64(sum.longest_servable, one->longest_servable);
 }
 
-/* The first seed runs twice: all that is random in it must follow from the seed. */
+/* Runs the first seed twice: everything random must follow from the seed. */
 static bool replays(uint64_t seed)
 {
     static struct result first;
@@ -165,15 +160,15 @@ static void print_sum(uint64_t seeds, int64_t seconds)
     printf(
         "%llu kills, %llu stops and %llu pauses of permitd; %llu crashes, %llu failovers and %llu clock steps of the "
         "database; %llu cuts, %llu calls that failed, %llu "
-        "deadlocks, %llu duplicate keys; longest wait of one who fits: %lld ms\n",
+        "deadlocks, %llu duplicate keys; longest wait of a fitting waiter: %lld ms\n",
         COUNT(kills), COUNT(stops), COUNT(pauses), COUNT(crashes), COUNT(failovers), COUNT(steps_of_clock), COUNT(cuts),
         COUNT(faults), COUNT(deadlocks), COUNT(duplicates), (long long)(sum.longest_servable / US_PER_MS));
 }
 
 static int usage(void)
 {
-    fprintf(stderr,
-            "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--plant N] [--each [--stride N]]\n");
+    fprintf(stderr, "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--until-violated] [--each "
+                    "[--stride N]]\n");
     return 64;
 }
 
@@ -182,7 +177,7 @@ static bool read_options(int argc, char **argv)
     static const struct option names[] = {
         {"seeds", required_argument, NULL, 's'},      {"seed", required_argument, NULL, '1'},
         {"operations", required_argument, NULL, 'o'}, {"minutes", required_argument, NULL, 'm'},
-        {"plant", required_argument, NULL, 'p'},      {"each", no_argument, NULL, 'e'},
+        {"until-violated", no_argument, NULL, 'u'},   {"each", no_argument, NULL, 'e'},
         {"stride", required_argument, NULL, 'd'},     {NULL, 0, NULL, 0},
     };
     unsigned long long first, last;
@@ -200,21 +195,19 @@ static bool read_options(int argc, char **argv)
         case 'e': options.each = true; break;
         case 'd': options.stride = strtoull(optarg, NULL, 10); break;
         case 'm': options.minutes = strtoll(optarg, NULL, 10); break;
-#ifdef PERMIT_PLANT
-        case 'p': permit_plant = (int)strtol(optarg, NULL, 10); break;
-#endif
+        case 'u': options.until_violated = true; break;
         default: return false;
         }
     }
     return optind == argc && options.operations > 0 && options.stride > 0;
 }
 
-/* What came of failing one thing after the other. */
+/* Counters of --each. */
 struct each {
     uint64_t calls, allocations, failed;
 };
 
-/* One run in which the chosen call or allocation fails; counted in *count if it came to that. */
+/* One run in which the chosen call or allocation fails. Adds to *count if the failure occurred. */
 static void fail_one(uint64_t seed, const char *what, uint64_t number, int kind, uint64_t *count, uint64_t *failed)
 {
     run_child(seed, options.operations, false);
@@ -228,7 +221,7 @@ static void fail_one(uint64_t seed, const char *what, uint64_t number, int kind,
            kind, result->promise, result->text);
 }
 
-/* Each call of the database fails in turn, in each way that can happen to it, and then each allocation. */
+/* Fails each database call in turn, in each possible way, and then each allocation. */
 static void fail_each(uint64_t seed, struct each *each)
 {
     static struct result whole;
@@ -283,11 +276,11 @@ int main(int argc, char **argv)
         static struct result caught;
         caught = *result;
         add(&caught);
-        if (caught.violated && !permit_plant)
+        if (caught.violated && !options.until_violated)
             report(seed);
         failed += caught.violated;
         passed += !caught.violated;
-        if (permit_plant && failed) {
+        if (options.until_violated && failed) {
             printf("caught: %s, seed %llu, after %llu operations: %s\n", caught.promise, (unsigned long long)seed,
                    (unsigned long long)(sum.operations), caught.text);
             break;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory.h"
 
-/* Of the linker: __wrap_f stands for f. */
+/* The linker redirects f to __wrap_f. */
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
@@ -20,7 +20,7 @@ bool allocations_count(bool counted)
     return before;
 }
 
-/* True if this one is to fail. */
+/* Returns true if this allocation must fail. */
 static bool fails(void)
 {
     if (!counting)

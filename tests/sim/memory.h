@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * P18 for memory: the allocations of permitd's own code are counted, and one of them can be made to fail. The linker
- * leads malloc, calloc, realloc and the arena's to memory.c; the simulation's own code, which every file of it includes
- * this header for (CMakeLists.txt), goes past it: it has no memory to run out of.
+ * P18 for memory: counts the allocations of permitd's own code and can make one of them fail. The linker redirects
+ * malloc, calloc, realloc and those of arenas to memory.c. The simulation's own code, whose files all include this
+ * header (CMakeLists.txt), bypasses them: its allocations do not fail.
  */
 #ifndef SIM_MEMORY_H
 #define SIM_MEMORY_H
@@ -15,12 +15,12 @@
 #include "base/arena.h"
 
 extern struct allocations {
-    uint64_t made;   /* while they were counted */
-    uint64_t only;   /* this one fails, from 1; 0: none */
+    uint64_t made;   /* number of counted allocations */
+    uint64_t only;   /* number of the allocation that fails, from 1; 0: none */
     uint64_t struck; /* it has failed */
 } allocations;
 
-/* From now on, or from now on not; returns what was so before. */
+/* Switches counting on or off; returns the previous state. */
 bool allocations_count(bool counted);
 
 void *__real_malloc(size_t size);

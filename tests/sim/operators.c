@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Operators: templates that come, change and go, labels that move, names that are taken out of service. */
+/* Operators: create, change and delete templates, move labels, and take semaphores out of service. */
 #include <stdio.h>
 
 #include "dice.h"
 #include "fake_store.h"
 #include "fake_templates.h"
-#include "site.h"
+#include "world.h"
 
 enum {
     PAUSE_MAX_US = 400000,           /* between two changes of labels and names */
-    TEMPLATE_PAUSE_MAX_US = 1500000, /* the same of templates, of one permitd */
-    PAGE_MAX = 8,                    /* labels at once */
-    FAMILY = 8,                      /* names that begin alike; as many families make SEMAPHORES_NAMED */
+    TEMPLATE_PAUSE_MAX_US = 1500000, /* between two changes of templates by one permitd */
+    PAGE_MAX = 8,                    /* labels in one change */
+    FAMILY = 8,                      /* names with one prefix; all families together make SEMAPHORES_NAMED */
 };
 
 static const char *const prefixes[TEMPLATES_MAX] = {"t", "t1", "t12", "t2", "u"};
@@ -50,26 +50,26 @@ static void change_template(struct store *store)
         return;
     }
     change.kind = any_kind();
-    change.has_kind = !template->row.exists; /* it never changes */
+    change.has_kind = !template->row.exists; /* the kind never changes */
     (void)fake_templates_put(store, template, &change);
 }
 
 struct operator
 {
     struct server *server;
-    uint64_t start; /* of the server's: with another one it is somebody else's */
+    uint64_t start; /* of the server; after a restart it has another operator */
 };
 
-static void *operate(void *context)
+static void *operator_run(void *context)
 {
     struct operator* operator= context;
     struct server *server = operator->server;
     struct store *store = fake_store_open(NULL);
     if (!store)
         abort();
-    while (server->starts == operator->start && server->engine && !server->stopping && !site.quiet) {
+    while (server->starts == operator->start && server->engine && !server->stopping && !world.quiet) {
         fiber_sleep(dice_between(0, TEMPLATE_PAUSE_MAX_US));
-        if (!site.quiet && store_reconnect(store) == PERMIT_OK)
+        if (!world.quiet && store_reconnect(store) == PERMIT_OK)
             change_template(store);
     }
     store_free(store);
@@ -85,7 +85,7 @@ void operators_join(struct server *server)
     if (!operator)
         abort();
     *operator=(struct operator){server, server->starts};
-    process_spawn(server_number(server), operate, operator);
+    process_spawn(server_number(server), operator_run, operator);
 }
 
 void operators_cover_all(void)
@@ -103,7 +103,7 @@ void operators_cover_all(void)
 
 static void begin_templates(void)
 {
-    static const char *const families[] = {"t1", "t2", "u"}; /* in byte order */
+    static const char *const families[] = {"t1", "t2", "u"}; /* sorted by name */
     for (size_t i = 0; i < SEMAPHORES_NAMED; i++) {
         char name[8];
         size_t family = i * ARRAY_LENGTH(families) / SEMAPHORES_NAMED;
@@ -131,7 +131,7 @@ static void begin_templates(void)
 static uint32_t any_slot(const struct semaphore_row *row, uint32_t from, uint32_t count)
 {
     uint32_t number = from;
-    for (int tries = 0; tries < 8; tries++) { /* that of one that is held cannot change */
+    for (int tries = 0; tries < 8; tries++) { /* the label of a held slot cannot change */
         number = from + (uint32_t)dice_between(0, count - 1);
         if (!row->slots[number])
             break;
@@ -139,7 +139,7 @@ static uint32_t any_slot(const struct semaphore_row *row, uint32_t from, uint32_
     return number;
 }
 
-/* A page of labels as they are, but for one or two slots. */
+/* A page of the current labels, with one or two slots changed. */
 static void change_page(struct call *call, const struct semaphore_row *row)
 {
     uint32_t from = dice_once_in(2) ? 1 : (uint32_t)dice_between(1, row->semaphore.capacity);
@@ -153,7 +153,7 @@ static void change_page(struct call *call, const struct semaphore_row *row)
     switch (bare ? 1 : dice_between(0, 3)) {
     case 0: call->labels[one] = (struct bytes){0}; break;
     case 1: call->labels[one] = label_text((uint8_t)dice_between(1, PAGE_MAX)); break;
-    default: /* they change places */ call->labels[one] = call->labels[other]; call->labels[other] = label;
+    default: /* swaps them */ call->labels[one] = call->labels[other]; call->labels[other] = label;
     }
     call->change.has_labels = true;
     call->change.labels = call->labels;
@@ -161,7 +161,7 @@ static void change_page(struct call *call, const struct semaphore_row *row)
     call->change.label_count = count;
 }
 
-/* NULL: it has no slots. */
+/* Returns NULL if the chosen semaphore has no slots. */
 static struct db_semaphore *any_slotted(void)
 {
     struct db_semaphore *semaphore = &database.semaphores[dice_between(0, (int64_t)database.semaphore_count - 1)];
@@ -184,11 +184,11 @@ static void change_labels(int process)
 
 /* ---- names ---- */
 
-/* Out of service, or into it without a template. */
+/* Takes a semaphore out of service, or creates one without a template. */
 static void change_name(int process)
 {
     const struct db_semaphore *semaphore =
-        &database.semaphores[dice_between((int64_t)site.made_count, (int64_t)database.semaphore_count - 1)];
+        &database.semaphores[dice_between((int64_t)world.made_count, (int64_t)database.semaphore_count - 1)];
     bool makes = !row_in_service(&semaphore->row);
     if (makes && !dice_once_in(6))
         return;
@@ -202,7 +202,7 @@ static void change_name(int process)
 static void change_something(struct timer *timer)
 {
     int process = server_any();
-    if (site.quiet)
+    if (world.quiet)
         return;
     bool labels = profile.label_changes && (!profile.templates || dice_once_in(2));
     if (process >= 0 && labels)
@@ -214,7 +214,7 @@ static void change_something(struct timer *timer)
 
 void operators_begin(void)
 {
-    profile.max_semaphores = dice_once_in(4) ? site.made_count + (uint64_t)dice_between(1, 6) : 1000000;
+    profile.max_semaphores = dice_once_in(4) ? world.made_count + (uint64_t)dice_between(1, 6) : 1000000;
     if (profile.templates)
         begin_templates();
     next_change.fire = change_something;

@@ -6,20 +6,22 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/plant.h"
 #include "run.h"
 
 enum { STEPS = 600, STEP_SIZE = 200 };
 
-/* Served time runs at most so much ahead of ours for each jump of the database's clock. */
+/* A jump of the database's clock moves the lease clock ahead by at most this. */
 #define JUMP_US   (5LL * US_PER_SECOND)
-/* "Every request is answered within D + 1 s": by HTTP, which does not wait for a call to the database. We do. */
+/*
+ * P13: every request is answered within its time limit plus 1 s. HTTP does not wait for a database call; the simulation
+ * does.
+ */
 #define ANSWER_US (14LL * US_PER_SECOND)
-/* What another permitd has changed, all know after this. */
+/* All permitd know a change by another permitd after this time. */
 #define KNOWN_US  (200LL * US_PER_MS)
 /*
- * In a calm run nobody passes a waiter that has been there for so long. A worker that has refused a call may stand still
- * for 30 ms after a mutex (threads.c) before it says so, and perhaps once more.
+ * In a calm run no request passes a waiter that is older than this. A worker that has refused an acquire may stand
+ * still for 30 ms after a mutex (threads.c) before it reports that, and perhaps once more.
  */
 #define PARKED_US (70LL * US_PER_MS)
 
@@ -27,23 +29,23 @@ struct profile profile;
 struct counts counts;
 
 static int64_t clock_jumps;
-static mono_us jumped_at[64]; /* the last of them */
+static mono_us jumped_at[64]; /* the latest jumps */
 bool steps_wanted;
 
 static const struct transaction *committing;
 
-static mono_us wait_ended_at[PROCESSES_MAX]; /* of the last who waited there */
+static mono_us wait_ended_at[PROCESSES_MAX]; /* of the last waiter there */
 
 static char steps[STEPS][STEP_SIZE];
 static unsigned step_count;
 
-/* Who surely holds units of a semaphore, by what they were told. */
+/* The stories that surely hold units of a semaphore, by their answers. */
 static struct sure {
     struct story *stories[SLOTS_MAX * 4];
     size_t count;
-} sure[SEMAPHORES_MAX]; /* as in database.semaphores */
+} sure[SEMAPHORES_MAX]; /* indexed like database.semaphores */
 
-/* ---- telling ---- */
+/* ---- steps and violations ---- */
 
 void step_write(const char *format, ...)
 {
@@ -69,7 +71,10 @@ void violation(const char *promise, const char *format, ...)
 
 /* ---- the clock ---- */
 
-/* Served time stands still from a jump back to the next tick; that tick, written late, may then take a little away. */
+/*
+ * The lease clock stands still from a jump back to the next tick. If that tick is written late, it may take a little
+ * more.
+ */
 #define JUMP_LASTS_US (3LL * US_PER_SECOND)
 
 void oracle_clock_jumps(void)
@@ -99,10 +104,10 @@ struct story *story_new(struct db_key *key)
     return story;
 }
 
-bool story_is_certain(const struct story *story)
+bool story_is_specific(const struct story *story)
 {
     for (size_t i = 0; i < story->want_count; i++)
-        if (want_is_certain(&story->wants[i]))
+        if (want_is_specific(&story->wants[i]))
             return true;
     return false;
 }
@@ -113,8 +118,8 @@ static bool surely_holds(const struct story *story)
            sim_now() < story->surely_until - JUMP_US * clock_jumps;
 }
 
-/* What a client was told that it holds of a semaphore, a bit per slot. */
-static uint32_t slots_told(const struct story *story, const struct db_semaphore *semaphore)
+/* The slots of a semaphore that a client was answered to hold, a bit per slot. */
+static uint32_t answered_slots(const struct story *story, const struct db_semaphore *semaphore)
 {
     for (size_t i = 0; i < story->want_count; i++)
         if (story->semaphores[i] == semaphore)
@@ -122,19 +127,22 @@ static uint32_t slots_told(const struct story *story, const struct db_semaphore 
     return 0;
 }
 
-/* P10: "along one slot grants follow each other". An answer may come when its grant is over: of a permitd that was
- * stopped. */
-static void check_slots_told(const struct sure *list, const struct story *story, const struct db_semaphore *semaphore)
+/*
+ * P10: the grants of one slot follow each other. A permitd that was stopped may answer when the grant has already
+ * ended.
+ */
+static void check_answered_slots(const struct sure *list, const struct story *story,
+                                 const struct db_semaphore *semaphore)
 {
     if (!surely_holds(story))
         return;
     for (size_t i = 0; i < list->count; i++)
-        if (list->stories[i] != story && slots_told(list->stories[i], semaphore) & slots_told(story, semaphore))
-            violation("P10", "%s and %s were told that they hold the same slot of %s", list->stories[i]->key->text,
+        if (list->stories[i] != story && answered_slots(list->stories[i], semaphore) & answered_slots(story, semaphore))
+            violation("P10", "%s and %s were both answered to hold the same slot of %s", list->stories[i]->key->text,
                       story->key->text, semaphore->name);
 }
 
-/* P1, by what clients were told alone. */
+/* P1, by the answers alone. */
 static void count_sure(struct story *story)
 {
     if (story->surely_held || story->release_sent || story->lost || profile.capacity_changes)
@@ -152,21 +160,21 @@ static void count_sure(struct story *story)
         list->count = kept;
         if (kept == ARRAY_LENGTH(list->stories))
             violation("P1", "more clients hold %s than it has units", semaphore->name);
-        check_slots_told(list, story, semaphore);
+        check_answered_slots(list, story, semaphore);
         list->stories[list->count++] = story;
         for (size_t j = 0; j < list->count; j++)
             for (size_t k = 0; k < list->stories[j]->want_count; k++)
                 if (list->stories[j]->semaphores[k] == semaphore && surely_holds(list->stories[j]))
                     units += list->stories[j]->wants[k].count;
         if (units > row->capacity)
-            violation("P1", "clients were told that they hold %lld units of %s, which has %lld", (long long)units,
+            violation("P1", "by their answers clients hold %lld units of %s, which has %lld", (long long)units,
                       semaphore->name, (long long)row->capacity);
     }
 }
 
 /* ---- rows ---- */
 
-/* "Whoever changes a request, its permits or its slots holds the X locks of all its semaphores." */
+/* A transaction that changes a request, its permits or its slots holds the X locks of all its semaphores. */
 void oracle_commits(const struct transaction *transaction)
 {
     const struct changes *changes = transaction->changes;
@@ -190,7 +198,7 @@ bool want_lists(const struct want *want, const struct semaphore_row *row, uint32
     return want->choice == CHOOSE_LOWEST;
 }
 
-/* How many slots in service have this name. */
+/* The number of slots in service with this name. */
 static int slots_named(const struct slot_name *name, const struct semaphore_row *row)
 {
     int count = 0;
@@ -199,15 +207,15 @@ static int slots_named(const struct slot_name *name, const struct semaphore_row 
     return count;
 }
 
-bool want_is_hopeless(const struct want *want, const struct semaphore_row *row)
+bool want_is_unsatisfiable(const struct want *want, const struct semaphore_row *row)
 {
-    if (row_in_service(row) && want_is_certain(want) && row->semaphore.kind == KIND_COUNTED)
+    if (row_in_service(row) && want_is_specific(want) && row->semaphore.kind == KIND_COUNTED)
         return true;
     if (!row_in_service(row) || row->semaphore.capacity == 0)
-        return false; /* which is another matter */
+        return false; /* not a matter of the want */
     if (want->count > row->semaphore.capacity)
         return true;
-    if (!want_is_certain(want))
+    if (!want_is_specific(want))
         return false;
     for (size_t i = 0; i < want->named_count; i++)
         if (!slots_named(&want->named[i], row))
@@ -221,16 +229,16 @@ bool want_is_hopeless(const struct want *want, const struct semaphore_row *row)
         run = lists ? run + 1 : 0;
         longest = max_i64(longest, run);
     }
-    bool twice = want->named_count && listed < (int64_t)want->named_count; /* by its number and by its label */
+    bool twice = want->named_count && listed < (int64_t)want->named_count; /* once by number and once by label */
     return twice || want->count > (want->adjacent ? longest : listed);
 }
 
-/* It holds what it named, or as many of these, or neighbours; by the labels that there are now. */
+/* The permit has the slots it named, or `count` of these, or adjacent ones, by the current labels. */
 static void check_choice(const struct story *story, const struct want *want, const struct semaphore_row *semaphore,
                          const struct request_row *row, size_t index)
 {
     const struct permit *permit = &row->permits[index];
-    counts.certain += want_is_certain(want);
+    counts.certain += want_is_specific(want);
     for (uint32_t i = 0; i < permit->slots.count; i++)
         if (row->labels[index][i] != semaphore->labels[permit->slots.numbers[i]])
             violation("P10", "slot %u was granted to %s under another label than it has", permit->slots.numbers[i],
@@ -265,15 +273,15 @@ static void check_grant_is_whole(const struct story *story, const struct request
     }
 }
 
-/* A waiter of this process that came before, and that nothing but want of room holds up. */
+/* Returns true for an earlier waiter of this process that is held up only by missing units. */
 static bool waits_before(const struct call *waiter, const struct call *call, const struct db_semaphore *wanted)
 {
     bool wants = false;
     if (waiter->operation.kind != OP_ACQUIRE || waiter->number >= call->number || waiter->other_payload ||
         waiter->wait_until < sim_now() + PARKED_US || waiter->story->key->row.exists || waiter->story == call->story ||
-        story_is_certain(waiter->story))
+        story_is_specific(waiter->story))
         return false;
-    mono_us came_at = call->story->waited_at[call->process]; /* "an ended wait keeps its place" */
+    mono_us came_at = call->story->waited_at[call->process]; /* an ended wait keeps its place */
     if (waiter->sent_at > (came_at ? came_at : call->sent_at) - PARKED_US)
         return false;
     for (size_t i = 0; i < waiter->story->want_count; i++) {
@@ -287,7 +295,7 @@ static bool waits_before(const struct call *waiter, const struct call *call, con
     return wants;
 }
 
-/* "fifo: nobody passes the head", of those who wait at one permitd. */
+/* fifo: no request passes the first waiter of the same permitd. */
 static void check_order(const struct call *call)
 {
     for (size_t i = 0; i < call->story->want_count; i++) {
@@ -298,7 +306,7 @@ static void check_order(const struct call *call)
         for (const struct list *node = calls->next; node != calls; node = node->next) {
             const struct call *waiter = LIST_ENTRY(node, struct call, node);
             if (waits_before(waiter, call, semaphore))
-                violation("P17", "%s passed %s, which waits for %s since %lld ms", call->story->key->text,
+                violation("P17", "%s passed %s, which has waited for %s for %lld ms", call->story->key->text,
                           waiter->story->key->text, semaphore->name,
                           (long long)(sim_now() - waiter->sent_at) / US_PER_MS);
         }
@@ -308,12 +316,12 @@ static void check_order(const struct call *call)
 static void granted(struct db_key *key, struct story *story)
 {
     step("%s is granted, due at %lld", key->text, (long long)(key->row.request.due_at - SIM_WALL_BASE));
-    if (!story->lost && story->grant_told)
+    if (!story->lost && story->grant_answered)
         violation("P3", "%s is granted again", key->text);
-    if (!story->lost && story->end_told)
-        violation("P6", "%s is granted after somebody was told that it has ended", key->text);
+    if (!story->lost && story->end_answered)
+        violation("P6", "%s is granted after an answer said that it has ended", key->text);
     if (list_empty(&story->acquires) && !story->unknown)
-        violation("P5", "%s is granted, and all who asked were told that it is not, or have left", key->text);
+        violation("P5", "%s is granted, but all its acquires were refused or have left", key->text);
     if (!story->unknown && story->acquires.next->next == &story->acquires) {
         struct call *call = LIST_ENTRY(story->acquires.next, struct call, of_key);
         call->ran_alone = true;
@@ -328,7 +336,7 @@ static void granted(struct db_key *key, struct story *story)
     story->ever_held = true;
 }
 
-/* P8: "no permit ends before its ttl of served time". */
+/* P8: no permit expires before its ttl on the lease clock. */
 static void check_expiry(const struct story *story, const struct request *request)
 {
     if (request->confirmed_at != NEVER)
@@ -350,7 +358,7 @@ static void ended(struct db_key *key, struct story *story)
     if (request->end_reason == END_EXPIRED || request->end_reason == END_STALE)
         check_expiry(story, request);
     else if (!story->release_sent)
-        violation("P6", "%s is released, and nobody asked for that", key->text);
+        violation("P6", "%s is released, but no release was sent", key->text);
 }
 
 void oracle_changed(struct db_key *key, const struct request_row *before)
@@ -370,7 +378,7 @@ void oracle_changed(struct db_key *key, const struct request_row *before)
     if (before->exists && before->request.state == REQUEST_RELEASED && row->request.due_at != before->request.due_at)
         violation("P11", "%s is renewed after its end", key->text);
     bool was_held = row_is_held(before);
-    if (!before->exists && row->request.acquired_at != NEVER) { /* and perhaps released in the same batch */
+    if (!before->exists && row->request.acquired_at != NEVER) { /* possibly released in the same batch */
         granted(key, story);
         was_held = true;
     }
@@ -384,7 +392,7 @@ void oracle_changed(struct db_key *key, const struct request_row *before)
     }
 }
 
-/* "Unique in the semaphore." */
+/* Labels are unique in a semaphore. */
 static void check_labels(const struct db_semaphore *semaphore)
 {
     uint32_t seen = 0;
@@ -396,7 +404,7 @@ static void check_labels(const struct db_semaphore *semaphore)
     }
 }
 
-/* C2: the rows of one semaphore among each other. */
+/* C2: the rows of one semaphore are consistent. */
 static void check_semaphore(const struct db_semaphore *semaphore)
 {
     const struct semaphore *row = &semaphore->row.semaphore;
@@ -434,7 +442,7 @@ static void check_semaphore(const struct db_semaphore *semaphore)
                   (long long)row->in_use);
 }
 
-/* "The label of a slot that is held cannot change." */
+/* The label of a held slot does not change. */
 static void check_labels_kept(const struct db_semaphore *semaphore, const struct semaphore_row *before)
 {
     for (uint32_t number = 1; number <= before->slot_rows; number++)
@@ -446,11 +454,11 @@ void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semap
 {
     const struct semaphore *row = &semaphore->row.semaphore;
     if (row_in_service(&semaphore->row) && !row_in_service(before))
-        names_made(semaphore, before, committing->changes);
+        names_created(semaphore, before, committing->changes);
     if (!row_in_service(&semaphore->row) && row->in_use > 0)
         violation("P1", "%s goes out of service and is held", semaphore->name);
     check_labels_kept(semaphore, before);
-    names_follow(semaphore);
+    names_update(semaphore);
     if (row->next_permit_id < before->semaphore.next_permit_id)
         violation("P9", "the next token of %s goes back", semaphore->name);
     if (row->next_permit_id != before->semaphore.next_permit_id && row->in_use > row->capacity)
@@ -466,7 +474,7 @@ void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semap
 void oracle_semaphore_undone(struct db_semaphore *semaphore)
 {
     semaphore->set_at = semaphore->changed_at = sim_now();
-    names_follow(semaphore);
+    names_update(semaphore);
 }
 
 void oracle_rows_agree(void)
@@ -475,7 +483,7 @@ void oracle_rows_agree(void)
         check_semaphore(&database.semaphores[i]);
 }
 
-/* P4: nothing that was told may be undone by a crash. A failover to a copy that was behind loses what it loses. */
+/* P4: a crash undoes nothing that was answered. A failover to a copy that is behind may lose anything. */
 void oracle_undone(struct db_key *key, const struct request_row *undone, bool failover)
 {
     struct story *story = key->story;
@@ -487,22 +495,22 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
         story->held_until = NEVER;
     else if (story->held_until == NEVER)
         story->held_until = sim_now();
-    story->extended_at = NEVER; /* not known any more */
+    story->extended_at = NEVER; /* unknown now */
     if (failover)
         story->lost = true;
     if (story->lost)
         return;
-    if (story->grant_told && !key->row.exists)
-        violation("P4", "%s was told that it is granted, and a crash has undone it", key->text);
-    if (key->row.exists && key->row.request.renewals < story->renewals_told)
-        violation("P4", "%s was told that it is renewed, and a crash has undone it", key->text);
-    if (story->end_told && (!key->row.exists || row_is_held(&key->row)))
-        violation("P4", "%s was told that it has ended, and a crash has undone it", key->text);
+    if (story->grant_answered && !key->row.exists)
+        violation("P4", "the answered grant of %s was undone by a crash", key->text);
+    if (key->row.exists && key->row.request.renewals < story->renewals_answered)
+        violation("P4", "the answered renewal of %s was undone by a crash", key->text);
+    if (story->end_answered && (!key->row.exists || row_is_held(&key->row)))
+        violation("P4", "the answered end of %s was undone by a crash", key->text);
 }
 
 /* ---- calls ---- */
 
-/* " s1:2", " s1:2~" for neighbours, " s1:2@1,3,S4" of these. */
+/* Writes " s1:2", " s1:2~" for adjacent slots, " s1:2@1,3,S4" for named slots. */
 static size_t write_want(const struct want *want, char *at, size_t room)
 {
     size_t length = (size_t)snprintf(at, room, " %.*s:%lld%s", (int)want->semaphore.length, want->semaphore.data,
@@ -550,29 +558,29 @@ void oracle_sent(struct call *call)
     counts.waited += acquires && call->wait_until;
 }
 
-/* It told, or may have told, that the key is held: so it was, at some time since the call was sent. */
+/* The answer says held, or does not exclude it: the key was held at some time since the call was sent. */
 static void check_held(const struct call *call, const char *what)
 {
     const struct story *story = call->story;
-    /* An acquire may have joined a waiter whose batch had begun. */
+    /* The acquire may have joined a waiter whose batch had begun. */
     mono_us since = call->operation.kind == OP_ACQUIRE ? 0 : call->sent_at;
     if (!story->ever_held || story->held_until < since)
-        violation("P6", "%s of %s succeeded, and it was not held", what, story->key->text);
-    if (story->end_told && story->end_told_at < call->sent_at)
-        violation("P6", "%s of %s succeeded after somebody was told that it has ended", what, story->key->text);
+        violation("P6", "%s of %s succeeded, but it was not held", what, story->key->text);
+    if (story->end_answered && story->end_answered_at < call->sent_at)
+        violation("P6", "%s of %s succeeded after an answer said that it has ended", what, story->key->text);
 }
 
-static void note_end(struct story *story)
+static void record_end(struct story *story)
 {
     if (!story->key->row.exists || row_is_held(&story->key->row))
-        violation("P6", "%s is told that it has ended, and it has not", story->key->text);
-    if (!story->end_told)
-        story->end_told_at = sim_now();
-    story->end_told = true;
+        violation("P6", "%s is answered as ended, but has not ended", story->key->text);
+    if (!story->end_answered)
+        story->end_answered_at = sim_now();
+    story->end_answered = true;
 }
 
-/* As they were told, with the labels that the slots had when they were granted. */
-static uint32_t note_slots(const struct story *story, size_t index, const struct permit *permit)
+/* The slots of the answer, which must have the labels they had at the grant. */
+static uint32_t answered_slot_bits(const struct story *story, size_t index, const struct permit *permit)
 {
     uint32_t slots = 0;
     for (uint32_t i = 0; i < permit->slots.count; i++) {
@@ -584,23 +592,23 @@ static uint32_t note_slots(const struct story *story, size_t index, const struct
     return slots;
 }
 
-/* P3: a client is told a new grant only if the grant has its nonce; the row keeps that nonce. */
+/* P3: an answer calls a grant new only if the grant has the nonce of its call. The row keeps that nonce. */
 static void check_nonce(const struct call *call, const struct outcome *outcome)
 {
     const struct story *story = call->story;
     struct bytes kept = story->key->row.request.nonce;
     if (outcome->created && !bytes_equal(outcome->request->nonce, call->operation.nonce))
-        violation("P3", "#%llu is told that %s is granted to it, and it is granted to #%.*s",
+        violation("P3", "#%llu is answered that %s is granted to it, but it is granted to #%.*s",
                   (unsigned long long)call->number, story->key->text, (int)outcome->request->nonce.length,
                   outcome->request->nonce.data);
     if (story->key->row.exists && !bytes_equal(outcome->request->nonce, kept))
-        violation("P3", "#%llu is told that #%.*s holds %s, and it is granted to #%.*s",
+        violation("P3", "#%llu is answered that #%.*s holds %s, but it is granted to #%.*s",
                   (unsigned long long)call->number, (int)outcome->request->nonce.length, outcome->request->nonce.data,
                   story->key->text, (int)kept.length, kept.data);
 }
 
-/* P3: the same tokens in all answers. */
-static void note_grant(struct call *call, const struct request *request)
+/* P3: all answers have the same tokens. */
+static void record_grant(struct call *call, const struct request *request)
 {
     struct story *story = call->story;
     check_held(call, "the acquire");
@@ -608,33 +616,33 @@ static void note_grant(struct call *call, const struct request *request)
         violation("P3", "another request under the key %s was granted", story->key->text);
     for (size_t i = 0; i < request->permit_count; i++) {
         struct db_semaphore *semaphore = story->semaphores[i];
-        if (story->grant_told && story->tokens[i] != request->permits[i].token)
-            violation("P3", "%s is told another token", story->key->text);
+        if (story->grant_answered && story->tokens[i] != request->permits[i].token)
+            violation("P3", "%s is answered with another token", story->key->text);
         story->tokens[i] = request->permits[i].token;
-        story->slots[i] = note_slots(story, i, &request->permits[i]);
+        story->slots[i] = answered_slot_bits(story, i, &request->permits[i]);
         if (request->permits[i].token > semaphore->max_token)
             semaphore->max_token = request->permits[i].token;
     }
-    if (!story->grant_told)
-        story->grant_told_at = sim_now();
-    story->grant_told = true;
+    if (!story->grant_answered)
+        story->grant_answered_at = sim_now();
+    story->grant_answered = true;
     story->surely_until = max_i64(story->surely_until, story->first_sent_at + request->ttl_ms * US_PER_MS);
     count_sure(story);
 }
 
-/* P5: the key held nothing at some moment after the call was sent, and after its wait was over. */
+/* P5: the key was not held at some time after the call was sent and after its wait ended. */
 static void check_refusal(const struct call *call)
 {
     const struct story *story = call->story;
     mono_us from = call->wait_until && call->wait_until <= sim_now() ? call->wait_until : call->sent_at;
     if (story->ever_held && story->held_from <= from && story->held_until == NEVER)
-        violation("P5", "%s is told that there is no room, and it is held", story->key->text);
+        violation("P5", "%s is answered no_capacity, but is held", story->key->text);
 }
 
-/* What holders that were due when the call was sent, and are held still, would give back of this semaphore. */
+/* The units of this semaphore whose holders were due when the call was sent, and are still held. */
 static int64_t units_due(const struct semaphore *semaphore, const struct call *call)
 {
-    utc_us then = served_time(&database.globals.clock, database_now()) - (sim_now() - call->sent_at);
+    utc_us then = lease_time(&database.globals.clock, database_now()) - (sim_now() - call->sent_at);
     int64_t units = 0;
     for (size_t i = 0; i < database.held_count; i++) {
         const struct request *request = &database.held[i]->row.request;
@@ -645,7 +653,7 @@ static int64_t units_due(const struct semaphore *semaphore, const struct call *c
     return units;
 }
 
-/* Or have waited when its batch began: also those whose clients have left since. */
+/* Returns true if other waiters exist, or existed when its batch began, including those whose clients have left. */
 static bool others_wait(const struct call *call)
 {
     if (wait_ended_at[call->process] >= call->sent_at)
@@ -657,10 +665,10 @@ static bool others_wait(const struct call *call)
     return false;
 }
 
-/* P7: "and at once for an acquire that needs it". Where nothing has changed since it was sent this is exact. */
+/* P7: an acquire that needs the units of due holders gets them. Exact if nothing has changed since it was sent. */
 static void check_due(const struct call *call)
 {
-    if (story_is_certain(call->story)) /* whether its slots are among what would come back nobody says here */
+    if (story_is_specific(call->story)) /* the slots of due holders may not be those it names */
         return;
     for (size_t i = 0; i < call->story->want_count; i++) {
         const struct db_semaphore *semaphore = call->story->semaphores[i];
@@ -672,20 +680,20 @@ static void check_due(const struct call *call)
             return;
     }
     if (!others_wait(call))
-        violation("P7", "%s is told that there is no room, although holders are due", call->story->key->text);
+        violation("P7", "%s is answered no_capacity, although holders are due", call->story->key->text);
 }
 
-/* "Never" is said only of what cannot be had as it is asked, or could not at some moment of the call. */
-static void check_never(const struct call *call)
+/* Checks "never satisfiable": the want could not be satisfied now or at some time during the call. */
+static void check_never_satisfiable(const struct call *call)
 {
     const struct story *story = call->story;
     for (size_t i = 0; i < story->want_count; i++) {
         const struct db_semaphore *semaphore = story->semaphores[i];
         bool changed = semaphore->set_at && semaphore->set_at >= call->sent_at;
-        if (changed || !row_in_service(&semaphore->row) || want_is_hopeless(&story->wants[i], &semaphore->row))
+        if (changed || !row_in_service(&semaphore->row) || want_is_unsatisfiable(&story->wants[i], &semaphore->row))
             return;
     }
-    violation("P17", "%s is told that it can never be served, and it can", story->key->text);
+    violation("P17", "%s is answered as never satisfiable, but can be granted", story->key->text);
 }
 
 static bool says_nothing_was_done(enum permit_status status)
@@ -693,62 +701,62 @@ static bool says_nothing_was_done(enum permit_status status)
     return permit_status_retry(status) != PERMIT_RETRY_SAME && status != PERMIT_OK && status != PERMIT_ENDED;
 }
 
-static void acquire_told(struct call *call, const struct decision *decision)
+static void acquire_answered(struct call *call, const struct decision *decision)
 {
     struct story *story = call->story;
     enum permit_status status = decision->status;
     if (status == PERMIT_OK) {
-        note_grant(call, decision->outcome->request);
+        record_grant(call, decision->outcome->request);
         check_nonce(call, decision->outcome);
         counts.served_after_wait += call->wait_until && sim_now() - call->sent_at > PARKED_US;
     } else if (status == PERMIT_ENDED) {
-        note_end(story);
+        record_end(story);
     } else if (says_nothing_was_done(status) && call->ran_alone) {
-        violation("P5", "%s is told %s, and its acquire was carried out", story->key->text, permit_status_word(status));
+        violation("P5", "%s is answered %s, but its acquire was granted", story->key->text, permit_status_word(status));
     }
     if (status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED)
         check_refusal(call);
     if (status == PERMIT_NO_CAPACITY && profile.calm && !call->other_payload)
         check_due(call);
     if (status == PERMIT_NEVER_SATISFIABLE || status == PERMIT_INVALID)
-        check_never(call);
+        check_never_satisfiable(call);
     if (status != PERMIT_OK)
         names_refused(call, decision);
     if (status == PERMIT_KEY_REUSED && !call->other_payload)
-        violation("P3", "%s is told that its key stands for another request", story->key->text);
+        violation("P3", "%s is answered that its key belongs to another request", story->key->text);
     if (permit_status_retry(status) == PERMIT_RETRY_SAME)
         story->unknown++;
 }
 
-static void other_told(struct call *call, const struct decision *decision)
+static void other_answered(struct call *call, const struct decision *decision)
 {
     struct story *story = call->story;
     enum operation_kind kind = call->operation.kind;
     switch (decision->status) {
     case PERMIT_OK:
         if (kind == OP_RELEASE || kind == OP_FORCE_RELEASE) {
-            note_end(story);
+            record_end(story);
             return;
         }
         check_held(call, operation_kind_word(kind));
-        if (kind == OP_RENEW && decision->outcome->request->renewals > story->renewals_told)
-            story->renewals_told = decision->outcome->request->renewals;
+        if (kind == OP_RENEW && decision->outcome->request->renewals > story->renewals_answered)
+            story->renewals_answered = decision->outcome->request->renewals;
         if (kind == OP_RENEW)
             story->surely_until =
                 max_i64(story->surely_until, call->sent_at + decision->outcome->request->ttl_ms * US_PER_MS);
         break;
-    case PERMIT_ENDED: note_end(story); break;
+    case PERMIT_ENDED: record_end(story); break;
     case PERMIT_UNKNOWN_REQUEST:
-        if (story->grant_told && story->grant_told_at < call->sent_at)
-            violation("P4", "%s is told that it is not known", story->key->text);
+        if (story->grant_answered && story->grant_answered_at < call->sent_at)
+            violation("P4", "%s is answered as unknown", story->key->text);
         break;
     default: break;
     }
 }
 
-void oracle_told(struct call *call, const struct decision *decision)
+void oracle_answered(struct call *call, const struct decision *decision)
 {
-    step("#%llu told: %s %s %s%s%s", (unsigned long long)call->number, operation_kind_word(call->operation.kind),
+    step("#%llu answered: %s %s %s%s%s", (unsigned long long)call->number, operation_kind_word(call->operation.kind),
          call->story ? call->story->key->text : "", permit_status_word(decision->status), decision->detail ? ": " : "",
          decision->detail ? decision->detail : "");
     counts.told[call->operation.kind][decision->status]++;
@@ -759,7 +767,7 @@ void oracle_told(struct call *call, const struct decision *decision)
                   (long long)(sim_now() - (call->op.deadline - SIM_MONO_BASE)) / US_PER_MS);
     list_remove(&call->of_key);
     if (decision->status == PERMIT_INTERNAL)
-        violation("P18", "#%llu is told of a fault of ours", (unsigned long long)call->number);
+        violation("P18", "#%llu is answered with an internal error", (unsigned long long)call->number);
     if (!call->story)
         return;
     if (call->story->lost) {
@@ -767,19 +775,19 @@ void oracle_told(struct call *call, const struct decision *decision)
         return;
     }
     if (call->operation.kind == OP_ACQUIRE)
-        acquire_told(call, decision);
+        acquire_answered(call, decision);
     else
-        other_told(call, decision);
+        other_answered(call, decision);
 }
 
-void oracle_forgotten(struct call *call)
+void oracle_result_unknown(struct call *call)
 {
     list_remove(&call->of_key);
     if (call->story && call->operation.kind == OP_ACQUIRE && !call->other_payload)
         call->story->unknown++;
 }
 
-void oracle_left(struct call *call)
+void oracle_client_left(struct call *call)
 {
     step("#%llu left", (unsigned long long)call->number);
     wait_ended_at[call->process] = sim_now();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What was promised, looked at while it happens: by what the rows become (oracle_committed...) and by what clients are
- * told (story). The promises are those of docs/reliability.md.
+ * Checks the promises while the run goes on: by the changes of rows (oracle_committed...) and by the answers to clients
+ * (story). docs/reliability.md has the promises.
  */
 #ifndef SIM_ORACLE_H
 #define SIM_ORACLE_H
@@ -9,9 +9,9 @@
 #include "database.h"
 #include "engine/engine.h"
 
-/* A violation ends the run. `promise` is "P1", ... */
+/* Ends the run. `promise` is "P1", ... */
 void violation(const char *promise, const char *format, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
-/* A step, for whoever reads the end of a run that failed. Cheap when nobody does. */
+/* Records a step, for the analysis of a failed run. Cheap if steps are not wanted. */
 #define step(...)                                                                                                      \
     do {                                                                                                               \
         if (steps_wanted)                                                                                              \
@@ -20,120 +20,120 @@ void violation(const char *promise, const char *format, ...) PRINTF_LIKE(2, 3) _
 extern bool steps_wanted;
 void step_write(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* One call of a client. It lives until it is decided, or its process is dead. */
+/* One call of a client. Freed when it is decided or its process is dead. */
 struct call {
     struct op op;
     struct operation operation;
     struct want wants[ROW_PERMITS_MAX];
     struct semaphore_change change;
     struct bytes labels[SLOTS_MAX]; /* of the change */
-    char principal[24];             /* when it was sent: what is made for it bears that */
+    char principal[24];             /* the time it was sent; events of a creation have it */
     char nonce[NONCE_MAX_BYTES];
-    struct list node;   /* of its process */
-    struct list of_key; /* acquires of its story that are on their way */
+    struct list node;   /* in the list of its process */
+    struct list of_key; /* in the list of its story's pending acquires */
     struct story *story;
     int process;
     uint64_t number;
     mono_us sent_at;
-    mono_us wait_until;     /* 0: it does not wait */
-    bool waited;            /* it did, also if its client has left */
-    bool ran_alone;         /* when its key was granted this was the only acquire that can have done it */
-    bool other_payload;     /* of another request under the same key */
-    mono_us servable_since; /* P17; 0: it is not */
-    mono_us hopeless_since; /* the same: it can never be served as it is asked */
-    int64_t excused_us;     /* its process was stopped for so long */
-    bool answered_late;     /* by the HTTP loop at its deadline, without a decision */
+    mono_us wait_until;          /* 0: does not wait */
+    bool waited;                 /* it has waited, even if its client has left */
+    bool ran_alone;              /* when its key was granted this was the only acquire that can have done it */
+    bool other_payload;          /* a different request under the same key */
+    mono_us servable_since;      /* P17: could be granted since; 0: cannot */
+    mono_us unsatisfiable_since; /* P17: can never be granted since; 0: can */
+    int64_t excused_us;          /* time during which its process was stopped */
+    bool answered_late;          /* the HTTP loop answered at the deadline, without a decision */
     struct client *client;
 };
 
-/* What has been done under one key, and what was said about it. */
+/* The calls under one key, and their answers. */
 struct story {
     struct db_key *key;
     struct want wants[ROW_PERMITS_MAX];
-    struct db_semaphore *semaphores[ROW_PERMITS_MAX];       /* that they are for */
-    struct slot_name names[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* that they name */
+    struct db_semaphore *semaphores[ROW_PERMITS_MAX];       /* the semaphores it wants */
+    struct slot_name names[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* the slots it names */
     size_t want_count;
     struct ttl ttl;
     unsigned char digest[DIGEST_SIZE];
 
     /* By the rows. */
-    mono_us held_from, held_until; /* the last time it was held; NEVER: it is */
-    mono_us extended_at;           /* the grant or the last renewal was committed */
+    mono_us held_from, held_until; /* last time it was held; held_until NEVER: still held */
+    mono_us extended_at;           /* commit of the grant or of the last renewal */
     bool ever_held;
-    int64_t jumps; /* that were over then */
+    int64_t jumps; /* jumps over at that time */
 
-    /* By what was answered. */
-    bool grant_told; /* with these tokens */
-    mono_us grant_told_at;
+    /* By the answers. */
+    bool grant_answered; /* with these tokens */
+    mono_us grant_answered_at;
     uint64_t tokens[ROW_PERMITS_MAX];
     uint32_t slots[ROW_PERMITS_MAX]; /* a bit per number */
-    uint32_t renewals_told;
-    bool end_told; /* an answer said that it has ended, or was released */
-    mono_us end_told_at;
+    uint32_t renewals_answered;
+    bool end_answered; /* an answer said ended or released */
+    mono_us end_answered_at;
     mono_us first_sent_at;            /* of an acquire or renewal */
-    mono_us waited_at[PROCESSES_MAX]; /* it first waited at this process; 0: never */
-    mono_us surely_until;             /* no sooner may it expire */
+    mono_us waited_at[PROCESSES_MAX]; /* when it first waited at this process; 0: never */
+    mono_us surely_until;             /* it does not expire before */
     bool release_sent;
     bool confirm_sent;
-    bool lost; /* a failover has lost something of it */
+    bool lost; /* a failover has lost a part of it */
 
-    struct list acquires; /* struct call: on their way */
-    unsigned unknown;     /* acquires of which nobody knows what became of them */
-    bool surely_held;     /* it counts in `sure` */
+    struct list acquires; /* struct call: pending acquires */
+    unsigned unknown;     /* number of acquires without a known result */
+    bool surely_held;     /* counted in `sure` */
     unsigned calls, done;
     bool retired;
 };
 
-/* What happens in this run. Rates are "once in so many". */
+/* Settings of this run. Rates are "once in so many". */
 struct profile {
-    bool calm;       /* nothing fails: then it must also be quick and fair */
-    bool sleepy;     /* and not much happens */
+    bool calm;       /* no faults: then it must also be quick and fair */
+    bool low_load;   /* calm, with few calls */
     int64_t hold_ms; /* of a failover */
     bool capacity_changes;
     bool label_changes;
-    bool templates;          /* operators put them, and clients ask for names that only they know */
-    uint64_t max_semaphores; /* templates make no more */
-    size_t most_requests;    /* a write of more takes longer than the session's time-out; 0: there is no such bound */
+    bool templates;          /* operators change templates, and clients use names that only templates cover */
+    uint64_t max_semaphores; /* templates create no more above this */
+    size_t most_requests;    /* a larger write exceeds the time limit of the session; 0: no limit */
     bool clock_steps;
     bool failovers;
     int engines;
 };
 extern struct profile profile;
-/* The database's clock jumps, now: each time may take 5 s of a ttl, until a tick or two later. */
+/* The database's clock jumps now: until a tick or two later, each jump may shorten a ttl by 5 s. */
 void oracle_clock_jumps(void);
-/* How many jumps are over: of the clock, since the run began, for what is granted now. */
+/* The number of jumps since the run began whose effect is over for a grant made now. */
 int64_t oracle_jumps_over(void);
 
-/* It may be had for this want: named, or none is. */
+/* True if the want accepts this slot: the slot is named, or the want names none. */
 bool want_lists(const struct want *want, const struct semaphore_row *row, uint32_t number);
-/* As it is asked it can never be served by what the row and its labels are now: "422 at once". */
-bool want_is_hopeless(const struct want *want, const struct semaphore_row *row);
-/* It wants certain slots of some semaphore. */
-bool story_is_certain(const struct story *story);
+/* True if the want can never be satisfied with this row and its labels: answered 422 immediately. */
+bool want_is_unsatisfiable(const struct want *want, const struct semaphore_row *row);
+/* True if it wants specific slots of a semaphore. */
+bool story_is_specific(const struct story *story);
 struct story *story_new(struct db_key *key);
 
 /* ---- rows ---- */
 
-/* Before the commit becomes visible. */
+/* Called before the commit becomes visible. */
 void oracle_commits(const struct transaction *transaction);
-/* The row of the key has become this, by a commit. */
+/* A commit has changed the row of the key. */
 void oracle_changed(struct db_key *key, const struct request_row *before);
 void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semaphore_row *before);
-/* An undone commit had changed it. */
+/* Undone: a commit that had changed the semaphore. */
 void oracle_semaphore_undone(struct db_semaphore *semaphore);
-/* By a commit, or because one was undone. */
+/* By a commit, or because a commit was undone. */
 void oracle_template_changed(struct db_template *template);
-/* An undone commit had changed the key; the row is now as it was before. */
+/* Undone: a commit that had changed the key. The row is as before. */
 void oracle_undone(struct db_key *key, const struct request_row *undone, bool failover);
-/* All of it: rows among each other. */
+/* Checks the consistency of all rows. */
 void oracle_rows_agree(void);
 
-/* ---- oracle_names.c: what templates make ---- */
+/* ---- oracle_names.c: creation from templates ---- */
 
-/* The row was made, or came into service again, by a commit with these records. */
-void names_made(struct db_semaphore *semaphore, const struct semaphore_row *before, const struct changes *changes);
-/* Whether there is something behind its name may have changed. */
-void names_follow(struct db_semaphore *semaphore);
+/* A commit with these events has created the row or put it into service again. */
+void names_created(struct db_semaphore *semaphore, const struct semaphore_row *before, const struct changes *changes);
+/* The name may have gained or lost its semaphore or template. */
+void names_update(struct db_semaphore *semaphore);
 /* An acquire was refused. */
 void names_refused(const struct call *call, const struct decision *decision);
 
@@ -141,15 +141,15 @@ void names_refused(const struct call *call, const struct decision *decision);
 
 void oracle_sent(struct call *call);
 /* The call is decided. */
-void oracle_told(struct call *call, const struct decision *decision);
-/* Nobody will ever know (its process was killed); or it left, and holds nothing by this. */
-void oracle_forgotten(struct call *call);
-void oracle_left(struct call *call);
+void oracle_answered(struct call *call, const struct decision *decision);
+/* The result stays unknown (its process was killed); or its client left, and it holds nothing by this call. */
+void oracle_result_unknown(struct call *call);
+void oracle_client_left(struct call *call);
 
 extern struct counts {
     uint64_t told[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
-    uint64_t waited, served_after_wait, abandoned, certain; /* the last: grants of certain slots */
-    uint64_t made, revived, labelled, templates_changed;    /* by templates, by operators */
+    uint64_t waited, served_after_wait, abandoned, certain; /* grants of specific slots */
+    uint64_t made, revived, labelled, templates_changed;    /* by templates; by operators */
     mono_us longest_servable;
 } counts;
 #endif

@@ -1,41 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * P19, judged: what stood behind each name at what time, so that a semaphore is made from a template that stood between
- * a call and its answer, and nobody is told that there is none while there was something all the time.
+ * Judges P19. Records which template covered each name at which time: a semaphore is created from a template that
+ * existed between call and answer, and no client is answered "unknown" if there was a semaphore or a template all the
+ * time.
  */
 #include <stdio.h>
 
-#include "site.h"
+#include "world.h"
 
-enum { STANDINGS = 32, SLACK_US = 20 * US_PER_SECOND };
+enum { COVERS_MAX = 32, SLACK_US = 20 * US_PER_SECOND };
 
-/* The template that was for a name from this moment on; NULL: none. */
-struct standing {
+/* The template that covers a name from this time on; NULL: none. */
+struct cover {
     mono_us from;
     const struct db_template *template;
     struct semaphore settings;
 };
 
-/* The last ones: for each name, as in database.semaphores, and of each template itself. */
-static struct standings {
-    struct standing last[STANDINGS];
+/* The latest ones: for each name (indexed like database.semaphores), and for each template. */
+static struct covers {
+    struct cover last[COVERS_MAX];
     uint64_t count;
-} standings[SEMAPHORES_MAX], versions[TEMPLATES_MAX];
+} covers[SEMAPHORES_MAX], versions[TEMPLATES_MAX];
 
-static uint64_t undone; /* rows that were made, and then never were */
+static uint64_t undone; /* rows created and then undone */
 
-/* A permitd has made one more than there are to be; NEVER: not since it was started. */
+/* A permitd has created a semaphore above the limit; NEVER: not since it was started. */
 static struct too_many {
     uint64_t start;
     mono_us since;
 } too_many[PROCESSES_MAX];
 
-/* ---- what stood when ---- */
+/* ---- templates by time ---- */
 
-/* The one before the newest that is `back` changes ago; NULL: it is forgotten, or there was none. */
-static const struct standing *standing_before(const struct standings *list, uint64_t back)
+/* The one `back` changes before the newest; NULL: forgotten, or there was none. */
+static const struct cover *cover_before(const struct covers *list, uint64_t back)
 {
-    return back < list->count && back < STANDINGS ? &list->last[(list->count - 1 - back) % STANDINGS] : NULL;
+    return back < list->count && back < COVERS_MAX ? &list->last[(list->count - 1 - back) % COVERS_MAX] : NULL;
 }
 
 static bool same_settings(const struct semaphore *a, const struct semaphore *b)
@@ -45,18 +46,18 @@ static bool same_settings(const struct semaphore *a, const struct semaphore *b)
            a->max_hold_ms == b->max_hold_ms;
 }
 
-static void note_standing(struct standings *list, const struct db_template *template)
+static void record_cover(struct covers *list, const struct db_template *template)
 {
-    const struct standing *last = standing_before(list, 0);
+    const struct cover *last = cover_before(list, 0);
     bool same =
         last && last->template == template && (!template || same_settings(&last->settings, &template->row.settings));
     if (same)
         return;
-    list->last[list->count++ % STANDINGS] = (struct standing){
+    list->last[list->count++ % COVERS_MAX] = (struct cover){
         .from = sim_now(), .template = template, .settings = template ? template->row.settings : (struct semaphore){0}};
 }
 
-void names_follow(struct db_semaphore *semaphore)
+void names_update(struct db_semaphore *semaphore)
 {
     bool serves = row_in_service(&semaphore->row);
     if (semaphore->served && !serves) {
@@ -78,16 +79,16 @@ void oracle_template_changed(struct db_template *template)
          template->row.exists ? semaphore_kind_word(template->row.settings.kind) : "none",
          (long long)template->row.settings.capacity);
     counts.templates_changed++;
-    note_standing(&versions[template - database.templates], template->row.exists ? template : NULL);
+    record_cover(&versions[template - database.templates], template->row.exists ? template : NULL);
     for (size_t i = 0; i < database.semaphore_count; i++) {
-        note_standing(&standings[i], database_template_for(database.semaphores[i].row.semaphore.name));
-        names_follow(&database.semaphores[i]);
+        record_cover(&covers[i], database_template_for(database.semaphores[i].row.semaphore.name));
+        names_update(&database.semaphores[i]);
     }
 }
 
-/* ---- what was made ---- */
+/* ---- created semaphores ---- */
 
-/* "created" or "revived", of this commit. */
+/* The event "created" or "revived" of this commit. */
 static const struct event *find_record(const struct changes *changes, const char *what)
 {
     for (size_t i = 0; i < changes->event_count; i++)
@@ -97,73 +98,73 @@ static const struct event *find_record(const struct changes *changes, const char
 }
 
 /*
- * Step 0 reads names, how long prefixes are, and templates one after the other: of two changes behind a name in between
- * it may see the second and not the first, as there was no moment when it was so (docs/reliability.md).
+ * Resolve reads names, prefix lengths and templates one after the other. If a name has two changes in between, resolve
+ * may see the second and not the first, a state that never existed (docs/reliability.md).
  */
 static bool changed_twice(const struct db_semaphore *semaphore, mono_us since)
 {
     unsigned changes = semaphore->served_at >= since;
-    const struct standing *standing;
+    const struct cover *cover;
     for (size_t i = 0; i < database.template_count; i++)
         if (bytes_begin_with(semaphore->row.semaphore.name, database.templates[i].prefix))
-            for (uint64_t back = 0; (standing = standing_before(&versions[i], back)) && standing->from >= since; back++)
+            for (uint64_t back = 0; (cover = cover_before(&versions[i], back)) && cover->from >= since; back++)
                 changes++;
     return changes >= 2;
 }
 
-/* A template of this prefix stood at some moment since then, and has these settings. */
-static bool stood_since(const struct standings *list, mono_us since, struct bytes prefix,
-                        const struct semaphore *settings)
+/* Returns true if a template with this prefix had these settings at some time since `since`. */
+static bool covered_since(const struct covers *list, mono_us since, struct bytes prefix,
+                          const struct semaphore *settings)
 {
-    const struct standing *standing;
-    for (uint64_t back = 0; (standing = standing_before(list, back)); back++) {
-        if (standing->template && bytes_equal(standing->template->prefix, prefix) &&
-            same_settings(&standing->settings, settings))
+    const struct cover *cover;
+    for (uint64_t back = 0; (cover = cover_before(list, back)); back++) {
+        if (cover->template && bytes_equal(cover->template->prefix, prefix) &&
+            same_settings(&cover->settings, settings))
             return true;
-        if (standing->from < since)
+        if (cover->from < since)
             return false;
     }
-    return list->count > STANDINGS; /* too many to remember */
+    return list->count > COVERS_MAX; /* more changes than are recorded */
 }
 
-static bool is_made_rightly(const struct db_semaphore *semaphore, mono_us asked_at, struct bytes prefix)
+static bool is_created_correctly(const struct db_semaphore *semaphore, mono_us asked_at, struct bytes prefix)
 {
     const struct semaphore *row = &semaphore->row.semaphore;
-    if (stood_since(&standings[semaphore - database.semaphores], asked_at, prefix, row))
+    if (covered_since(&covers[semaphore - database.semaphores], asked_at, prefix, row))
         return true;
     for (size_t i = 0; i < database.template_count && changed_twice(semaphore, asked_at); i++)
         if (bytes_equal(database.templates[i].prefix, prefix))
-            return stood_since(&versions[i], asked_at, prefix, row);
+            return covered_since(&versions[i], asked_at, prefix, row);
     return false;
 }
 
 /*
- * "Templates make no more once there are about as many": a permitd that makes one too many counts them within seconds,
- * and makes no others.
+ * Templates stop creating at about max_semaphores. A permitd that creates one too many counts them within seconds and
+ * then creates no more.
  */
-static void check_many(const struct db_semaphore *semaphore, mono_us asked_at)
+static void check_max_semaphores(const struct db_semaphore *semaphore, mono_us asked_at)
 {
     int process = process_current();
     struct too_many *over = &too_many[process];
-    if (!fiber_current()) /* its session is gone, nobody knows whose that was */
+    if (!fiber_current()) /* its session is lost, so its process is unknown */
         return;
-    if (over->start != site.servers[process].starts || database_count_semaphores() <= profile.max_semaphores)
-        *over = (struct too_many){.start = site.servers[process].starts, .since = NEVER};
+    if (over->start != world.servers[process].starts || database_count_semaphores() <= profile.max_semaphores)
+        *over = (struct too_many){.start = world.servers[process].starts, .since = NEVER};
     if (database_count_semaphores() > profile.max_semaphores)
         over->since = min_i64(over->since, sim_now());
     if (over->since != NEVER && asked_at > over->since + SLACK_US)
-        violation("P19", "%s is made %lld s after there were too many semaphores", semaphore->name,
+        violation("P19", "%s is created %lld s after max_semaphores was reached", semaphore->name,
                   (long long)((sim_now() - over->since) / US_PER_SECOND));
 }
 
-void names_made(struct db_semaphore *semaphore, const struct semaphore_row *before, const struct changes *changes)
+void names_created(struct db_semaphore *semaphore, const struct semaphore_row *before, const struct changes *changes)
 {
     static const char why_template[] = "template ";
     const size_t skipped = sizeof why_template - 1;
     const struct event *record = find_record(changes, before->exists ? "revived" : "created");
     char who[24] = "";
     if (!record)
-        violation("P19", "%s is made without a record", semaphore->name);
+        violation("P19", "%s is created without an event", semaphore->name);
     step("%s is %s: %.*s, capacity %lld", semaphore->name, record->what, (int)record->why.length, record->why.data,
          (long long)semaphore->row.semaphore.capacity);
     if (!record->why.data)
@@ -174,16 +175,19 @@ void names_made(struct db_semaphore *semaphore, const struct semaphore_row *befo
     counts.made += !before->exists;
     counts.revived += before->exists;
     struct bytes prefix = {record->why.data + skipped, record->why.length - skipped};
-    if (!is_made_rightly(semaphore, asked_at, prefix))
-        violation("P19", "%s is made as no template says that stood since somebody asked for it, %lld us ago",
+    if (!is_created_correctly(semaphore, asked_at, prefix))
+        violation("P19", "%s is created with settings that no template had since the acquire was sent, %lld us ago",
                   semaphore->name, (long long)(sim_now() - asked_at));
     if (!before->exists)
-        check_many(semaphore, asked_at);
+        check_max_semaphores(semaphore, asked_at);
 }
 
-/* ---- what was said ---- */
+/* ---- refusals ---- */
 
-/* "One that was refused as unknown": at some moment of the call there was neither; or it went out of service. */
+/*
+ * An answer "unknown": at some time of the call the name had neither a semaphore nor a template, or its semaphore went
+ * out of service.
+ */
 static void check_unknown(const struct call *call)
 {
     const struct story *story = call->story;
@@ -193,18 +197,18 @@ static void check_unknown(const struct call *call)
             changed_twice(semaphore, call->sent_at))
             return;
     }
-    violation("P19", "%s is told that a semaphore of it is unknown, and all had one or a template", story->key->text);
+    violation("P19", "%s is answered unknown_semaphore, but each name had a semaphore or a template", story->key->text);
 }
 
-/* What was made lately may be counted twice. */
-static void check_full(const struct call *call)
+/* Recently created semaphores may count twice. */
+static void check_too_many(const struct call *call)
 {
     uint64_t count = database_count_semaphores() + undone;
     for (size_t i = 0; i < database.semaphore_count; i++)
         count += database.semaphores[i].set_at > sim_now() - SLACK_US;
     if (count < profile.max_semaphores)
-        violation("P19", "%s is told that there are too many semaphores, of which there are %llu",
-                  call->story->key->text, (unsigned long long)count);
+        violation("P19", "%s is answered too_many_semaphores, but there are only %llu", call->story->key->text,
+                  (unsigned long long)count);
 }
 
 void names_refused(const struct call *call, const struct decision *decision)
@@ -212,8 +216,8 @@ void names_refused(const struct call *call, const struct decision *decision)
     if (decision->status == PERMIT_UNKNOWN_SEMAPHORE)
         check_unknown(call);
     if (decision->status == PERMIT_TOO_MANY && decision->detail && strstr(decision->detail, "templates"))
-        check_full(call);
+        check_too_many(call);
     if (decision->status == PERMIT_VERSION_MISMATCH || decision->status == PERMIT_IN_USE)
-        violation("P19", "%s is told %s, which was said of the making of a semaphore", call->story->key->text,
+        violation("P19", "%s is answered %s, which is the result of a semaphore's creation", call->story->key->text,
                   permit_status_word(decision->status));
 }

@@ -6,29 +6,29 @@
 
 #include "dice.h"
 #include "fake_store.h"
-#include "site.h"
+#include "world.h"
 
 enum {
-    DIRECTOR = PROCESSES_MAX - 1, /* the process of whoever directs the run */
-    WATCH_US = 5000,              /* how often waiters are looked at (P17) */
-    DEADLOCK_ONCE_IN = 1000,      /* commits: more often is a fault */
+    DIRECTOR = PROCESSES_MAX - 1, /* the process of the fiber that directs the run */
+    WATCH_US = 5000,              /* interval of the check of waiters (P17) */
+    DEADLOCK_ONCE_IN = 1000,      /* commits; more deadlocks than this are a failure */
 };
-/* P17: 250 ms, and what the calls to the database take. */
+/* P17: 250 ms, plus the database calls. */
 #define SERVED_WITHIN_US (300LL * US_PER_MS)
 
-struct site site;
+struct world world;
 
 static struct timer watch;
 
 const struct list *run_calls(int process)
 {
-    return &site.servers[process].calls;
+    return &world.servers[process].calls;
 }
 
-/* ---- P17: who waits and fits ---- */
+/* ---- P17: waiters that fit ---- */
 
-/* "A waiter that is refused because a semaphore is paused or closed holds nobody up", nor one for certain slots. */
-static bool holds_nobody_up(struct bytes external_id)
+/* True for a waiter that blocks no other: one of a paused or closed semaphore, or one for specific slots. */
+static bool blocks_no_waiter(struct bytes external_id)
 {
     const struct story *story = database_key(external_id)->story;
     for (size_t i = 0; story && i < story->want_count; i++) {
@@ -36,29 +36,29 @@ static bool holds_nobody_up(struct bytes external_id)
         if (!row_in_service(&story->semaphores[i]->row) || row->paused_reason.data || row->capacity == 0)
             return true;
     }
-    return story && story_is_certain(story);
+    return story && story_is_specific(story);
 }
 
-/* Nobody who may keep it from a unit stands before it, as its permitd says. */
+/* Returns true if no waiter that blocks it is before it, according to its permitd. */
 static bool is_first(const struct call *call)
 {
     static struct arena arena = {.chunk_size = 16384, .limit = (size_t)1 << 30};
     struct waiter_row row;
-    struct waiter_place *places;
+    struct waiters_ahead *places;
     bool first = true;
     arena_clear(&arena);
-    if (engine_find_waiter(site.servers[call->process].engine, call->story->key->external_id, &arena, &row, &places) !=
+    if (engine_find_waiter(world.servers[call->process].engine, call->story->key->external_id, &arena, &row, &places) !=
         PERMIT_OK)
         return false;
     for (size_t i = 0; i < row.want_count; i++) {
         first &= places[i].ahead == places[i].ahead_key_count;
         for (size_t j = 0; j < places[i].ahead_key_count; j++)
-            first &= holds_nobody_up(places[i].ahead_keys[j]);
+            first &= blocks_no_waiter(places[i].ahead_keys[j]);
     }
     return first;
 }
 
-/* As many of the slots that it means are free, or neighbours. */
+/* Returns true if enough of the slots it accepts are free, adjacent if it wants that. */
 static bool slots_are_free(const struct db_semaphore *semaphore, const struct want *want)
 {
     int64_t free = 0;
@@ -82,23 +82,23 @@ static bool is_servable(const struct call *call)
         const struct db_semaphore *semaphore = call->story->semaphores[i];
         const struct semaphore *row = &semaphore->row.semaphore;
         if (!row_in_service(&semaphore->row) || row->paused_reason.data || row->capacity - row->in_use < want->count ||
-            (want_is_certain(want) && !slots_are_free(semaphore, want)))
+            (want_is_specific(want) && !slots_are_free(semaphore, want)))
             return false;
     }
     return is_first(call);
 }
 
-/* It can never be served as it is asked: it has to be told so, also if what it waits for is paused. */
-static bool is_hopeless(const struct call *call)
+/* True if it can never be granted as it is: it has to be refused, even if a semaphore it waits for is paused. */
+static bool is_unsatisfiable(const struct call *call)
 {
     for (size_t i = 0; i < call->story->want_count; i++)
         if (!row_in_service(&call->story->semaphores[i]->row) ||
-            want_is_hopeless(&call->story->wants[i], &call->story->semaphores[i]->row))
+            want_is_unsatisfiable(&call->story->wants[i], &call->story->semaphores[i]->row))
             return true;
     return false;
 }
 
-/* How long something has been so, which it is, or is not, now. */
+/* How long a condition has been true; 0 if it is not true now. */
 static mono_us how_long(mono_us *since, bool now)
 {
     if (!now)
@@ -112,21 +112,21 @@ static void watch_call(struct call *call)
 {
     bool waiting = waits(call);
     mono_us fits = how_long(&call->servable_since, waiting && is_servable(call));
-    mono_us hopeless = how_long(&call->hopeless_since, waiting && is_hopeless(call));
+    mono_us hopeless = how_long(&call->unsatisfiable_since, waiting && is_unsatisfiable(call));
     counts.longest_servable = max_i64(counts.longest_servable, fits);
     if (fits > SERVED_WITHIN_US)
         violation("P17", "#%llu (%s) waits and fits since %lld ms", (unsigned long long)call->number,
                   call->story->key->text, (long long)fits / US_PER_MS);
     if (hopeless > SERVED_WITHIN_US)
-        violation("P17", "#%llu (%s) waits for what it can never get since %lld ms", (unsigned long long)call->number,
-                  call->story->key->text, (long long)hopeless / US_PER_MS);
+        violation("P17", "#%llu (%s) has waited %lld ms for units that it can never get",
+                  (unsigned long long)call->number, call->story->key->text, (long long)hopeless / US_PER_MS);
 }
 
 static void watch_waiters(struct timer *timer)
 {
     (void)timer;
     for (int i = 0; i < profile.engines; i++)
-        list_for_each (node, next, &site.servers[i].calls)
+        list_for_each (node, next, &world.servers[i].calls)
             watch_call(LIST_ENTRY(node, struct call, node));
     timer_set(&watch, sim_now() + WATCH_US);
 }
@@ -137,12 +137,12 @@ static size_t calls_left(void)
 {
     size_t count = 0;
     for (int i = 0; i < profile.engines; i++)
-        list_for_each (node, next, &site.servers[i].calls)
+        list_for_each (node, next, &world.servers[i].calls)
             count++;
     return count;
 }
 
-/* "15 s after the faults end nothing fails any more", and whoever waits is answered when its time is over. */
+/* 15 s after the faults end no call fails any more, and a waiter is answered when its wait ends. */
 static void wait_for_calls(void)
 {
     mono_us until = sim_now() + 15 * US_PER_SECOND + WAIT_MAX_MS * US_PER_MS;
@@ -152,10 +152,10 @@ static void wait_for_calls(void)
         violation("P13", "%zu calls are not answered", calls_left());
 }
 
-/* To those that operators may have paused or made smaller, and to what templates made. */
+/* Sends a call for each semaphore that operators may have paused or shrunk, or that a template created. */
 static void send_to_all_semaphores(enum operation_kind kind)
 {
-    for (size_t i = profile.capacity_changes ? 0 : site.made_count; i < database.semaphore_count; i++) {
+    for (size_t i = profile.capacity_changes ? 0 : world.made_count; i < database.semaphore_count; i++) {
         if (!row_in_service(&database.semaphores[i].row))
             continue;
         struct call *call = call_new(0, NULL, kind);
@@ -171,13 +171,13 @@ static void release_confirmed(void)
     for (size_t i = database.held_count; i-- > 0;)
         if (i < database.held_count && database.held[i]->row.request.due_at == NEVER) {
             struct call *call = call_new(0, database.held[i]->story, OP_RELEASE);
-            call->operation.of_confirmed = true;
+            call->operation.allow_confirmed = true;
             (void)call_send(call, 0);
             wait_for_calls();
         }
 }
 
-/* One unit of it, of a permitd that is asked in turn. */
+/* Acquires one unit, at one permitd after the other. */
 static void acquire_unit(struct db_semaphore *semaphore, int64_t turn)
 {
     struct story *story = story_begin();
@@ -186,15 +186,15 @@ static void acquire_unit(struct db_semaphore *semaphore, int64_t turn)
     story->want_count = 1;
     story->ttl = (struct ttl){.kind = TTL_UNLIMITED};
     (void)call_send(call_new((int)(turn % profile.engines), story, OP_ACQUIRE), 0);
-    wait_for_calls(); /* one by one: some permitd take but a few */
+    wait_for_calls(); /* one at a time, because some permitd accept few */
 }
 
-/* C6: after ttl, grace and 5 s nothing is held that nobody holds, and full capacity can be acquired. */
+/* C6: after ttl, grace and 5 s nothing is held without a client, and the full capacity can be acquired. */
 static void check_quiet(void)
 {
     fiber_sleep((TTL_MAX_MS + GRACE_MAX_MS) * US_PER_MS + 5 * US_PER_SECOND);
     if (database.held_count)
-        violation("P7", "%zu requests are held that nobody has renewed, one of them %s", database.held_count,
+        violation("P7", "%zu requests are still held without renewal, one of them %s", database.held_count,
                   database.held[0]->text);
     for (size_t i = 0; i < database.semaphore_count; i++)
         for (int64_t unit = 0; unit < database.semaphores[i].row.semaphore.capacity; unit++)
@@ -203,16 +203,16 @@ static void check_quiet(void)
     for (size_t i = 0; i < database.semaphore_count; i++) {
         const struct semaphore *row = &database.semaphores[i].row.semaphore;
         if (row_in_service(&database.semaphores[i].row) && row->in_use != row->capacity)
-            violation("P7", "%lld of %lld units of %.*s can be acquired when nobody holds any", (long long)row->in_use,
+            violation("P7", "%lld of %lld units of %.*s can be acquired when none is held", (long long)row->in_use,
                       (long long)row->capacity, (int)row->name.length, row->name.data);
     }
 }
 
-/* P19: whatever went wrong, a name that a template is for is made by whoever asks for it. */
+/* P19: after all faults, a name that a template covers is created by the first acquire. */
 static void check_first_uses(void)
 {
     operators_cover_all();
-    for (size_t i = site.made_count; i < database.semaphore_count; i++) {
+    for (size_t i = world.made_count; i < database.semaphore_count; i++) {
         struct db_semaphore *semaphore = &database.semaphores[i];
         const struct semaphore *row = &semaphore->row.semaphore;
         bool full = !semaphore->row.exists && database_count_semaphores() >= profile.max_semaphores;
@@ -231,18 +231,18 @@ static void *direct(void *context)
     (void)context;
     uint64_t before = 0;
     mono_us progress_at = sim_now();
-    while (site.result->operations < site.wanted) {
+    while (world.result->operations < world.wanted) {
         fiber_sleep(5000);
-        if (site.result->operations != before)
+        if (world.result->operations != before)
             progress_at = sim_now();
-        before = site.result->operations;
+        before = world.result->operations;
         if (sim_now() - progress_at > 60 * US_PER_SECOND)
             violation("P13", "nothing is answered any more");
     }
-    site.quiet = true;
+    world.quiet = true;
     (void)allocations_count(false);
-    trouble_end();
-    servers_mend();
+    faults_end();
+    servers_repair();
     if (profile.failovers)
         fiber_sleep(profile.hold_ms * US_PER_MS + US_PER_SECOND);
     wait_for_calls();
@@ -269,10 +269,10 @@ static void choose_profile(void)
         .calm = dice_once_in(4),
         .engines = (int)dice_between(1, 3),
     };
-    profile.sleepy = profile.calm && dice_once_in(3);
+    profile.low_load = profile.calm && dice_once_in(3);
     profile.hold_ms = dice_once_in(2) ? 5000 : dice_between(200, 2000);
-    site.client_count = (int)dice_between(4, profile.sleepy ? 10 : CLIENTS_MAX);
-    site.story_count = (int)dice_between(8, STORIES_MAX);
+    world.client_count = (int)dice_between(4, profile.low_load ? 10 : CLIENTS_MAX);
+    world.story_count = (int)dice_between(8, STORIES_MAX);
     if (faults.only_call)
         profile.calm = false;
     profile.capacity_changes = !faults.only_call && dice_once_in(3);
@@ -297,19 +297,16 @@ static void choose_profile(void)
 
 static void make_semaphores(void)
 {
-    site.made_count = (size_t)dice_between(1, SEMAPHORES_MADE);
-    for (size_t i = 0; i < site.made_count; i++) {
+    world.made_count = (size_t)dice_between(1, SEMAPHORES_CREATED);
+    for (size_t i = 0; i < world.made_count; i++) {
         char name[16];
         snprintf(name, sizeof name, "s%u", (unsigned)i + 1);
-        const struct semaphore like = {
-            .kind = dice_once_in(3) ? KIND_COUNTED : KIND_SLOTTED,
-            .queue = dice_once_in(2) ? QUEUE_FIFO : QUEUE_BACKFILL,
-            .capacity = dice_between(1, dice_once_in(3) ? 1 : 12),
-            .default_ttl_ms = 1000,
-            .max_ttl_ms = -1,
-            .grace_ms = dice_between(0, GRACE_MAX_MS),
-            .max_hold_ms = TTL_MAX_MS,
-        };
+        struct semaphore like = {.kind = dice_once_in(3) ? KIND_COUNTED : KIND_SLOTTED};
+        semaphore_reset(&like, 1000);
+        like.queue = dice_once_in(2) ? QUEUE_FIFO : QUEUE_BACKFILL;
+        like.capacity = dice_between(1, dice_once_in(3) ? 1 : 12);
+        like.grace_ms = dice_between(0, GRACE_MAX_MS);
+        like.max_hold_ms = TTL_MAX_MS;
         (void)database_add_semaphore(name, &like);
         step("%s: %s, %s, capacity %lld, grace %lld ms", name, semaphore_kind_word(like.kind),
              semaphore_queue_word(like.queue), (long long)like.capacity, (long long)like.grace_ms);
@@ -329,14 +326,14 @@ static void begin(void)
     if (profile.calm)
         timer_set(&watch, 0);
     if (!faults.only_call && (!profile.calm || profile.capacity_changes))
-        trouble_begin();
+        faults_begin();
     process_spawn(DIRECTOR, direct, NULL);
     (void)allocations_count(true);
 }
 
 static void collect(void)
 {
-    struct result *result = site.result;
+    struct result *result = world.result;
     result->at_operation = result->operations;
     result->waits = counts.waited;
     result->served_after_wait = counts.served_after_wait;
@@ -363,9 +360,9 @@ static void collect(void)
 void run_violated(const char *promise, const char *text)
 {
     collect();
-    snprintf(site.result->promise, sizeof site.result->promise, "%s", promise);
-    snprintf(site.result->text, sizeof site.result->text, "%s", text);
-    site.result->violated = true;
+    snprintf(world.result->promise, sizeof world.result->promise, "%s", promise);
+    snprintf(world.result->text, sizeof world.result->text, "%s", text);
+    world.result->violated = true;
     fflush(stdout);
     _exit(1);
 }
@@ -373,9 +370,9 @@ void run_violated(const char *promise, const char *text)
 void run_seed(uint64_t seed, uint64_t operations, struct result *result)
 {
     dice_seed(seed);
-    site.result = result;
+    world.result = result;
     fault_ways = result->ways;
-    site.wanted = operations;
+    world.wanted = operations;
     begin();
     scheduler_run();
     collect();

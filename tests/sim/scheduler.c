@@ -17,12 +17,12 @@ uint64_t dice_state;
 enum { STACK_SIZE = 256 * 1024, GUARD_SIZE = 4096 };
 
 struct fiber {
-    struct timer timer;  /* while it waits, if not for ever */
-    struct list node;    /* of the queue it waits in, of the process that is stopped, or of the unused ones */
-    struct list sibling; /* of its process */
+    struct timer timer;  /* set while it waits with a time limit */
+    struct list node;    /* in the queue it waits in, in the held list of a stopped process, or in the unused list */
+    struct list sibling; /* in the list of its process */
     int process;
-    bool ready;     /* in `ready`, at `ready_at` */
-    bool timed_out; /* how its wait ended */
+    bool ready;     /* in `ready`, at index `ready_at` */
+    bool timed_out; /* result of its wait */
     bool ended;
     size_t ready_at;
     jmp_buf resume;
@@ -46,10 +46,10 @@ static struct {
     bool stopped;
     uint64_t switches;
     int process;
-    struct list unused; /* fibers that have ended: their stacks are used again */
+    struct list unused; /* ended fibers, whose stacks are reused */
     struct process {
         struct list fibers;
-        struct list held; /* could run, if it were not stopped */
+        struct list held; /* runnable, but the process is stopped */
         bool paused;
         int64_t wall_skew_us;
     } processes[PROCESSES_MAX];
@@ -92,7 +92,7 @@ void scheduler_die(const char *why)
 
 void timer_set(struct timer *timer, mono_us at)
 {
-    bool counted = allocations_count(false); /* the heap is permitd's code, these timers are not permitd's */
+    bool counted = allocations_count(false); /* the heap is permitd's code, but these timers are not permitd's */
     heap_remove(&sim.timers, &timer->node);
     if (!heap_add(&sim.timers, &timer->node, at < sim.now ? sim.now : at))
         scheduler_die("out of memory");
@@ -104,7 +104,7 @@ void timer_drop(struct timer *timer)
     heap_remove(&sim.timers, &timer->node);
 }
 
-/* ---- who can run ---- */
+/* ---- runnable fibers ---- */
 
 static void make_ready(struct fiber *fiber)
 {
@@ -132,7 +132,7 @@ static void leave_ready(struct fiber *fiber)
     fiber->ready = false;
 }
 
-/* Its wait is over. */
+/* Ends its wait. */
 static void wake(struct fiber *fiber, bool timed_out)
 {
     fiber->timed_out = timed_out;
@@ -150,7 +150,7 @@ static void on_time(struct timer *timer)
 
 static void fiber_main(void);
 
-/* Runs the fiber until it waits or ends. From the scheduler only. */
+/* Runs the fiber until it waits or ends. Called by the scheduler only. */
 static void run_fiber(struct fiber *fiber)
 {
     sim.running = fiber;
@@ -177,7 +177,7 @@ static void run_fiber(struct fiber *fiber)
     sim.running = NULL;
 }
 
-/* Back to the scheduler; returns when the fiber runs again. */
+/* Switches to the scheduler; returns when the fiber runs again. */
 static void leave_fiber(struct fiber *fiber)
 {
 #if defined(__SANITIZE_ADDRESS__)

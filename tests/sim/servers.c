@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The simulated permitd: started, stopped, killed, paused. */
+/* Starts, stops, kills and pauses the simulated permitd. */
 #include "dice.h"
 #include "fake_store.h"
-#include "site.h"
+#include "world.h"
 
 int server_any(void)
 {
     int first = (int)dice_between(0, profile.engines - 1);
     for (int i = 0; i < profile.engines; i++) {
-        const struct server *server = &site.servers[(first + i) % profile.engines];
+        const struct server *server = &world.servers[(first + i) % profile.engines];
         if (server->engine && !server->stopping && !server->paused)
             return (first + i) % profile.engines;
     }
     return -1;
 }
 
-/* "Server clocks within 5 s": or within the time for which nothing is granted after a failover. */
+/* Allowed clock difference: up to 5 s, or the time without grants after a failover. */
 int64_t server_any_skew(void)
 {
     int64_t most = profile.hold_ms * US_PER_MS / 2 - 1000;
@@ -24,14 +24,14 @@ int64_t server_any_skew(void)
 
 static void start_server(int process)
 {
-    struct server *server = &site.servers[process];
+    struct server *server = &world.servers[process];
     struct buf message;
     buf_init(&message, 1024);
     const struct engine_settings settings = {
         .workers = (unsigned)dice_between(1, 3),
         .max_pending = dice_once_in(6) ? 10 : 1000,
         .max_pending_ends = 1000,
-        .directory_entries = dice_once_in(4) ? 3 : 2000,
+        .key_cache_entries = dice_once_in(4) ? 3 : 2000,
         .request_timeout_ms = 10000,
         .failover_hold_ms = profile.hold_ms,
         .plan = {.retention_us = 7 * 86400LL * US_PER_SECOND,
@@ -59,7 +59,7 @@ static void start_server(int process)
 
 int server_number(const struct server *server)
 {
-    return (int)(server - site.servers);
+    return (int)(server - world.servers);
 }
 
 static void server_back(struct timer *timer)
@@ -80,7 +80,7 @@ void server_kill(struct server *server)
 {
     int process = server_number(server);
     step("p%d is killed", process);
-    site.result->kills++;
+    world.result->kills++;
     timer_drop(&server->back);
     process_kill(process);
     fake_store_process_died(process);
@@ -88,7 +88,7 @@ void server_kill(struct server *server)
     server->stopping = server->paused = false;
     list_for_each (node, next, &server->calls) {
         struct call *call = LIST_ENTRY(node, struct call, node);
-        oracle_forgotten(call);
+        oracle_result_unknown(call);
         call_free(call);
     }
     timer_set(&server->back, sim_now() + dice_between(0, 2 * US_PER_SECOND));
@@ -110,8 +110,8 @@ static void *stop_body(void *context)
 
 void server_stop(struct server *server)
 {
-    step("p%d is told to stop", server_number(server));
-    site.result->stops++;
+    step("p%d is asked to stop", server_number(server));
+    world.result->stops++;
     server->stopping = true;
     process_spawn(server_number(server), stop_body, server);
 }
@@ -120,7 +120,7 @@ void server_pause(struct server *server)
 {
     int64_t us = dice_once_in(6) ? dice_between(US_PER_SECOND, 8 * US_PER_SECOND) : dice_between(50000, US_PER_SECOND);
     step("p%d is paused for %lld ms", server_number(server), (long long)us / US_PER_MS);
-    site.result->pauses++;
+    world.result->pauses++;
     server->paused = true;
     server->paused_at = sim_now();
     process_pause(server_number(server));
@@ -132,16 +132,16 @@ void server_pause(struct server *server)
 void servers_begin(void)
 {
     for (int i = 0; i < profile.engines; i++) {
-        list_init(&site.servers[i].calls);
-        site.servers[i].back.fire = server_back;
+        list_init(&world.servers[i].calls);
+        world.servers[i].back.fire = server_back;
         start_server(i);
     }
 }
 
-void servers_mend(void)
+void servers_repair(void)
 {
     for (int i = 0; i < profile.engines; i++) {
-        struct server *server = &site.servers[i];
+        struct server *server = &world.servers[i];
         while (server->stopping)
             fiber_sleep(10000);
         if (server->back.node.place) {

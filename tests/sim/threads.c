@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the engine calls instead of pthread, the clock, sleeps and randomness: `--wrap=f` makes the linker lead f to
+ * Replaces the engine's calls of pthread, clock, sleep and randomness: `--wrap=f` makes the linker redirect f to
  * __wrap_f (CMakeLists.txt).
  */
 #include <errno.h>
@@ -10,10 +10,10 @@
 #include "dice.h"
 #include "scheduler.h"
 
-/* How often a thread is held up where another one may come in between, and for how long. */
+/* How often, and for how long, a thread is delayed where another may run in between. */
 enum { PREEMPT_ONCE_IN = 24, PREEMPT_US = 150, STALL_ONCE_IN = 4000, STALL_US = 30000 };
 
-/* A mutex and a condition in the memory of the real ones. */
+/* A mutex and a condition, stored in the memory of the real ones. */
 struct sim_mutex {
     struct fiber *owner;
     bool locked;
@@ -25,7 +25,7 @@ struct sim_cond {
 _Static_assert(sizeof(struct sim_mutex) <= sizeof(pthread_mutex_t), "it has to fit");
 _Static_assert(sizeof(struct sim_cond) <= sizeof(pthread_cond_t), "it has to fit");
 
-/* Of the linker: __wrap_f stands for f. */
+/* The linker redirects f to __wrap_f. */
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *context);
 int __wrap_pthread_join(pthread_t thread, void **ret_value);
 int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
@@ -72,7 +72,7 @@ int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
     return 0;
 }
 
-/* Nobody sleeps with a mutex, but for a moment in which the dice held it up: so outside of fibers it is free. */
+/* No thread sleeps with a mutex except during a random delay, so outside of fibers the mutex is free. */
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
     struct sim_mutex *own = (struct sim_mutex *)mutex;
@@ -86,8 +86,8 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
     return 0;
 }
 
-/* Where it matters in which order threads go on: after a mutex. */
-static void hold_up(void)
+/* A random delay after a mutex, where the order of threads matters. */
+static void random_delay(void)
 {
     if (!fiber_current())
         return;
@@ -109,7 +109,7 @@ static void unlock(struct sim_mutex *own)
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
     unlock((struct sim_mutex *)mutex);
-    hold_up();
+    random_delay();
     return 0;
 }
 
@@ -123,7 +123,7 @@ int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *att
 int __wrap_pthread_cond_destroy(pthread_cond_t *cond)
 {
     if (!list_empty(&((struct sim_cond *)cond)->waiting.fibers))
-        scheduler_die("somebody waits for a condition that is destroyed");
+        scheduler_die("a thread waits for a destroyed condition");
     return 0;
 }
 

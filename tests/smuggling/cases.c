@@ -4,12 +4,12 @@
 #define EOL             "\r\n"
 #define HOST            "Host: localhost" EOL
 #define GET             "GET /healthz HTTP/1.1" EOL HOST
-/* A request whose body is optional, about a key that nobody has: 404 once it is read. */
+/* A request with an optional body, for an unknown key: answered 404 once it is read. */
 #define POST            "POST /v1/requests/none/renew HTTP/1.1" EOL HOST "Content-Type: application/json" EOL
 #define OLD             "POST /v1/requests/none/renew HTTP/1.0" EOL HOST "Content-Type: application/json" EOL
 #define CHUNKED         POST "Transfer-Encoding: chunked" EOL EOL
 #define GOOD_CHUNKS     "2" EOL "{}" EOL "0" EOL EOL
-/* What must not be done: a proxy that sees it refuses it. */
+/* A request that must not be executed: a proxy that sees it refuses it. */
 #define SMUGGLED        "DELETE /v1/requests/smuggled HTTP/1.1" EOL HOST EOL
 #define SMUGGLED_LENGTH "58"
 

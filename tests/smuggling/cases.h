@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests that two readers could read differently, and what permitd answers to each. */
+/* Requests that two readers could interpret differently, and permitd's answers. */
 #ifndef SMUGGLING_CASES_H
 #define SMUGGLING_CASES_H
 
@@ -8,10 +8,10 @@
 
 struct smuggling_case {
     const char *name;
-    const char *bytes; /* LAST, which is answered 200 and ends the connection, is sent behind them */
+    const char *bytes; /* LAST, which is answered 200 and ends the connection, is sent after these */
     size_t length;
-    const char *answers; /* the statuses of permitd, of LAST too if it is read as a request */
-    bool alone;          /* a proxy would wait a minute for the rest of it */
+    const char *answers; /* permitd's statuses, including that of LAST if it is read as a request */
+    bool alone;          /* not through a proxy, which would wait a minute for the rest */
 };
 
 extern const struct smuggling_case smuggling_cases[];

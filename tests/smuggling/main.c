@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests that two readers could read differently, sent to permitd alone, and to permitd behind HAProxy and nginx.
+ * Requests that two readers could interpret differently, sent to permitd alone, and to permitd behind HAProxy and
+ * nginx.
  *
- * Alone each is answered exactly as cases.c says. Behind a proxy, which may refuse it, or mend it before permitd sees
- * it, what counts is that both read the same requests: permitd has given as many answers as have reached the client;
- * the next client, whose request goes over the same connection to permitd, gets its own answer; and nothing was done
- * that the proxy would have refused.
+ * Alone, each is answered exactly as cases.c says. A proxy may refuse a request, or fix it before permitd sees it. The
+ * test then checks that both read the same requests: as many answers of permitd as reached the client; the next client,
+ * whose request uses the same connection to permitd, gets its own answer; and permitd executed nothing that the proxy
+ * would have refused.
  *
- *     smuggling [NAME]     only the cases with NAME in their names, with what was answered
+ *     smuggling [NAME]     only the cases with NAME in their names, with their answers
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,7 +31,7 @@ enum { ANSWERS_SIZE = 256 * 1024, END_MS = 120000 };
 
 struct bench {
     struct kit_permitd *permitd;
-    struct kit_http http; /* straight to permitd */
+    struct kit_http http; /* directly to permitd */
     unsigned probes;
     int passed, failed;
     const char *wanted; /* NULL: all */
@@ -55,14 +56,14 @@ static bool send_all(int fd, const char *bytes, size_t length)
     while (length) {
         ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL);
         if (sent <= 0 && errno != EINTR)
-            return false; /* it was refused already */
+            return false; /* already refused */
         bytes += sent > 0 ? sent : 0;
         length -= sent > 0 ? (size_t)sent : 0;
     }
     return true;
 }
 
-/* Everything up to the end of the connection, with spaces for zeros. */
+/* Reads up to the end of the connection, with spaces instead of zeros. */
 static void read_all(int fd, char bytes[ANSWERS_SIZE])
 {
     size_t length = 0;
@@ -82,11 +83,11 @@ static void read_all(int fd, char bytes[ANSWERS_SIZE])
     bytes[length] = '\0';
 }
 
-/* Sends the case and LAST; what comes back until the end. half: closes its side, which a proxy takes for the end. */
+/* Sends the case and LAST, and reads until the end. half: closes the sending side, which a proxy takes for the end. */
 static void converse(int fd, const struct smuggling_case *row, bool half, char answers[ANSWERS_SIZE])
 {
     KIT_CHECK(fd >= 0);
-    bool whole = strcmp(row->answers, "") != 0; /* of a request that does not end LAST would be a part */
+    bool whole = strcmp(row->answers, "") != 0; /* else LAST would be part of an unfinished request */
     if (send_all(fd, row->bytes, row->length) && whole)
         (void)send_all(fd, LAST, strlen(LAST));
     if (half)
@@ -95,7 +96,7 @@ static void converse(int fd, const struct smuggling_case *row, bool half, char a
     close(fd);
 }
 
-/* The next answer from `at` on; NULL: there is none. */
+/* Returns the next answer after `at`; NULL: none. */
 static const char *next_answer(const char *answers, const char *at)
 {
     while ((at = strstr(at, "HTTP/1.")) && at != answers && at[-1] != '\n')
@@ -103,7 +104,7 @@ static const char *next_answer(const char *answers, const char *at)
     return at;
 }
 
-/* "404 200": the statuses of all answers. */
+/* Writes the statuses of all answers: "404 200". */
 static void statuses_of(const char *answers, char *statuses, size_t size)
 {
     statuses[0] = '\0';
@@ -113,7 +114,7 @@ static void statuses_of(const char *answers, char *statuses, size_t size)
     }
 }
 
-/* Answers that permitd has made, whoever carried them. To HTTP/0.9, which nginx speaks, goes the body alone. */
+/* Counts the answers created by permitd. An HTTP/0.9 client, as nginx speaks it, gets the body alone. */
 static unsigned answers_of_permitd(const char *answers)
 {
     static const char mark[] = "\nX-Request-Id: ";
@@ -123,7 +124,7 @@ static unsigned answers_of_permitd(const char *answers)
     return count;
 }
 
-/* ---- what permitd has seen ---- */
+/* ---- permitd's view ---- */
 
 static void get(struct bench *bench, const char *path, struct reply *reply)
 {
@@ -131,7 +132,7 @@ static void get(struct bench *bench, const char *path, struct reply *reply)
         kit_fail("GET %s: %s", path, reply->error);
 }
 
-/* Requests that permitd has answered before this one. */
+/* Returns the number of requests that permitd has answered before this one. */
 static unsigned long answered(struct bench *bench)
 {
     static const char metric[] = "\npermitd_http_answers_total{";
@@ -144,7 +145,7 @@ static unsigned long answered(struct bench *bench)
     return sum;
 }
 
-/* The tombstone that the smuggled request would leave. */
+/* Returns true if the tombstone of the smuggled request exists. */
 static bool is_smuggled(struct bench *bench)
 {
     struct reply reply;
@@ -154,7 +155,7 @@ static bool is_smuggled(struct bench *bench)
     return smuggled;
 }
 
-/* ---- judgements ---- */
+/* ---- checks ---- */
 
 static void judge(struct bench *bench, const char *where, const struct smuggling_case *row, const char *wrong,
                   const char *answers)
@@ -177,7 +178,7 @@ static void check_alone(struct bench *bench, const struct smuggling_case *row)
     char statuses[256];
     unsigned long before = answered(bench);
     converse(kit_connect(bench->permitd->port), row, true, answers);
-    unsigned long seen = answered(bench) - before - 1; /* the first look itself */
+    unsigned long seen = answered(bench) - before - 1; /* the first query itself */
     statuses_of(answers, statuses, sizeof statuses);
     const char *wrong = NULL;
     if (strcmp(statuses, row->answers) != 0)
@@ -187,7 +188,9 @@ static void check_alone(struct bench *bench, const struct smuggling_case *row)
     judge(bench, "alone", row, wrong, answers);
 }
 
-/* The next client, over the connection to permitd that the last one has left. False: it gets somebody else's answer. */
+/*
+ * Sends the next client's request over the connection to permitd that the last one used. False: it gets a wrong answer.
+ */
 static bool next_is_answered(struct bench *bench, const struct proxy *proxy)
 {
     static char answers[ANSWERS_SIZE];
@@ -196,7 +199,7 @@ static bool next_is_answered(struct bench *bench, const struct proxy *proxy)
     char *request = kit_text("POST /v1/requests/%s/renew HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
                              "Connection: close\r\n\r\n",
                              key);
-    struct smuggling_case probe = {.bytes = request, .length = strlen(request), .answers = ""}; /* and no LAST */
+    struct smuggling_case probe = {.bytes = request, .length = strlen(request), .answers = ""}; /* without LAST */
     converse(unix_connect(proxy->socket), &probe, false, answers);
     free(request);
     return strstr(answers, " 404 ") && strstr(answers, key) && answers_of_permitd(answers) == 1;
@@ -208,7 +211,7 @@ static void check_behind(struct bench *bench, const struct proxy *proxy, const s
     unsigned long before = answered(bench);
     converse(unix_connect(proxy->socket), row, false, answers);
     bool next = next_is_answered(bench, proxy);
-    unsigned long seen = answered(bench) - before - 2; /* the first look itself, and the next client */
+    unsigned long seen = answered(bench) - before - 2; /* the first query, and the next client */
     const char *wrong = NULL;
     if (!next)
         wrong = "the next client has another's answer";

@@ -12,8 +12,8 @@ struct proxy {
 };
 
 /*
- * Both keep connections to permitd and use them for whichever client comes, refuse what has "smuggled" in its target,
- * and pass everything else on.
+ * Both keep connections to permitd and reuse them for any client, refuse requests with "smuggled" in the target, and
+ * forward all others.
  */
 struct proxy proxy_start_haproxy(unsigned permitd_port);
 struct proxy proxy_start_nginx(unsigned permitd_port);

@@ -2,6 +2,6 @@
 #ifndef SMUGGLING_UNIX_H
 #define SMUGGLING_UNIX_H
 
-/* A connected blocking socket; -1 on failure. */
+/* Returns a connected blocking socket; -1 on failure. */
 int unix_connect(const char *path);
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The auditor's comparisons: nothing to say about rows that match, each kind of drift found and named. */
+/* The audit's comparisons: matching rows give no finding, and each kind of mismatch is found and named. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "fixture.h"
 #include "store/audit.h"
-#include "support.h"
 
 static const struct database_address *address;
 static struct session *session;
@@ -49,7 +49,7 @@ static void rows_forget(void)
 
 TestSuite(audit, .init = rows_make, .fini = rows_forget);
 
-/* The semaphore after that id. */
+/* Audits the semaphore with the next id above `after`. */
 static struct audit_result semaphore_after(uint64_t after)
 {
     struct audit_result result = {0};
@@ -71,7 +71,7 @@ static void finds(uint64_t after, const char *subject, const char *sentence)
     cr_assert_str_eq(result.drifts->sentence, sentence);
 }
 
-/* The pages of held requests; how many drifts, and the last of them. */
+/* Audits all pages of held requests. Returns the number of mismatches; *ret_last is the last one. */
 static size_t requests_found(struct audit_drift *ret_last)
 {
     struct audit_place place = {0};
@@ -89,7 +89,7 @@ static size_t requests_found(struct audit_drift *ret_last)
     return count;
 }
 
-Test(audit, what_matches_is_found_in_order)
+Test(audit, matching_rows_give_no_finding)
 {
     static const uint64_t ids[] = {0, 1, 2, 30};
     struct audit_drift last;
@@ -101,16 +101,16 @@ Test(audit, what_matches_is_found_in_order)
     cr_assert_eq(requests_found(&last), 0);
 }
 
-Test(audit, in_use_that_is_not_the_sum_is_found)
+Test(audit, in_use_other_than_the_sum_is_found)
 {
     must_run(session, "UPDATE semaphore SET in_use = in_use + 1 WHERE id IN (1, 2)");
     finds(0, "many", "in_use is 10001, its held permits have 10000 units");
     finds(1, "seats", "in_use is 6, its held permits have 5 units");
     cr_assert_eq(semaphore_after(2).drift_count, 0);
-    cr_assert_eq(semaphore_after(0).drifts->apart[0], 1);
+    cr_assert_eq(semaphore_after(0).drifts->differences[0], 1);
 }
 
-Test(audit, slots_that_are_not_with_their_permit_are_found)
+Test(audit, slots_without_their_permit_are_found)
 {
     static const struct {
         const char *plant;
@@ -151,7 +151,7 @@ Test(audit, slots_that_are_not_with_their_permit_are_found)
     }
 }
 
-Test(audit, a_permit_left_acquired_is_found)
+Test(audit, held_permit_of_an_ended_request_is_found)
 {
     must_run(session, "UPDATE permit SET state = 1 WHERE semaphore_id = 1 AND id = 5007");
     finds(0, "many", "in_use is 10000, its held permits have 10001 units; 1 held permits of ended requests");
@@ -159,7 +159,7 @@ Test(audit, a_permit_left_acquired_is_found)
     finds(0, "many", "in_use is 10000, its held permits have 10001 units; 1 held permits of ended requests");
 }
 
-Test(audit, a_request_without_its_permits_is_found)
+Test(audit, held_request_without_permits_is_found)
 {
     struct audit_drift last;
     must_run(session, "DELETE FROM permit WHERE semaphore_id = 1 AND id IN (77, 1777)");
@@ -174,8 +174,8 @@ Test(audit, a_request_without_its_permits_is_found)
     cr_assert_str_eq(last.sentence, "it is held, and 1 of its 1 permits are not");
 }
 
-/* The view is closed and the session's own isolation is back. */
-Test(audit, a_look_leaves_nothing_behind)
+/* The read view is closed, and the session's own isolation level is restored. */
+Test(audit, comparison_leaves_no_transaction_and_no_setting)
 {
     semaphore_after(0);
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id ="
@@ -184,8 +184,8 @@ Test(audit, a_look_leaves_nothing_behind)
     cr_assert_str_eq(isolation_of(session), "READ-COMMITTED");
 }
 
-/* "Each comparison within one read view": what is committed between two pages is not seen. */
-Test(audit, a_semaphore_that_is_busy_between_two_pages_matches)
+/* Each comparison runs within one read view, and does not see changes committed between two pages. */
+Test(audit, semaphore_changed_between_two_pages_matches)
 {
     struct audit_result result;
     struct audit audit;
@@ -205,16 +205,16 @@ Test(audit, a_semaphore_that_is_busy_between_two_pages_matches)
     session_free(other);
 }
 
-/* The cleaner takes COMMITs of others for a busy database. */
-Test(audit, looks_do_not_count_as_work)
+/* Retention takes COMMITs of other sessions as a sign of a busy database. */
+Test(audit, comparisons_do_not_count_as_commits)
 {
     int64_t before = counter_of(session, "Com_commit");
     semaphore_after(0);
     cr_assert_eq(counter_of(session, "Com_commit"), before);
 }
 
-/* Given up in the middle, as when permitd stops. */
-Test(audit, a_look_that_is_given_up_leaves_nothing_behind)
+/* A comparison is abandoned, as when permitd stops. */
+Test(audit, abandoned_comparison_leaves_no_transaction)
 {
     struct audit_result result;
     struct audit audit;
@@ -225,8 +225,8 @@ Test(audit, a_look_that_is_given_up_leaves_nothing_behind)
     cr_assert_eq(semaphore_after(0).drift_count, 0);
 }
 
-/* Each look reads what it compares, and not the rows of others; also in the middle of a thousand equal deadlines. */
-Test(audit, strangers_rows_are_not_read)
+/* Each comparison reads only the rows it compares, also in the middle of a thousand equal deadlines. */
+Test(audit, unrelated_rows_are_not_read)
 {
     struct audit_result result;
     struct audit_place place = {.dated = true, .id = 4000};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The work of one transaction, at the largest that a request may ask: every statement names at most 500 rows, its work
- * is linear in them, and the transaction commits within the session's time-outs (P23).
+ * The largest transaction that a request can cause: each statement names at most 500 rows, the work is linear in the
+ * rows, and the transaction commits within the session's timeouts (P23).
  */
 #include <criterion/criterion.h>
 #include <criterion/logging.h>
@@ -9,31 +9,31 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "side.h"
+#include "batch_fixture.h"
+#include "fixture.h"
 #include "store/batch.h"
-#include "support.h"
 
 enum { SLOTS = 65536, REQUESTS = 66, SEMAPHORES = 64, ROWS_A_STATEMENT = 500 };
 
-static struct session *eye;
+static struct session *observer;
 static struct side side;
 
 static void bounds_begin(void)
 {
     const struct database_address *address = fresh_database();
-    eye = connected(address, SESSION_READER);
+    observer = connected(address, SESSION_READER);
     side_open(&side, address);
 }
 
 static void bounds_end(void)
 {
     side_close(&side);
-    session_free(eye);
+    session_free(observer);
 }
 
 TestSuite(bounds, .init = bounds_begin, .fini = bounds_end, .timeout = 600);
 
-/* How many rows the statement names: tuples of VALUES, or keys of IN. */
+/* Returns the number of rows that the statement names: tuples of VALUES, or keys of IN. */
 static size_t rows_of(const char *statement, size_t length)
 {
     const char *values = memmem(statement, length, "VALUES (", 8);
@@ -80,7 +80,7 @@ static void plan(const struct lock_set *set, const struct operation *const *oper
         cr_assert_eq(side.plan.outcomes[i].status, PERMIT_OK, "%s", side.plan.outcomes[i].detail);
 }
 
-/* 66 requests of one semaphore in one batch, to be granted or released. */
+/* Grants or releases 66 requests of one semaphore in one batch. */
 static void run_together(struct operation *operations, uint64_t semaphore_id, int64_t free, const char *what)
 {
     const struct operation *pointers[REQUESTS];
@@ -107,12 +107,12 @@ static const char *key_text(size_t i)
     return texts[i];
 }
 
-Test(bounds, all_slots_of_the_largest_semaphore_move_in_one_transaction)
+Test(bounds, all_slots_of_the_largest_semaphore_change_in_one_transaction)
 {
     struct operation acquires[REQUESTS], releases[REQUESTS];
     struct want wants[REQUESTS];
     semaphore_make(&side, "s", KIND_SLOTTED, SLOTS);
-    uint64_t id = (uint64_t)number_of(eye, "SELECT id FROM semaphore");
+    uint64_t id = (uint64_t)number_of(observer, "SELECT id FROM semaphore");
     for (size_t i = 0; i < REQUESTS; i++) {
         int64_t count = i + 1 < REQUESTS ? SLOTS_MAX_COUNT : SLOTS - (REQUESTS - 1) * (int64_t)SLOTS_MAX_COUNT;
         wants[i] = (struct want){.semaphore = BYTES("s"), .semaphore_id = id, .count = count};
@@ -120,14 +120,14 @@ Test(bounds, all_slots_of_the_largest_semaphore_move_in_one_transaction)
         releases[i] = (struct operation){.kind = OP_RELEASE, .external_id = bytes_of(key_text(i))};
     }
     run_together(acquires, id, SLOTS, "65536 slots granted");
-    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0 AND permit_id = last_permit_id"),
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0 AND permit_id = last_permit_id"),
                  SLOTS);
     run_together(releases, id, 0, "65536 slots released");
-    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE permit_id = 0 AND last_permit_id <> 0"), SLOTS);
-    cr_assert_eq(number_of(eye, "SELECT in_use FROM semaphore"), 0);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE permit_id = 0 AND last_permit_id <> 0"), SLOTS);
+    cr_assert_eq(number_of(observer, "SELECT in_use FROM semaphore"), 0);
 }
 
-Test(bounds, the_largest_request_is_granted_and_released)
+Test(bounds, largest_request_is_granted_and_released)
 {
     static char names[SEMAPHORES][8];
     struct want wants[SEMAPHORES];
@@ -139,7 +139,7 @@ Test(bounds, the_largest_request_is_granted_and_released)
         semaphore_make(&side, names[i], KIND_SLOTTED, SLOTS_MAX_COUNT);
         char sql[64];
         snprintf(sql, sizeof sql, "SELECT id FROM semaphore WHERE name='s%02zu'", i);
-        ids[i] = (uint64_t)number_of(eye, sql);
+        ids[i] = (uint64_t)number_of(observer, sql);
         wants[i] = (struct want){.semaphore = bytes_of(names[i]), .semaphore_id = ids[i], .count = SLOTS_MAX_COUNT};
         wanted[i] = (struct slots_wanted){.free = SLOTS_MAX_COUNT};
     }
@@ -154,6 +154,6 @@ Test(bounds, the_largest_request_is_granted_and_released)
     arena_clear(&side.arena);
     plan(&set, (const struct operation *const[]){&release}, 1);
     apply("64 semaphores with 1000 slots each released");
-    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 0);
-    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE last_permit_id = 1"), 64000);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 0);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE last_permit_id = 1"), 64000);
 }

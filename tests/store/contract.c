@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The contract of store.h, on a real MariaDB: what is locked, that a batch is written as a whole or not at all, and
- * that a row that is not as it was read raises. Batches are decided by plan_batch, as in the service.
+ * The contract of store.h, on a real MariaDB: the locks of a batch, batches that are written completely or not at all,
+ * and errors for rows that differ from what was read. plan_batch decides the batches, as in the service.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "batch_fixture.h"
 #include "core/plan.h"
-#include "side.h"
+#include "fixture.h"
 #include "store/batch.h"
-#include "support.h"
 
 static const struct database_address *address;
-static struct session *eye; /* sees the rows by plain SQL */
+static struct session *observer; /* reads the rows with plain SQL */
 static struct side one, two;
 
 static void contract_begin(void)
 {
     address = fresh_database();
-    eye = connected(address, SESSION_READER);
+    observer = connected(address, SESSION_READER);
     side_open(&one, address);
     side_open(&two, address);
     semaphore_make(&one, "alpha", KIND_SLOTTED, 3);
@@ -30,7 +30,7 @@ static void contract_end(void)
 {
     side_close(&one);
     side_close(&two);
-    session_free(eye);
+    session_free(observer);
 }
 
 TestSuite(contract, .init = contract_begin, .fini = contract_end, .timeout = 300);
@@ -45,14 +45,14 @@ TestSuite(contract, .init = contract_begin, .fini = contract_end, .timeout = 300
 
 static const char *all_rows(void)
 {
-    return text_of(eye,
+    return text_of(observer,
                    "SELECT CONCAT_WS(';', (SELECT GROUP_CONCAT(CONCAT_WS(',', name, in_use, next_permit_id) ORDER BY"
                    " name) FROM semaphore), (SELECT COUNT(*) FROM permit_request), (SELECT COUNT(*) FROM permit WHERE"
                    " state = 1), (SELECT COUNT(*) FROM permit WHERE state = 2), (SELECT COUNT(*) FROM slot WHERE"
                    " permit_id <> 0))");
 }
 
-Test(contract, a_grant_is_in_all_the_tables_and_its_release_too)
+Test(contract, grant_and_release_are_written_to_all_tables)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
@@ -68,7 +68,7 @@ Test(contract, a_grant_is_in_all_the_tables_and_its_release_too)
     cr_assert(outcome->already_released);
 }
 
-Test(contract, a_replay_reads_what_was_granted)
+Test(contract, replay_reads_the_grant)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
@@ -79,11 +79,11 @@ Test(contract, a_replay_reads_what_was_granted)
     cr_assert_eq(outcome->request->permit_count, 2);
     cr_assert_eq(outcome->request->permits[0].slots.count + outcome->request->permits[1].slots.count, 2);
     cr_assert_eq(outcome->request->ended_at, NEVER);
-    cr_assert_eq(number_of(eye, "SELECT replays FROM permit_request"), 1);
+    cr_assert_eq(number_of(observer, "SELECT replays FROM permit_request"), 1);
     cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;0;2");
 }
 
-Test(contract, a_grant_keeps_the_nonce_of_its_acquire)
+Test(contract, grant_keeps_the_nonce_of_its_acquire)
 {
     struct want wants[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct operation acquire = acquire_of("k", wants, 1), other = acquire_of("j", wants, 1);
@@ -96,19 +96,20 @@ Test(contract, a_grant_keeps_the_nonce_of_its_acquire)
     cr_assert_eq(run(&two, &other)->request->nonce.length, 0);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
     cr_assert(bytes_equal(run(&two, &release)->request->nonce, nonce));
-    cr_assert_str_eq(text_of(eye, "SELECT GROUP_CONCAT(nonce ORDER BY external_id) FROM permit_request"),
+    cr_assert_str_eq(text_of(observer, "SELECT GROUP_CONCAT(nonce ORDER BY external_id) FROM permit_request"),
                      ",it's \\ mine");
 }
 
-Test(contract, an_unknown_key_gets_a_tombstone)
+Test(contract, release_of_an_unknown_key_writes_a_tombstone)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("nobody")};
     cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
-    cr_assert_eq(number_of(eye, "SELECT end_reason FROM permit_request WHERE external_id = 'nobody'"), END_NEVER_HELD);
+    cr_assert_eq(number_of(observer, "SELECT end_reason FROM permit_request WHERE external_id = 'nobody'"),
+                 END_NEVER_HELD);
 }
 
-/* No semaphore's lock keeps two permitd from answering the same release of a key that never held anything. */
-Test(contract, two_that_replay_a_tombstone_at_once_both_count)
+/* Two servers can answer the same release of a key that never held anything: no semaphore's lock separates them. */
+Test(contract, concurrent_replays_of_a_tombstone_both_count)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("nobody")};
     cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
@@ -116,10 +117,10 @@ Test(contract, two_that_replay_a_tombstone_at_once_both_count)
     decide(&two, &release);
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
-    cr_assert_eq(number_of(eye, "SELECT replays FROM permit_request WHERE external_id = 'nobody'"), 2);
+    cr_assert_eq(number_of(observer, "SELECT replays FROM permit_request WHERE external_id = 'nobody'"), 2);
 }
 
-/* A row that somebody else has changed behind our locks: every UPDATE of a release sees it and raises. */
+/* Another session changes a row in spite of the locks: asserts that an UPDATE of a release notices it and raises. */
 static void release_is_refused_after(const char *sql)
 {
     struct want wants[] = ALPHA_AND_BETA;
@@ -127,7 +128,7 @@ static void release_is_refused_after(const char *sql)
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
     cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
     decide(&one, &release);
-    cr_assert_eq(session_run(eye, sql), PERMIT_OK, "%s", session_message(eye));
+    cr_assert_eq(session_run(observer, sql), PERMIT_OK, "%s", session_message(observer));
     char before[4096];
     snprintf(before, sizeof before, "%s", all_rows());
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
@@ -135,32 +136,60 @@ static void release_is_refused_after(const char *sql)
     cr_assert_str_eq(all_rows(), before);
 }
 
-Test(contract, a_permit_that_is_gone_raises)
+Test(contract, missing_permit_raises)
 {
     release_is_refused_after("DELETE FROM permit ORDER BY semaphore_id DESC LIMIT 1");
 }
 
-Test(contract, a_slot_that_is_free_already_raises)
+Test(contract, slot_already_free_raises)
 {
     release_is_refused_after("UPDATE slot SET permit_id = 0 WHERE number = 1");
 }
 
-Test(contract, a_request_that_is_gone_raises)
+Test(contract, missing_request_raises)
 {
     release_is_refused_after("DELETE FROM permit_request");
 }
 
-Test(contract, a_request_that_has_ended_raises)
+Test(contract, ended_request_raises)
 {
     release_is_refused_after("UPDATE permit_request SET state = 2");
 }
 
-Test(contract, a_semaphore_that_is_not_as_it_was_read_raises)
+/* A request has at most REQUEST_MAX_SEMAPHORES permits. The engine relies on it; the database does not check it. */
+Test(contract, request_with_too_many_permits_is_an_internal_error)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    must_run(observer,
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state)"
+             " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 63)"
+             " SELECT semaphore_id, 1000 + i, permit_request_id, 0, '', 1 FROM permit JOIN n WHERE semaphore_id ="
+             " (SELECT id FROM semaphore WHERE name = 'beta')");
+    struct lock_set set = lock_set_of(&one, &acquire);
+    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_INTERNAL);
+    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    must_run(observer, "UPDATE permit_request SET due_at = '2000-01-01'");
+    struct operation other = acquire_of("j", (struct want[]){{.semaphore = BYTES("beta"), .count = 7}}, 1);
+    const struct operation *operations[] = {&other};
+    struct shortfall shortfall;
+    set = lock_set_of(&one, &other);
+    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    one.view.semaphores[0].next_due_at = 0;
+    cr_assert_eq(plan_shortfalls(&one.view, operations, 1, &shortfall), 1);
+    cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_INTERNAL);
+    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+}
+
+Test(contract, changed_semaphore_raises)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
     decide(&one, &acquire);
-    one.plan.changes.semaphores[one.plan.changes.semaphore_count - 1].expected_version += 1;
+    struct semaphore_image *last = &one.plan.changes.semaphores[one.plan.changes.semaphore_count - 1];
+    last->expected_version++;
+    last->semaphore->version++;
     char before[4096];
     snprintf(before, sizeof before, "%s", all_rows());
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
@@ -169,7 +198,7 @@ Test(contract, a_semaphore_that_is_not_as_it_was_read_raises)
     cr_assert_eq(run(&two, &acquire)->status, PERMIT_OK, "the locks are free again");
 }
 
-Test(contract, a_batch_that_fails_late_has_written_nothing)
+Test(contract, batch_that_fails_late_writes_nothing)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
@@ -181,16 +210,17 @@ Test(contract, a_batch_that_fails_late_has_written_nothing)
     cr_assert_str_eq(all_rows(), "alpha,0,1,beta,0,1;0;0;0;0");
 }
 
-Test(contract, a_connection_lost_before_commit_has_written_nothing)
+Test(contract, connection_lost_before_commit_writes_nothing)
 {
     char sql[64];
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
     decide(&one, &acquire);
-    int64_t id = number_of(eye, "SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID IN"
-                                " (SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX)");
+    int64_t id =
+        number_of(observer, "SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID IN"
+                            " (SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX)");
     snprintf(sql, sizeof sql, "KILL CONNECTION %lld", (long long)id);
-    must_run(eye, sql);
+    must_run(observer, sql);
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_DATABASE_LOST);
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
     cr_assert_str_eq(all_rows(), "alpha,0,1,beta,0,1;0;0;0;0");
@@ -199,8 +229,8 @@ Test(contract, a_connection_lost_before_commit_has_written_nothing)
     cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;0;2");
 }
 
-/* The semaphores differ, so no lock keeps them apart: the unique key does. */
-Test(contract, of_two_new_requests_with_one_key_the_second_conflicts)
+/* The semaphores differ, so no lock separates the requests: the unique key does. */
+Test(contract, second_new_request_with_one_key_conflicts)
 {
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -214,7 +244,7 @@ Test(contract, of_two_new_requests_with_one_key_the_second_conflicts)
     cr_assert_str_eq(all_rows(), "alpha,1,2,beta,0,1;1;1;0;1");
 }
 
-Test(contract, strangers_semaphores_are_not_waited_for)
+Test(contract, batch_does_not_wait_for_other_semaphores)
 {
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -227,8 +257,8 @@ Test(contract, strangers_semaphores_are_not_waited_for)
     cr_assert_eq(store_rollback(one.store), PERMIT_OK, "it had lost alpha before beta was had");
 }
 
-/* As if permitd had been stopped inside a batch: the server ends a transaction that is idle for 5 s (P12). */
-Test(contract, one_that_says_nothing_any_more_frees_its_rows)
+/* permitd is stopped inside a batch, as it were: the server ends a transaction that is idle for 5 s (P12). */
+Test(contract, idle_transaction_frees_its_rows)
 {
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct operation first = acquire_of("a", alpha, 1);
@@ -251,7 +281,7 @@ Test(contract, ids_are_reserved_once)
 {
     struct id_range a, b, c;
     uint64_t epoch;
-    must_run(eye, "UPDATE cluster SET epoch = 7");
+    must_run(observer, "UPDATE cluster SET epoch = 7");
     cr_assert_eq(store_reserve_ids(one.store, 10000, &a, &epoch), PERMIT_OK);
     cr_assert_eq(store_reserve_ids(two.store, 10000, &b, &epoch), PERMIT_OK);
     cr_assert_eq(store_reserve_ids(one.store, 10000, &c, &epoch), PERMIT_OK);
@@ -261,7 +291,7 @@ Test(contract, ids_are_reserved_once)
     cr_assert_geq(c.next, b.end);
 }
 
-Test(contract, the_floor_is_the_smallest_live_token)
+Test(contract, floor_is_the_smallest_live_token)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation first = acquire_of("a", beta, 1);
@@ -270,7 +300,7 @@ Test(contract, the_floor_is_the_smallest_live_token)
     uint64_t floors[2];
     cr_assert_eq(run(&one, &first)->status, PERMIT_OK);
     cr_assert_eq(run(&one, &second)->status, PERMIT_OK);
-    uint64_t ids[] = {(uint64_t)number_of(eye, "SELECT id FROM semaphore WHERE name = 'beta'"), 999999};
+    uint64_t ids[] = {(uint64_t)number_of(observer, "SELECT id FROM semaphore WHERE name = 'beta'"), 999999};
     cr_assert_eq(store_floors(one.store, ids, 2, floors), PERMIT_OK);
     cr_assert_eq(floors[0], 1);
     cr_assert_eq(floors[1], 0);
@@ -283,24 +313,24 @@ Test(contract, the_floor_is_the_smallest_live_token)
     cr_assert_eq(floors[0], 3);
 }
 
-/* The statement of the packet that begins so, explained: the index it walks. */
+/* Asserts the index that EXPLAIN shows for the packet's statement that starts with `beginning`. */
 static void explains(const char *packet, const char *beginning, const char *index)
 {
     const char *statement = strstr(packet, beginning);
     cr_assert_not_null(statement, "%s", packet);
     struct explained table;
-    cr_assert_geq(explain(eye, statement, &table, 1), 1);
+    cr_assert_geq(explain(observer, statement, &table, 1), 1);
     cr_assert(bytes_equal(table.key, bytes_of(index)), "%s walks %.*s", statement, (int)table.key.length,
               table.key.data);
     cr_assert(!bytes_equal(table.type, BYTES("ALL")) && !bytes_equal(table.type, BYTES("index")));
 }
 
-/* Also in a table so small that a scan would be cheaper: a scan locks, and waits for, the rows of strangers. */
+/* Even in a table so small that a scan would be cheaper: a scan locks, and waits for, rows of other requests. */
 Test(contract, locks_are_taken_along_the_primary_key)
 {
     struct buf sql;
-    uint64_t ids[] = {(uint64_t)number_of(eye, "SELECT MIN(id) FROM semaphore"),
-                      (uint64_t)number_of(eye, "SELECT MAX(id) FROM semaphore")};
+    uint64_t ids[] = {(uint64_t)number_of(observer, "SELECT MIN(id) FROM semaphore"),
+                      (uint64_t)number_of(observer, "SELECT MAX(id) FROM semaphore")};
     struct slots_wanted wanted[] = {{.free = 1}, {.free = 1}};
     struct bytes keys[] = {BYTES("a"), BYTES("b")};
     struct lock_set set = {
@@ -326,7 +356,7 @@ static void release_together(struct side *side, const struct bytes *keys, size_t
         releases[i] = (struct operation){.kind = OP_RELEASE, .external_id = keys[i]};
         pointers[i] = &releases[i];
     }
-    uint64_t beta = (uint64_t)number_of(eye, "SELECT id FROM semaphore WHERE name = 'beta'");
+    uint64_t beta = (uint64_t)number_of(observer, "SELECT id FROM semaphore WHERE name = 'beta'");
     struct slots_wanted wanted = {0};
     const struct lock_set set = {
         .semaphore_ids = &beta, .slots_wanted = &wanted, .semaphore_count = 1, .keys = keys, .key_count = count};
@@ -340,10 +370,10 @@ static void release_together(struct side *side, const struct bytes *keys, size_t
 }
 
 /*
- * Most rows of the tables are in this batch: a scan would be the cheapest way to find them. With
- * innodb_snapshot_isolation, which is on from MariaDB 11.6 on, a scan waits for every row, in READ COMMITTED too.
+ * Most rows of the tables are in this batch, so a scan would be the cheapest plan. With innodb_snapshot_isolation, the
+ * default since MariaDB 11.6, a scan waits for every row, even in READ COMMITTED.
  */
-Test(contract, a_batch_does_not_wait_for_requests_of_other_semaphores)
+Test(contract, batch_does_not_wait_for_requests_of_other_semaphores)
 {
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -354,63 +384,64 @@ Test(contract, a_batch_does_not_wait_for_requests_of_other_semaphores)
         struct operation acquire = acquire_of(keys[i].data, beta, 1);
         cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
     }
-    (void)!session_run(eye, "SET GLOBAL innodb_snapshot_isolation = ON"); /* MySQL has none */
+    (void)!session_run(observer, "SET GLOBAL innodb_snapshot_isolation = ON"); /* MySQL has none */
     struct side later;
     side_open(&later, address);
-    (void)!session_run(eye, "SET GLOBAL innodb_snapshot_isolation = DEFAULT");
-    must_run(eye, "ANALYZE TABLE permit_request, permit");
-    must_run(eye, "BEGIN");
-    must_run(eye, "UPDATE permit_request r JOIN permit p ON p.permit_request_id = r.id SET r.replays = 1, p.count = 1"
-                  " WHERE r.external_id = 'stranger'");
+    (void)!session_run(observer, "SET GLOBAL innodb_snapshot_isolation = DEFAULT");
+    must_run(observer, "ANALYZE TABLE permit_request, permit");
+    must_run(observer, "BEGIN");
+    must_run(observer,
+             "UPDATE permit_request r JOIN permit p ON p.permit_request_id = r.id SET r.replays = 1, p.count = 1"
+             " WHERE r.external_id = 'stranger'");
     release_together(&later, keys, ARRAY_LENGTH(keys));
-    must_run(eye, "ROLLBACK");
+    must_run(observer, "ROLLBACK");
     side_close(&later);
-    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM permit_request WHERE state = 2"), ARRAY_LENGTH(keys));
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM permit_request WHERE state = 2"), ARRAY_LENGTH(keys));
 }
 
-/* A client that asks again and again comes to the end of a counter of 32 bits; each answer still changes its row. */
-Test(contract, a_counter_that_is_full_begins_anew)
+/* A client that repeats a request can exhaust a 32-bit counter; each answer must still change its row. */
+Test(contract, full_counter_restarts_at_zero)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation acquire = acquire_of("k", beta, 1);
     struct operation renew = {.kind = OP_RENEW, .external_id = BYTES("k")};
     cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
-    must_run(eye, "UPDATE permit_request SET renewals = 4294967295, replays = 4294967295");
+    must_run(observer, "UPDATE permit_request SET renewals = 4294967295, replays = 4294967295");
     cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
     cr_assert_eq(run(&one, &renew)->status, PERMIT_OK);
-    cr_assert_str_eq(text_of(eye, "SELECT CONCAT_WS(' ', renewals, replays) FROM permit_request"), "0 0");
+    cr_assert_str_eq(text_of(observer, "SELECT CONCAT_WS(' ', renewals, replays) FROM permit_request"), "0 0");
     cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
     cr_assert_eq(run(&one, &renew)->status, PERMIT_OK);
-    cr_assert_str_eq(text_of(eye, "SELECT CONCAT_WS(' ', renewals, replays) FROM permit_request"), "1 1");
+    cr_assert_str_eq(text_of(observer, "SELECT CONCAT_WS(' ', renewals, replays) FROM permit_request"), "1 1");
 }
 
-/* No semaphore's lock keeps two permitd from counting the answers about a tombstone at the same time. */
-Test(contract, a_counter_that_is_full_begins_anew_also_when_two_count)
+/* Two servers can count answers about a tombstone at the same time: no semaphore's lock separates them. */
+Test(contract, full_counter_restarts_with_two_writers)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
     cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
-    must_run(eye, "UPDATE permit_request SET replays = 4294967295");
+    must_run(observer, "UPDATE permit_request SET replays = 4294967295");
     cr_assert(decide(&one, &release)->already_released);
     cr_assert(decide(&two, &release)->already_released);
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
-    cr_assert_eq(number_of(eye, "SELECT replays FROM permit_request"), 1);
+    cr_assert_eq(number_of(observer, "SELECT replays FROM permit_request"), 1);
 }
 
-/* What a tick finds, and how long the clock has stood: it is an hour behind. */
+/* Runs a tick after the clock has stood still for an hour. Returns its result. */
 static struct tick tick_after_an_hour(const struct tokens_seen *seen, size_t count)
 {
     struct tick tick = {.seen = seen, .seen_count = count};
-    must_run(eye, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR");
+    must_run(observer, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR");
     cr_assert_eq(store_tick(one.store, &tick), PERMIT_OK, "%s", one.store->message);
-    bool moved = number_of(eye, "SELECT tick_at > UTC_TIMESTAMP(6) - INTERVAL 30 MINUTE FROM cluster") != 0;
+    bool moved = number_of(observer, "SELECT tick_at > UTC_TIMESTAMP(6) - INTERVAL 30 MINUTE FROM cluster") != 0;
     cr_assert_eq(moved, tick.ret_won);
     return tick;
 }
 
-Test(contract, a_tick_notices_another_server_and_leaves_the_clock)
+Test(contract, tick_detects_another_server_and_leaves_the_clock)
 {
-    must_run(eye, "UPDATE cluster SET identity = 'another', epoch = 7");
+    must_run(observer, "UPDATE cluster SET identity = 'another', epoch = 7");
     struct tick tick = tick_after_an_hour(NULL, 0);
     cr_assert(!tick.ret_same_server && !tick.ret_won);
     cr_assert_eq(tick.ret_epoch, 7);
@@ -420,12 +451,12 @@ Test(contract, a_tick_notices_another_server_and_leaves_the_clock)
     cr_assert_gt(tick.ret_epoch, 7);
 }
 
-/* alpha and beta have given out nothing, so their next token is 1. */
-Test(contract, a_tick_notices_tokens_that_would_come_again)
+/* alpha and beta have issued no token, so their next token is 1. */
+Test(contract, tick_detects_tokens_that_would_be_reissued)
 {
     enum { NOBODYS = 999999 };
-    uint64_t alpha = (uint64_t)number_of(eye, "SELECT id FROM semaphore WHERE name = 'alpha'");
-    uint64_t beta = (uint64_t)number_of(eye, "SELECT id FROM semaphore WHERE name = 'beta'");
+    uint64_t alpha = (uint64_t)number_of(observer, "SELECT id FROM semaphore WHERE name = 'alpha'");
+    uint64_t beta = (uint64_t)number_of(observer, "SELECT id FROM semaphore WHERE name = 'beta'");
     const struct {
         const char *what;
         struct tokens_seen seen[2];
@@ -443,31 +474,31 @@ Test(contract, a_tick_notices_tokens_that_would_come_again)
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         char sql[64];
         (void)snprintf(sql, sizeof sql, "UPDATE cluster SET epoch = %u", rows[i].epoch);
-        must_run(eye, sql);
+        must_run(observer, sql);
         struct tick tick = tick_after_an_hour(rows[i].seen, ARRAY_LENGTH(rows[i].seen));
         cr_assert_eq(tick.ret_tokens_behind, rows[i].behind, "%s", rows[i].what);
         cr_assert_eq(tick.ret_won, !rows[i].behind, "%s", rows[i].what);
     }
 }
 
-Test(contract, a_tick_moves_the_clock_once_a_second)
+Test(contract, tick_advances_the_clock_once_a_second)
 {
-    must_run(eye, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, offset_us = 0;"
-                  "SET @before = (SELECT tick_at FROM cluster)");
+    must_run(observer, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, offset_us = 0;"
+                       "SET @before = (SELECT tick_at FROM cluster)");
     struct tick tick = {0};
     cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
     cr_assert_eq(store_tick(one.store, &tick), PERMIT_OK);
     cr_assert(tick.ret_won);
-    int64_t offset_us = number_of(eye, "SELECT offset_us FROM cluster");
-    int64_t passed_us = number_of(eye, "SELECT TIMESTAMPDIFF(MICROSECOND, @before, tick_at) FROM cluster");
+    int64_t offset_us = number_of(observer, "SELECT offset_us FROM cluster");
+    int64_t passed_us = number_of(observer, "SELECT TIMESTAMPDIFF(MICROSECOND, @before, tick_at) FROM cluster");
     cr_assert_geq(passed_us, 3600LL * US_PER_SECOND);
     cr_assert_gt(passed_us - offset_us, 0, "served time has moved by five seconds and not by an hour");
     cr_assert_lt(passed_us - offset_us, 6 * US_PER_SECOND);
-    must_run(eye, "SET @before = (SELECT tick_at FROM cluster)");
-    cr_assert_eq(number_of(eye, "SELECT @before <= UTC_TIMESTAMP(6)"), 1);
+    must_run(observer, "SET @before = (SELECT tick_at FROM cluster)");
+    cr_assert_eq(number_of(observer, "SELECT @before <= UTC_TIMESTAMP(6)"), 1);
     cr_assert_eq(store_tick(two.store, &tick), PERMIT_OK);
-    passed_us = number_of(eye, "SELECT TIMESTAMPDIFF(MICROSECOND, @before, tick_at) FROM cluster");
+    passed_us = number_of(observer, "SELECT TIMESTAMPDIFF(MICROSECOND, @before, tick_at) FROM cluster");
     cr_assert(tick.ret_won ? passed_us >= US_PER_SECOND : passed_us == 0, "a tick after %lld us", (long long)passed_us);
     if (!tick.ret_won)
-        cr_assert_eq(number_of(eye, "SELECT offset_us FROM cluster"), offset_us);
+        cr_assert_eq(number_of(observer, "SELECT offset_us FROM cluster"), offset_us);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whose a directory is: what may stand in it when permitd takes it. */
+/* Data directories: the entries that permitd accepts in a directory that it takes, and links in it. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/data_dir.h"
-#include "support.h"
+#include "fixture.h"
+#include "mariadb/data_dir.h"
 
 enum { ENTRIES_MAX = 8 };
 
-/* Makes an entry: a directory if its name ends with '/'. */
+/* Creates an entry: a directory if its name ends with '/'. */
 static void entry_make(const char *directory, const char *entry)
 {
     char path[4096];
@@ -26,23 +26,23 @@ static void entry_make(const char *directory, const char *entry)
     close(fd);
 }
 
-Test(data_dir, empty_or_permitds_is_free_and_nothing_else)
+Test(data_dir, only_an_empty_or_permitds_directory_is_usable)
 {
     static const struct {
-        const char *strange; /* the entry that is complained of; NULL: it is free */
+        const char *strange; /* the entry that the refusal names; NULL: usable */
         const char *entries[ENTRIES_MAX];
     } rows[] = {
         {NULL, {NULL}},
         {NULL, {"lost+found/"}},
-        /* permitd was killed while it began, or a copy of `data` was put here */
+        /* permitd was killed while it started, or a copy of `data` was put here */
         {NULL, {"lock"}},
         {NULL, {"lock", "mariadb.log", "tmp/", "data.new/", "data.new/ibdata1", "lost+found/"}},
         {NULL, {"data/", "data/permitd/", "data/permitd/db.opt"}},
-        /* in use since long: its owner keeps other things there too, and has moved the database away */
+        /* in use for long: its owner keeps other files here too, and has moved the database away */
         {NULL, {"lock", "mariadb.log", "mariadb.log.1.gz", "mariadb.pid", "data/", "tmp/"}},
         {NULL, {"lock", "mariadb.log", "permitd.sql", "data.old/"}},
         {NULL, {"data/", "data/permitd/", "data/permitd/db.opt", "permitd.sql"}},
-        /* somebody else's */
+        /* foreign */
         {"letter.txt", {"letter.txt"}},
         {"lock", {"lock/"}},
         {"letter.txt", {"lock", "letter.txt"}},
@@ -61,7 +61,7 @@ Test(data_dir, empty_or_permitds_is_free_and_nothing_else)
             entry_make(directory, *entry);
         bool expected = !rows[i].strange;
         int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        cr_expect_eq(data_dir_is_free(fd, directory, &message), expected, "row %zu: %s", i, buf_text(&message));
+        cr_expect_eq(data_dir_is_usable(fd, directory, &message), expected, "row %zu: %s", i, buf_text(&message));
         char quoted[64];
         snprintf(quoted, sizeof quoted, "contains '%s'", expected ? "" : rows[i].strange);
         cr_expect(expected || strstr(buf_text(&message), quoted), "row %zu: %s", i, buf_text(&message));
@@ -73,8 +73,8 @@ Test(data_dir, empty_or_permitds_is_free_and_nothing_else)
 
 enum { NOBODY = 65534 };
 
-/* Where others could write once, they may have put entries with permitd's names. */
-Test(data_dir, entries_of_another_user_are_strange)
+/* If other users could once write to the directory, they may have created entries with permitd's names. */
+Test(data_dir, entries_of_another_user_are_refused)
 {
     static const char *const rows[][ENTRIES_MAX] = {
         {"lock"},
@@ -96,7 +96,7 @@ Test(data_dir, entries_of_another_user_are_strange)
         }
         cr_assert_eq(chown(path, NOBODY, NOBODY), 0); /* the last one */
         int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        cr_expect_not(data_dir_is_free(fd, directory, &message), "row %zu", i);
+        cr_expect_not(data_dir_is_usable(fd, directory, &message), "row %zu", i);
         close(fd);
         buf_release(&message);
         free(directory);
@@ -123,7 +123,7 @@ static void refuses_to_take(const char *directory, const char *part)
     buf_release(&message);
 }
 
-Test(data_dir, only_plain_files_are_opened)
+Test(data_dir, only_regular_files_are_opened)
 {
     struct buf message;
     char *directory = temporary_directory();
@@ -158,7 +158,7 @@ Test(data_dir, only_plain_files_are_opened)
     free(directory);
 }
 
-Test(data_dir, what_a_link_leads_to_is_neither_removed_nor_taken_for_a_directory)
+Test(data_dir, link_target_is_neither_removed_nor_used_as_a_directory)
 {
     struct buf message;
     char *directory = temporary_directory();
@@ -185,7 +185,7 @@ Test(data_dir, what_a_link_leads_to_is_neither_removed_nor_taken_for_a_directory
     free(directory);
 }
 
-Test(data_dir, root_does_not_follow_the_link_of_another_user_to_the_directory)
+Test(data_dir, root_follows_no_link_of_another_user_to_the_directory)
 {
     if (geteuid() != 0)
         cr_skip_test("only root may enter the directories of all users");
@@ -201,7 +201,7 @@ Test(data_dir, root_does_not_follow_the_link_of_another_user_to_the_directory)
     free(directory);
 }
 
-Test(data_dir, root_becomes_the_owner_for_good)
+Test(data_dir, root_switches_to_the_owner_permanently)
 {
     if (geteuid() != 0)
         cr_skip_test("only root can become another user");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The doctor: one finding per setting, refusals for what would break a promise. */
+/* The doctor: one finding for each setting, and refusals of settings that would break a promise. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "fixture.h"
 #include "store/doctor.h"
 #include "store/mysql_store.h"
-#include "support.h"
 #include "testkit.h"
 
 static const struct doctor_finding *finding_of(const struct doctor_report *report, const char *check)
@@ -18,18 +18,18 @@ static const struct doctor_finding *finding_of(const struct doctor_report *repor
     return NULL;
 }
 
-Test(doctor, a_safe_server_passes)
+Test(doctor, safe_server_passes)
 {
     struct doctor_report report;
     struct session *session = connected(fresh_database(), SESSION_READER);
-    cr_assert_eq(doctor_examine(session, NULL, &report), PERMIT_OK);
+    cr_assert_eq(doctor_check(session, NULL, &report), PERMIT_OK);
     cr_assert_eq(report.refusals, 0);
     cr_assert_eq(report.warnings, 0);
     cr_assert_gt(report.count, 8);
     session_free(session);
 }
 
-/* A row: how the server is made unsafe and safe again, and what is then found; the sentence has the mending in it. */
+/* Statements that make the server unsafe and safe again, and the expected finding; its sentence contains `mend`. */
 struct unsafe {
     const char *set, *back, *check;
     enum doctor_verdict verdict;
@@ -45,10 +45,10 @@ static void must_find(const struct doctor_report *report, const struct unsafe *r
 
 static void must_examine(struct session *session, struct doctor_report *ret_report)
 {
-    cr_assert_eq(doctor_examine(session, NULL, ret_report), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(doctor_check(session, NULL, ret_report), PERMIT_OK, "%s", session_message(session));
 }
 
-/* Makes the server unsafe in each of these ways, and safe again; nothing else may be found. */
+/* Makes the server unsafe in each of these ways, and safe again. Asserts that nothing else is found. */
 static void find_each(struct session *session, const struct unsafe *rows, size_t count)
 {
     struct doctor_report report;
@@ -87,7 +87,7 @@ Test(doctor, each_unsafe_setting_is_found, .timeout = 300)
         {"CREATE DATABASE d; USE d; CREATE TABLE Permit (a INT) ENGINE=MyISAM", "DROP DATABASE d", "engine", DOCTOR_OK,
          "are InnoDB"},
     };
-    /* Of those MariaDB has only binlog_format and sync_binlog, and no binary log unless it is told to. */
+    /* MariaDB has only binlog_format and sync_binlog of these, and no binary log by default. */
     static const struct unsafe mysql_rows[] = {
         {"SET GLOBAL super_read_only = 1", "SET GLOBAL super_read_only = 0, GLOBAL read_only = 0", "super_read_only",
          DOCTOR_REFUSE, "SET GLOBAL super_read_only = OFF"},
@@ -117,7 +117,10 @@ Test(doctor, each_unsafe_setting_is_found, .timeout = 300)
     kit_database_stop(database);
 }
 
-/* After a clean end, as force_recovery and read-only engines need it. Connected. */
+/*
+ * Stops the server cleanly, as force_recovery and read-only engines require, and restarts it with `flags`. Returns a
+ * connected session.
+ */
 static struct session *restarted_with(struct kit_database *database, const char *const *flags,
                                       const struct database_address *address)
 {
@@ -130,7 +133,7 @@ static struct session *restarted_with(struct kit_database *database, const char 
     return connected(address, SESSION_ADMIN);
 }
 
-/* What only the command line of a server can set. */
+/* Settings that only the server's command line can change. */
 Test(doctor, each_unsafe_flag_is_found, .timeout = 180)
 {
     static const char *const flags[] = {"--log-bin",
@@ -163,7 +166,7 @@ Test(doctor, each_unsafe_flag_is_found, .timeout = 180)
     kit_database_stop(database);
 }
 
-Test(doctor, an_engine_that_only_reads_is_found, .timeout = 180)
+Test(doctor, read_only_engine_is_found, .timeout = 180)
 {
     static const char *const flags[] = {"--innodb-read-only", NULL};
     static const struct unsafe row = {"innodb-read-only", NULL, "innodb_read_only", DOCTOR_REFUSE,
@@ -178,8 +181,8 @@ Test(doctor, an_engine_that_only_reads_is_found, .timeout = 180)
     kit_database_stop(database);
 }
 
-/* What cannot be had here, from what such a server says of itself. */
-Test(doctor, what_other_servers_say_is_understood)
+/* Servers that are not available here, represented by their variables. */
+Test(doctor, variables_of_other_servers_are_understood)
 {
     static const struct {
         const char *version;
@@ -270,7 +273,7 @@ Test(doctor, what_other_servers_say_is_understood)
     }
 }
 
-Test(doctor, a_schema_of_another_version_is_refused)
+Test(doctor, schema_of_another_version_is_refused)
 {
     static const struct unsafe newer = {"newer", NULL, "schema", DOCTOR_REFUSE, "run the newer permitd"};
     static const struct unsafe older = {"older", NULL, "schema", DOCTOR_REFUSE, "restart permitd"};
@@ -285,25 +288,25 @@ Test(doctor, a_schema_of_another_version_is_refused)
     session_free(session);
 }
 
-Test(doctor, one_sentence_stands_for_several_refusals)
+Test(doctor, one_sentence_summarizes_several_refusals)
 {
     static const struct doctor_fact facts[] = {
         {"version", "8.0.36"}, {"innodb_flush_log_at_trx_commit", "2"}, {"read_only", "ON"}};
     struct doctor_report report;
     char sentence[STORE_MESSAGE_SIZE];
     doctor_judge(facts, 1, NULL, &report);
-    doctor_say_refusal(&report, sentence, sizeof sentence);
+    doctor_format_refusal(&report, sentence, sizeof sentence);
     cr_assert_str_eq(sentence, "");
     doctor_judge(facts, 2, NULL, &report);
-    doctor_say_refusal(&report, sentence, sizeof sentence);
+    doctor_format_refusal(&report, sentence, sizeof sentence);
     cr_assert_str_eq(sentence, report.findings[1].sentence);
     doctor_judge(facts, 3, NULL, &report);
-    doctor_say_refusal(&report, sentence, sizeof sentence);
+    doctor_format_refusal(&report, sentence, sizeof sentence);
     cr_assert(strncmp(sentence, "innodb_flush_log_at_trx_commit is 2: ", 37) == 0, "%s", sentence);
     cr_assert(strstr(sentence, "(and 1 more: permitctl doctor)"), "%s", sentence);
 }
 
-Test(doctor, a_full_report_takes_no_more)
+Test(doctor, full_report_takes_no_more_findings)
 {
     struct doctor_report report = {.count = 0};
     for (int i = 0; i < DOCTOR_MAX_FINDINGS + 3; i++)
@@ -312,8 +315,8 @@ Test(doctor, a_full_report_takes_no_more)
     cr_assert_eq(report.warnings, DOCTOR_MAX_FINDINGS);
 }
 
-/* P14: "looks again on each new connection". */
-Test(doctor, a_store_does_not_open_on_an_unsafe_server)
+/* P14: permitd checks again on each new connection. */
+Test(doctor, store_does_not_open_on_an_unsafe_server)
 {
     const struct database_address *address = fresh_database();
     struct session *session = connected(address, SESSION_ADMIN);
@@ -324,7 +327,7 @@ Test(doctor, a_store_does_not_open_on_an_unsafe_server)
     snprintf(sql, sizeof sql, "ALTER TABLE %s.slot ENGINE=MyISAM", address->database);
     must_run(session, sql);
     cr_assert_eq(store_reconnect(store), PERMIT_OK, "of an open session nothing is asked");
-    cr_assert_eq(store_examine(store), PERMIT_DATABASE_UNAVAILABLE);
+    cr_assert_eq(store_check_safety(store), PERMIT_DATABASE_UNAVAILABLE);
     for (int i = 0; i < 2; i++) {
         cr_assert_eq(store_reconnect(store), PERMIT_DATABASE_UNAVAILABLE);
         cr_assert(strstr(store->refusal, "slot (MyISAM)"), "%s", store->refusal);
@@ -333,7 +336,7 @@ Test(doctor, a_store_does_not_open_on_an_unsafe_server)
     snprintf(sql, sizeof sql, "ALTER TABLE %s.slot ENGINE=InnoDB", address->database);
     must_run(session, sql);
     cr_assert_eq(store_reconnect(store), PERMIT_OK, "%s", store->message);
-    cr_assert_eq(store_examine(store), PERMIT_OK);
+    cr_assert_eq(store_check_safety(store), PERMIT_OK);
     cr_assert_str_eq(store->refusal, "");
     store_free(store);
     session_free(session);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The private MariaDB: made, started, supervised, stopped; each test has its own directory. */
+/* The private MariaDB: creation, start, supervision, stop. Each test has its own directory. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <signal.h>
@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "fixture.h"
+#include "mariadb/private_server.h"
 #include "store/doctor.h"
-#include "store/embedded.h"
-#include "support.h"
 
 static void pause_ms(long ms)
 {
@@ -22,12 +22,12 @@ static void pause_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-static struct embedded *started(const char *directory)
+static struct private_server *started(const char *directory)
 {
-    struct embedded *embedded = NULL;
+    struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    bool good = embedded_start(directory, &embedded, &message);
+    bool good = private_server_start(directory, &embedded, &message);
     cr_assert(good, "%s", buf_text(&message));
     buf_release(&message);
     return embedded;
@@ -35,18 +35,18 @@ static struct embedded *started(const char *directory)
 
 static void refused(const char *directory, const char *expected)
 {
-    struct embedded *embedded = NULL;
+    struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(embedded_start(directory, &embedded, &message));
+    cr_assert_not(private_server_start(directory, &embedded, &message));
     cr_assert(strstr(buf_text(&message), expected), "%s", buf_text(&message));
     buf_release(&message);
 }
 
-/* Connected to the server itself within a minute. */
-static struct session *served(const struct embedded *embedded)
+/* Returns a session connected to the server, within a minute. */
+static struct session *served(const struct private_server *embedded)
 {
-    struct session *session = session_new(embedded_address(embedded), SESSION_ADMIN);
+    struct session *session = session_new(private_server_address(embedded), SESSION_ADMIN);
     mono_us deadline = clock_mono() + 60 * US_PER_SECOND;
     while (session_connect(session) != PERMIT_OK && clock_mono() < deadline)
         pause_ms(20);
@@ -54,20 +54,20 @@ static struct session *served(const struct embedded *embedded)
     return session;
 }
 
-static void kill_and_wait(const struct embedded *embedded)
+static void kill_and_wait(const struct private_server *embedded)
 {
-    unsigned restarts = embedded_restarts(embedded);
-    cr_assert_eq(kill(embedded_pid(embedded), SIGKILL), 0);
-    while (embedded_restarts(embedded) == restarts)
+    unsigned restarts = private_server_restarts(embedded);
+    cr_assert_eq(kill(private_server_pid(embedded), SIGKILL), 0);
+    while (private_server_restarts(embedded) == restarts)
         pause_ms(5);
     session_free(served(embedded));
 }
 
-/* A connection with this id, or NULL: somebody else has it, such as the one that looks whether the server lives. */
-static struct session *connect_as(const struct embedded *embedded, int64_t id)
+/* Returns a connection with this id. NULL: another connection has it, such as the supervisor's check. */
+static struct session *connect_as(const struct private_server *embedded, int64_t id)
 {
     for (;;) {
-        struct session *session = connected(embedded_address(embedded), SESSION_WORKER);
+        struct session *session = connected(private_server_address(embedded), SESSION_WORKER);
         int64_t connection_id = number_of(session, "SELECT CONNECTION_ID()");
         if (connection_id == id)
             return session;
@@ -80,7 +80,7 @@ static struct session *connect_as(const struct embedded *embedded, int64_t id)
 static bool is_gone(pid_t pid)
 {
     char path[64], line[64];
-    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid); /* empty for one that nobody has reaped */
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid); /* empty for a zombie */
     FILE *file = fopen(path, "re");
     size_t length = file ? fread(line, 1, sizeof line, file) : 0;
     if (file)
@@ -88,64 +88,64 @@ static bool is_gone(pid_t pid)
     return length == 0;
 }
 
-Test(embedded, it_is_safe_private_and_keeps_its_rows)
+Test(embedded, server_is_safe_private_and_keeps_its_rows)
 {
     struct stat info;
     char *directory = temporary_directory();
     char *path = NULL;
     struct doctor_report report;
     cr_assert(asprintf(&path, "%s/new", directory) > 0);
-    struct embedded *embedded = started(path);
+    struct private_server *embedded = started(path);
     cr_assert_eq(stat(path, &info), 0);
     cr_assert_eq(info.st_mode & 07777U, 0700);
     struct session *session = served(embedded);
-    cr_assert_eq(doctor_examine(session, NULL, &report), PERMIT_OK);
+    cr_assert_eq(doctor_check(session, NULL, &report), PERMIT_OK);
     cr_assert_eq(report.refusals + report.warnings, 0);
     cr_assert_eq(number_of(session, "SELECT @@skip_networking"), 1);
     must_run(session, "CREATE DATABASE permitd; CREATE TABLE permitd.t (a INT); INSERT INTO permitd.t VALUES (42)");
     session_free(session);
-    embedded_stop(embedded);
+    private_server_stop(embedded);
     embedded = started(path);
     session = served(embedded);
     cr_assert_eq(number_of(session, "SELECT a FROM permitd.t"), 42);
     session_free(session);
-    embedded_stop(embedded);
+    private_server_stop(embedded);
     free(path);
     free(directory);
 }
 
-Test(embedded, a_killed_server_serves_again_within_seconds_and_has_lost_nothing)
+Test(embedded, killed_server_restarts_within_seconds_without_loss)
 {
     char *directory = temporary_directory();
-    struct embedded *embedded = started(directory);
+    struct private_server *embedded = started(directory);
     struct session *session = served(embedded);
     must_run(session, "CREATE DATABASE permitd; CREATE TABLE permitd.t (a INT PRIMARY KEY)");
     for (unsigned i = 1; i <= 3; i++) {
         char sql[64];
         snprintf(sql, sizeof sql, "INSERT INTO permitd.t VALUES (%u)", i);
         must_run(session, sql);
-        pid_t pid = embedded_pid(embedded);
+        pid_t pid = private_server_pid(embedded);
         mono_us began = clock_mono();
         cr_assert_eq(kill(pid, SIGKILL), 0);
         cr_assert_eq(session_run(session, "DO SLEEP(60)"), PERMIT_DATABASE_LOST);
         session_free(session);
         session = served(embedded);
         cr_assert_lt(clock_mono() - began, 15 * US_PER_SECOND, "P13");
-        cr_assert_neq(embedded_pid(embedded), pid);
-        cr_assert_eq(embedded_restarts(embedded), i);
+        cr_assert_neq(private_server_pid(embedded), pid);
+        cr_assert_eq(private_server_restarts(embedded), i);
         cr_assert_eq(number_of(session, "SELECT MAX(a) FROM permitd.t"), i);
     }
     session_free(session);
-    embedded_stop(embedded);
+    private_server_stop(embedded);
     free(directory);
 }
 
-/* Connection ids begin anew with the server: the id of the lost connection is somebody else's now. */
-Test(embedded, after_quick_restarts_no_stranger_is_killed)
+/* Connection ids restart with the server: the id of the lost connection now belongs to another client. */
+Test(embedded, quick_restarts_kill_no_other_connection)
 {
-    enum { CONNECTION = 40 }; /* later than any that the supervisor needs */
+    enum { CONNECTION = 40 }; /* above all ids that the supervisor uses */
     char *directory = temporary_directory();
-    struct embedded *embedded = started(directory);
+    struct private_server *embedded = started(directory);
     struct session *session = served(embedded);
     must_run(session, "CREATE DATABASE permitd");
     session_free(session);
@@ -155,46 +155,46 @@ Test(embedded, after_quick_restarts_no_stranger_is_killed)
     int64_t id = number_of(lost, "SELECT CONNECTION_ID()");
     kill_and_wait(embedded);
     cr_assert_eq(session_run(lost, "DO SLEEP(60)"), PERMIT_DATABASE_LOST);
-    struct session *stranger = NULL;
-    for (int tries = 0; !stranger && tries < 10; tries++) {
+    struct session *other_client = NULL;
+    for (int tries = 0; !other_client && tries < 10; tries++) {
         kill_and_wait(embedded);
-        stranger = connect_as(embedded, id);
+        other_client = connect_as(embedded, id);
     }
-    cr_assert_not_null(stranger);
-    must_run(stranger, "SET SESSION wait_timeout = 600"); /* it says nothing while the other one connects */
+    cr_assert_not_null(other_client);
+    must_run(other_client, "SET SESSION wait_timeout = 600"); /* it is idle while the other session connects */
     cr_assert_eq(session_connect(lost), PERMIT_OK);
-    cr_assert_eq(session_ping(stranger), PERMIT_OK);
+    cr_assert_eq(session_ping(other_client), PERMIT_OK);
     session_free(lost);
-    session_free(stranger);
-    embedded_stop(embedded);
+    session_free(other_client);
+    private_server_stop(embedded);
     free(directory);
 }
 
-Test(embedded, a_second_one_on_the_same_directory_is_refused_with_the_pid_of_the_first)
+Test(embedded, second_start_on_a_directory_is_refused_with_the_first_pid)
 {
     char pid[32];
     char *directory = temporary_directory();
-    struct embedded *embedded = started(directory);
+    struct private_server *embedded = started(directory);
     snprintf(pid, sizeof pid, "pid %d", (int)getpid());
     refused(directory, pid);
     session_free(served(embedded));
-    embedded_stop(embedded);
+    private_server_stop(embedded);
     free(directory);
 }
 
-/* A process with a private MariaDB of its own, to be killed. Returns when it serves. */
-static pid_t keeper_start(const char *directory, pid_t *ret_server)
+/* Starts a process with its own private MariaDB, to be killed later. Returns when that serves. */
+static pid_t parent_start(const char *directory, pid_t *ret_server)
 {
     int ready[2];
     cr_assert_eq(pipe(ready), 0);
-    pid_t keeper = fork();
-    if (keeper == 0) {
+    pid_t parent = fork();
+    if (parent == 0) {
         struct buf message;
-        struct embedded *embedded = NULL;
+        struct private_server *embedded = NULL;
         buf_init(&message, 8000);
-        if (!embedded_start(directory, &embedded, &message))
+        if (!private_server_start(directory, &embedded, &message))
             _exit(1);
-        pid_t server = embedded_pid(embedded);
+        pid_t server = private_server_pid(embedded);
         if (write(ready[1], &server, sizeof server) != sizeof server)
             _exit(1);
         for (;;)
@@ -203,43 +203,43 @@ static pid_t keeper_start(const char *directory, pid_t *ret_server)
     close(ready[1]);
     cr_assert_eq(read(ready[0], ret_server, sizeof *ret_server), sizeof *ret_server);
     close(ready[0]);
-    return keeper;
+    return parent;
 }
 
-Test(embedded, a_killed_permitd_takes_it_along_and_the_next_one_goes_on)
+Test(embedded, killed_permitd_ends_its_server_and_the_next_continues)
 {
     pid_t server;
     char *directory = temporary_directory();
-    pid_t keeper = keeper_start(directory, &server);
-    kill(keeper, SIGKILL);
-    waitpid(keeper, NULL, 0);
+    pid_t parent = parent_start(directory, &server);
+    kill(parent, SIGKILL);
+    waitpid(parent, NULL, 0);
     for (int i = 0; i < 6000 && !is_gone(server); i++)
         pause_ms(10);
     cr_assert(is_gone(server));
-    struct embedded *embedded = started(directory);
+    struct private_server *embedded = started(directory);
     session_free(served(embedded));
-    embedded_stop(embedded);
+    private_server_stop(embedded);
     free(directory);
 }
 
-/* Where the kernel does not end it (here because it is stopped), the next permitd does. */
-Test(embedded, an_orphan_is_stopped_by_the_next_one)
+/* If the kernel does not end the server (here because it is stopped), the next permitd does. */
+Test(embedded, orphan_is_stopped_by_the_next_permitd)
 {
     pid_t server;
     char *directory = temporary_directory();
-    pid_t keeper = keeper_start(directory, &server);
+    pid_t parent = parent_start(directory, &server);
     kill(server, SIGSTOP);
-    kill(keeper, SIGKILL);
-    waitpid(keeper, NULL, 0);
+    kill(parent, SIGKILL);
+    waitpid(parent, NULL, 0);
     cr_assert_not(is_gone(server));
-    struct embedded *embedded = started(directory);
+    struct private_server *embedded = started(directory);
     cr_assert(is_gone(server));
-    cr_assert_neq(embedded_pid(embedded), server);
-    embedded_stop(embedded);
+    cr_assert_neq(private_server_pid(embedded), server);
+    private_server_stop(embedded);
     free(directory);
 }
 
-/* As permitd leaves it when it is killed early. */
+/* Returns a directory as permitd leaves it when it is killed early. */
 static char *begun_directory(void)
 {
     char *directory = temporary_directory();
@@ -250,7 +250,7 @@ static char *begun_directory(void)
     return directory;
 }
 
-Test(embedded, a_half_made_database_is_made_anew)
+Test(embedded, incomplete_database_is_created_again)
 {
     char *directory = begun_directory();
     char *path = NULL;
@@ -259,14 +259,14 @@ Test(embedded, a_half_made_database_is_made_anew)
     free(path);
     cr_assert(asprintf(&path, "%s/data.new/ibdata1", directory) > 0);
     fclose(fopen(path, "we"));
-    struct embedded *embedded = started(directory);
+    struct private_server *embedded = started(directory);
     session_free(served(embedded));
-    embedded_stop(embedded);
+    private_server_stop(embedded);
     free(path);
     free(directory);
 }
 
-Test(embedded, a_directory_of_somebody_else_is_left_alone)
+Test(embedded, foreign_directory_is_left_unchanged)
 {
     static const mode_t modes[] = {0755, 0700};
     struct stat info;
@@ -290,16 +290,16 @@ Test(embedded, a_directory_of_somebody_else_is_left_alone)
     free(directory);
 }
 
-Test(embedded, a_server_that_cannot_start_is_explained_by_its_log)
+Test(embedded, failed_start_is_explained_by_the_log)
 {
     char *directory = begun_directory();
     char *path = NULL;
     cr_assert(asprintf(&path, "%s/data", directory) > 0);
-    cr_assert_eq(mkdir(path, 0700), 0); /* there, so not made anew, but empty */
-    struct embedded *embedded = NULL;
+    cr_assert_eq(mkdir(path, 0700), 0); /* exists, so it is not created, but empty */
+    struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(embedded_start(directory, &embedded, &message));
+    cr_assert_not(private_server_start(directory, &embedded, &message));
     cr_assert(strstr(buf_text(&message), "did not start"), "%s", buf_text(&message));
     cr_assert(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     buf_release(&message);
@@ -307,16 +307,16 @@ Test(embedded, a_server_that_cannot_start_is_explained_by_its_log)
     free(directory);
 }
 
-/* mariadb-install-db ends its log with a page of advice, which is the same whatever has happened. */
-Test(embedded, a_database_that_cannot_be_made_is_explained_by_the_cause)
+/* mariadb-install-db ends its log with a page of advice that is the same for every failure. */
+Test(embedded, failed_creation_is_explained_by_its_cause)
 {
     const struct rlimit few_files = {.rlim_cur = 40, .rlim_max = 40};
     char *directory = temporary_directory();
-    struct embedded *embedded = NULL;
+    struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few_files), 0);
-    cr_assert_not(embedded_start(directory, &embedded, &message));
+    cr_assert_not(private_server_start(directory, &embedded, &message));
     cr_expect(strstr(buf_text(&message), "could not create a database"), "%s", buf_text(&message));
     cr_expect(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     cr_expect_null(strstr(buf_text(&message), "mariadb.org"), "%s", buf_text(&message));
@@ -324,7 +324,7 @@ Test(embedded, a_database_that_cannot_be_made_is_explained_by_the_cause)
     free(directory);
 }
 
-Test(embedded, without_mariadbd_it_says_which_package_is_missing)
+Test(embedded, missing_mariadbd_names_its_package)
 {
     if (access("/usr/sbin/mariadbd", F_OK) == 0)
         cr_skip_test("mariadbd is where it is always looked for");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Who held a semaphore when, and its record: what they say, and what they read. */
+/* Past holders and events of a semaphore: the results, and the rows read for them. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "fixture.h"
 #include "store/history.h"
-#include "support.h"
 
 /* 2026-11-21 00:00:00 */
 #define SECOND   ((int64_t)US_PER_SECOND)
@@ -18,9 +18,9 @@ static struct arena arena;
 static struct query_time now;
 
 /*
- * `busy` (1): permit n was granted n s after midnight with token 10 n, and ended 1.5 s later; but that of token 10
- * still holds, and that of token 20 held for 20,000 s. `quiet` (2) has a permit of request 10, which holds both, and
- * one of long ago. `gone` (3) is retired and had one. Strangers belong to `other` (4).
+ * `busy` (1): permit n was granted n s after midnight with token 10 n, and ended 1.5 s later; but the permit with token
+ * 10 is still held, and the one with token 20 was held for 20,000 s. `quiet` (2) has a permit of request 10, which
+ * holds both semaphores, and an old one. `gone` (3) is retired and had one. All other permits are of `other` (4).
  */
 static void rows_make(void)
 {
@@ -74,7 +74,7 @@ static void ask(const struct held_filter *filter)
                  session_message(session));
 }
 
-/* Who held `busy` so many microseconds after midnight: all pages, as "key3 key2 key1". */
+/* Asserts the holders of `busy` at `at_us` microseconds after midnight, over all pages, as "key3 key2 key1". */
 static void held(int64_t at_us, unsigned limit, const char *expected)
 {
     char found[512] = "";
@@ -95,7 +95,7 @@ static void held(int64_t at_us, unsigned limit, const char *expected)
     cr_assert_str_eq(found, expected, "at %lld us", (long long)at_us);
 }
 
-Test(history, those_held_who_were_granted_by_then_and_ended_later)
+Test(history, holders_were_granted_before_and_ended_after)
 {
     held(0, 100, "");
     held(999999, 100, "");
@@ -112,8 +112,8 @@ Test(history, those_held_who_were_granted_by_then_and_ended_later)
     held(-3 * SECOND, 100, "");
 }
 
-/* As after a failover: served time has stepped back by nearly 5 s in the middle. */
-Test(history, grants_out_of_order_by_a_step_of_served_time_are_found)
+/* The lease clock has stepped back by nearly 5 s in the middle, as after a failover. */
+Test(history, grants_out_of_order_after_a_clock_step_are_found)
 {
     must_run(session, "UPDATE permit_request SET acquired_at = acquired_at - INTERVAL 4900000 MICROSECOND,"
                       " ended_at = ended_at - INTERVAL 4900000 MICROSECOND WHERE id BETWEEN 101 AND 25000");
@@ -121,7 +121,7 @@ Test(history, grants_out_of_order_by_a_step_of_served_time_are_found)
     held(100 * SECOND, 100, "key104 key100 key99 key2 key1");
 }
 
-Test(history, a_walk_that_is_cut_off_says_where_it_goes_on)
+Test(history, limited_walk_returns_where_to_continue)
 {
     struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 24000 * SECOND, .limit = 100};
     ask(&filter);
@@ -134,7 +134,7 @@ Test(history, a_walk_that_is_cut_off_says_where_it_goes_on)
     cr_assert(bytes_equal(requests[0].external_id, BYTES("key1")));
 }
 
-Test(history, is_filtered_and_knows_all_permits_and_retired_names)
+Test(history, is_filtered_and_includes_all_permits_and_retired_names)
 {
     ask(&(struct held_filter){
         .semaphore = BYTES("busy"), .owner = BYTES("even"), .at = MIDNIGHT + 4400000, .limit = 100});
@@ -151,7 +151,7 @@ Test(history, is_filtered_and_knows_all_permits_and_retired_names)
     cr_assert_eq(next, 0);
 }
 
-Test(history, a_moment_is_converted_with_the_offset_of_now_and_the_future_is_now)
+Test(history, time_is_converted_with_the_current_offset_and_capped_at_now)
 {
     must_run(session, "UPDATE cluster SET offset_us = 3600000000, tick_at = SYSDATE(6)");
     struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 3600 * SECOND, .limit = 100};
@@ -167,7 +167,7 @@ Test(history, a_moment_is_converted_with_the_offset_of_now_and_the_future_is_now
     cr_assert(bytes_equal(requests[0].external_id, BYTES("key1")));
 }
 
-/* ---- the record ---- */
+/* ---- events ---- */
 
 static struct event_row *events;
 
@@ -179,7 +179,7 @@ static size_t events_of(const char *name, uint64_t before, unsigned limit)
     return count;
 }
 
-Test(history, events_come_newest_first_with_those_of_the_epoch)
+Test(history, events_are_listed_newest_first_with_epoch_events)
 {
     must_run(session,
              "INSERT INTO semaphore_event (id, semaphore_id, at, who, what, from_value, to_value, why, next_permit_id)"
@@ -205,7 +205,7 @@ Test(history, events_come_newest_first_with_those_of_the_epoch)
     cr_assert_eq(query_events(session, BYTES("nobody"), 0, 10, &arena, &events, &count), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
-/* ---- what is read ---- */
+/* ---- rows read ---- */
 
 static int64_t touched_by(const struct held_filter *filter)
 {
@@ -214,8 +214,8 @@ static int64_t touched_by(const struct held_filter *filter)
     return rows_read(session);
 }
 
-/* A walk reads what it may, a permit and its request each, and once more the permits for the cut. */
-Test(history, a_call_reads_a_bounded_number_of_rows)
+/* A walk reads up to its limit, a permit and its request each, and reads the permits once more for the cut. */
+Test(history, query_reads_a_bounded_number_of_rows)
 {
     enum { OTHERWISE = 2000 };
     struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 50 * SECOND, .limit = 100};

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Labels of slots and slots that are named, on a real MariaDB: what a batch reads of them, along which indexes, and how
- * labels are written, moved and kept with a permit.
+ * Labels of slots and named slots, on a real MariaDB: the rows and indexes that a batch reads, and labels that are
+ * written, moved and kept with a permit.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "side.h"
+#include "batch_fixture.h"
+#include "fixture.h"
 #include "store/batch.h"
 #include "store/query.h"
-#include "support.h"
 
 enum { MANY = 1200, SQL_ROOM = 1 << 20 };
 
-static struct session *eye; /* sees the rows by plain SQL */
+static struct session *observer; /* reads the rows with plain SQL */
 static struct side one;
 static uint64_t hall, plain, big;
 
@@ -21,21 +21,21 @@ static uint64_t id_of(const char *name)
 {
     char sql[100];
     snprintf(sql, sizeof sql, "SELECT id FROM semaphore WHERE name = '%s'", name);
-    return (uint64_t)number_of(eye, sql);
+    return (uint64_t)number_of(observer, sql);
 }
 
 static void run_on(uint64_t semaphore_id, const char *format)
 {
     char sql[500];
     snprintf(sql, sizeof sql, format, (unsigned long long)semaphore_id);
-    must_run(eye, sql);
+    must_run(observer, sql);
 }
 
 /* `hall`: A1 to A4, and 5, 6 without a label; `plain`: 3 slots without; `big`: 1,200 with L1, L2, ... */
 static void labels_begin(void)
 {
     const struct database_address *address = fresh_database();
-    eye = connected(address, SESSION_READER);
+    observer = connected(address, SESSION_READER);
     side_open(&one, address);
     semaphore_make(&one, "hall", KIND_SLOTTED, 6);
     semaphore_make(&one, "plain", KIND_SLOTTED, 3);
@@ -50,13 +50,13 @@ static void labels_begin(void)
 static void labels_end(void)
 {
     side_close(&one);
-    session_free(eye);
+    session_free(observer);
 }
 
 TestSuite(labels, .init = labels_begin, .fini = labels_end, .timeout = 300);
 
-/* Locks one semaphore and reads what is wanted of its slots. */
-static void look_at(uint64_t semaphore_id, struct slots_wanted wanted)
+/* Locks one semaphore and reads the wanted slots. */
+static void read_slots(uint64_t semaphore_id, struct slots_wanted wanted)
 {
     struct lock_set set = {.semaphore_ids = &semaphore_id, .slots_wanted = &wanted, .semaphore_count = 1};
     arena_clear(&one.arena);
@@ -79,9 +79,9 @@ static bool label_is(struct bytes label, const char *expected)
 
 /* ---- reading ---- */
 
-Test(labels, free_slots_come_with_theirs)
+Test(labels, free_slots_are_read_with_their_labels)
 {
-    look_at(hall, (struct slots_wanted){.free = 5});
+    read_slots(hall, (struct slots_wanted){.free = 5});
     const struct free_slots *slots = &one.view.free_slots[0];
     static const char *const expected[] = {"A1", "A2", "A3", "A4", NULL};
     cr_assert_eq(slots->count, 5);
@@ -93,15 +93,15 @@ Test(labels, free_slots_come_with_theirs)
     cr_expect_eq(one.view.named_slots[0].count, 0);
 }
 
-Test(labels, a_semaphore_without_any_has_none)
+Test(labels, semaphore_without_labels_reads_none)
 {
-    look_at(plain, (struct slots_wanted){.free = 5});
+    read_slots(plain, (struct slots_wanted){.free = 5});
     cr_assert_eq(one.view.free_slots[0].count, 3);
     cr_assert(one.view.free_slots[0].complete);
     cr_assert_null(one.view.free_slots[0].labels);
 }
 
-/* By number and by label, also the same slot; in any order, more than once; who is not there is not there. */
+/* By number and by label, also of the same slot, in any order, with duplicates. Missing slots are left out. */
 Test(labels, named_slots_are_read_once_each_with_their_holders)
 {
     acquire("k", "hall", 2, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
@@ -110,11 +110,11 @@ Test(labels, named_slots_are_read_once_each_with_their_holders)
     struct operation confirm = {.kind = OP_CONFIRM, .external_id = BYTES("m")};
     cr_assert_eq(run(&one, &confirm)->status, PERMIT_OK);
     run_on(hall, "UPDATE slot SET retired = 1 WHERE semaphore_id = %llu AND number = 6");
-    must_run(eye, "UPDATE permit_request SET grace_ms = 7 WHERE external_id = 'k'");
+    must_run(observer, "UPDATE permit_request SET grace_ms = 7 WHERE external_id = 'k'");
     const struct slot_name names[] = {
         {.label = BYTES("A4")}, {.number = 6},          {.label = BYTES("A1")}, {.number = 3},           {.number = 1},
         {.label = BYTES("A4")}, {.label = BYTES("a1")}, {.number = 7},          {.label = BYTES("A1 ")}, {.number = 5}};
-    look_at(hall, (struct slots_wanted){.named = names, .named_count = ARRAY_LENGTH(names)});
+    read_slots(hall, (struct slots_wanted){.named = names, .named_count = ARRAY_LENGTH(names)});
     const struct named_slots *slots = &one.view.named_slots[0];
     static const struct {
         uint32_t number;
@@ -167,8 +167,8 @@ Test(labels, named_slots_of_several_semaphores_do_not_mix)
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
 }
 
-/* Of a semaphore that does not exist any more nothing is read, and the rest of the packet is in step. */
-Test(labels, named_slots_of_no_semaphore_are_none)
+/* Nothing is read of a missing semaphore, and the other results of the packet are still matched. */
+Test(labels, named_slots_of_a_missing_semaphore_are_empty)
 {
     uint64_t ids[] = {hall, big + 1000};
     const struct slot_name name = {.number = 1};
@@ -181,7 +181,7 @@ Test(labels, named_slots_of_no_semaphore_are_none)
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
 }
 
-/* Names of the first `count` slots of `big`, from the end; each twice: by number and by label. */
+/* Returns names of the first `count` slots of `big`, from the last to the first, each by number and by label. */
 static struct slot_name *names_of_big(size_t count)
 {
     static struct slot_name names[2 * MANY];
@@ -195,15 +195,15 @@ static struct slot_name *names_of_big(size_t count)
     return names;
 }
 
-Test(labels, more_named_slots_than_go_into_one_statement)
+Test(labels, named_slots_beyond_one_statement_are_read)
 {
-    look_at(big, (struct slots_wanted){.named = names_of_big(MANY), .named_count = (size_t)2 * MANY});
+    read_slots(big, (struct slots_wanted){.named = names_of_big(MANY), .named_count = (size_t)2 * MANY});
     cr_assert_eq(one.view.named_slots[0].count, MANY);
     for (uint32_t i = 0; i < MANY; i++)
         cr_assert_eq(one.view.named_slots[0].rows[i].number, i + 1);
 }
 
-Test(labels, all_slots_are_read_for_an_operation_on_them)
+Test(labels, operation_on_all_slots_reads_all)
 {
     acquire("k", "hall", 1, (struct ttl){.kind = TTL_UNLIMITED});
     run_on(hall, "UPDATE slot SET retired = 1 WHERE semaphore_id = %llu AND number > 4");
@@ -226,14 +226,15 @@ Test(labels, all_slots_are_read_for_an_operation_on_them)
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
 }
 
-/* A due holder of a named slot is read whatever else is free; one that is not due is not. */
+/* A due holder of a named slot is read whatever other slots are free; a holder that is not due is not read. */
 Test(labels, due_holders_of_named_slots_are_read)
 {
     acquire("early", "hall", 1, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
     acquire("late", "hall", 2, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
     acquire("later", "hall", 1, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
-    must_run(eye, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR WHERE external_id IN ('early', 'late');"
-                  "UPDATE semaphore SET next_due_at = next_due_at - INTERVAL 1 HOUR WHERE name = 'hall'");
+    must_run(observer,
+             "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR WHERE external_id IN ('early', 'late');"
+             "UPDATE semaphore SET next_due_at = next_due_at - INTERVAL 1 HOUR WHERE name = 'hall'");
     const struct slot_name names[] = {{.label = BYTES("A2")}, {.label = BYTES("A3")}, {.number = 4}, {.number = 5}};
     struct slots_wanted wanted = {.named = names, .named_count = ARRAY_LENGTH(names)};
     struct lock_set set = {.semaphore_ids = &hall, .slots_wanted = &wanted, .semaphore_count = 1};
@@ -244,7 +245,7 @@ Test(labels, due_holders_of_named_slots_are_read)
     cr_assert(label_is(one.view.requests[0].external_id, "late"));
     cr_assert_eq(one.view.requests[0].permit_count, 1);
     cr_assert_eq(one.view.requests[0].permits[0].slots.count, 2);
-    cr_assert_leq(one.view.next_due[0], served_time(&one.view.clock, one.view.now), "early is due and was not read");
+    cr_assert_leq(one.view.next_due[0], lease_time(&one.view.clock, one.view.now), "early is due and was not read");
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
 
     shortfall.named = false;
@@ -264,7 +265,7 @@ Test(labels, due_holders_of_a_thousand_named_slots_are_read)
 {
     acquire("k", "big", 1000, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
     acquire("m", "big", 100, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
-    must_run(eye, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR");
+    must_run(observer, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR");
     struct slots_wanted wanted = {.named = names_of_big(MANY), .named_count = (size_t)2 * MANY};
     struct lock_set set = {.semaphore_ids = &big, .slots_wanted = &wanted, .semaphore_count = 1};
     struct shortfall shortfall = {.semaphore = 0, .named = true};
@@ -276,14 +277,14 @@ Test(labels, due_holders_of_a_thousand_named_slots_are_read)
 
 /* ---- access paths ---- */
 
-/* Every statement of the packet that reads slots, explained: it walks the indexes that it names, each a few rows. */
+/* Asserts that EXPLAIN shows, for each statement of the packet that reads slots, the index it names and few rows. */
 static void explain_slots(const char *packet, const char *const *indexes, size_t count)
 {
     size_t found = 0;
     for (const char *at = packet; (at = strstr(at, "SELECT l.number")) != NULL; at++, found++) {
         enum { TABLES_MAX = 8 };
         struct explained tables[TABLES_MAX];
-        size_t table_count = explain(eye, at, tables, TABLES_MAX);
+        size_t table_count = explain(observer, at, tables, TABLES_MAX);
         cr_assert_lt(found, count);
         cr_assert_leq(table_count, TABLES_MAX);
         for (size_t i = 0; i < table_count; i++) {
@@ -308,7 +309,7 @@ Test(labels, named_slots_are_found_by_their_indexes)
     struct buf sql;
     acquire("k", "big", 700, (struct ttl){.kind = TTL_UNLIMITED});
     acquire("m", "hall", 2, (struct ttl){.kind = TTL_UNLIMITED});
-    must_run(eye, "ANALYZE TABLE slot, permit, permit_request");
+    must_run(observer, "ANALYZE TABLE slot, permit, permit_request");
     buf_init(&sql, SQL_ROOM);
     cr_assert(batch_sort_named(&set, &one.arena));
     batch_lock_sql(&set, "''", &sql);
@@ -320,15 +321,15 @@ Test(labels, named_slots_are_found_by_their_indexes)
     buf_release(&sql);
 }
 
-/* It is explained as a walk of PRIMARY, a range of it. */
+/* Asserts that EXPLAIN shows a range of PRIMARY. */
 static void walks_primary(const char *statement)
 {
     struct explained table;
-    cr_assert_geq(explain(eye, statement, &table, 1), 1);
+    cr_assert_geq(explain(observer, statement, &table, 1), 1);
     cr_expect(bytes_equal(table.key, BYTES("PRIMARY")) && bytes_equal(table.type, BYTES("range")), "%s", statement);
 }
 
-Test(labels, who_holds_named_slots_and_what_is_labelled_is_found_by_the_primary_key)
+Test(labels, holders_and_labelled_slots_are_found_by_the_primary_key)
 {
     const struct label_change changes[] = {{big, 1, BYTES("x")}, {big, 2, BYTES("y")}};
     const uint64_t tokens[] = {1, 2, 3};
@@ -355,8 +356,8 @@ static size_t statements(const struct buf *sql)
     return count;
 }
 
-/* Who names no slots pays for none. */
-Test(labels, the_packet_of_a_plain_acquire_is_what_it_was)
+/* An acquire that names no slots runs no additional statements. */
+Test(labels, plain_acquire_runs_no_additional_statements)
 {
     struct bytes key = BYTES("k");
     struct slots_wanted wanted = {.free = 1};
@@ -371,9 +372,9 @@ Test(labels, the_packet_of_a_plain_acquire_is_what_it_was)
     buf_release(&sql);
 }
 
-/* ---- with the permit ---- */
+/* ---- labels of permits ---- */
 
-/* As the plan gives them to a permit. */
+/* Sets the labels of a permit, as the plan does. */
 static void give_permit_labels(struct permit *permit, struct bytes *labels)
 {
     permit->labels = labels;
@@ -388,7 +389,7 @@ static void expect_labels(const struct permit *permit)
     cr_expect(bytes_equal(permit->labels[2], BYTES("\xc3\x85 3'")));
 }
 
-Test(labels, a_permit_keeps_those_of_its_grant)
+Test(labels, permit_keeps_the_labels_of_its_grant)
 {
     struct bytes labels[] = {BYTES("A1"), BYTES(""), BYTES("\xc3\x85 3'")};
     struct want wants[] = {{.semaphore = BYTES("hall"), .count = 3}, {.semaphore = BYTES("plain"), .count = 1}};
@@ -396,8 +397,9 @@ Test(labels, a_permit_keeps_those_of_its_grant)
     cr_assert_eq(decide(&one, &operation)->status, PERMIT_OK);
     give_permit_labels(&one.plan.changes.requests[0].request->permits[0], labels);
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
-    cr_assert_str_eq(text_of(eye, "SELECT HEX(labels) FROM permit WHERE labels IS NOT NULL"), "41310A0AC385203327");
-    must_run(eye, "UPDATE slot SET label = NULL");
+    cr_assert_str_eq(text_of(observer, "SELECT HEX(labels) FROM permit WHERE labels IS NOT NULL"),
+                     "41310A0AC385203327");
+    must_run(observer, "UPDATE slot SET label = NULL");
 
     const struct outcome *outcome = run(&one, &operation);
     cr_assert(outcome->replayed);
@@ -412,18 +414,19 @@ Test(labels, a_permit_keeps_those_of_its_grant)
     size_t count;
     uint64_t following;
     struct request_filter filter = {.limit = 10};
-    cr_assert_eq(query_request(eye, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK);
+    cr_assert_eq(query_request(observer, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK);
     cr_assert(bytes_equal(names[0], BYTES("hall")));
     expect_labels(&request.permits[0]);
     cr_expect_null(request.permits[1].labels);
-    cr_assert_eq(query_requests(eye, &filter, &one.arena, &requests, &lists, &count, &following, &time), PERMIT_OK);
+    cr_assert_eq(query_requests(observer, &filter, &one.arena, &requests, &lists, &count, &following, &time),
+                 PERMIT_OK);
     cr_assert(bytes_equal(lists[0][1], BYTES("plain")));
     expect_labels(&requests[0].permits[0]);
-    cr_assert_eq(query_holders(eye, BYTES("hall"), 0, 10, &one.arena, &holders, &count, &time), PERMIT_OK);
+    cr_assert_eq(query_holders(observer, BYTES("hall"), 0, 10, &one.arena, &holders, &count, &time), PERMIT_OK);
     expect_labels(&holders[0].permit);
 }
 
-Test(labels, a_permit_whose_labels_do_not_match_its_slots_is_not_believed)
+Test(labels, permit_with_mismatched_labels_is_an_error)
 {
     struct request request;
     struct bytes *names;
@@ -433,14 +436,15 @@ Test(labels, a_permit_whose_labels_do_not_match_its_slots_is_not_believed)
     for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++) {
         char sql[100];
         snprintf(sql, sizeof sql, "UPDATE permit SET labels = %s", wrong[i]);
-        must_run(eye, sql);
-        cr_expect_neq(query_request(eye, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK, "%s", wrong[i]);
+        must_run(observer, sql);
+        cr_expect_neq(query_request(observer, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK, "%s",
+                      wrong[i]);
     }
-    must_run(eye, "UPDATE permit SET labels = 'A1\\n'");
-    cr_expect_eq(query_request(eye, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK);
+    must_run(observer, "UPDATE permit SET labels = 'A1\\n'");
+    cr_expect_eq(query_request(observer, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK);
 }
 
-Test(labels, who_has_none_does_not_write_the_column)
+Test(labels, permit_without_labels_does_not_write_the_column)
 {
     struct arena scratch;
     struct buf sql;
@@ -458,7 +462,7 @@ Test(labels, who_has_none_does_not_write_the_column)
 
 /* ---- writing ---- */
 
-/* What a plan of OP_SEMAPHORE_LABELS comes to: the semaphore changes, and these labels. */
+/* Writes the changes of an OP_SEMAPHORE_LABELS plan: the semaphore, and these labels. */
 static enum permit_status write_labels(const char *semaphore, const struct label_change *labels, size_t count)
 {
     struct operation put = {.kind = OP_SEMAPHORE_PUT,
@@ -480,10 +484,10 @@ static const char *labels_of(uint64_t semaphore_id)
              "SELECT GROUP_CONCAT(COALESCE(label, '-') ORDER BY number SEPARATOR ' ') FROM slot"
              " WHERE semaphore_id = %llu",
              (unsigned long long)semaphore_id);
-    return text_of(eye, sql);
+    return text_of(observer, sql);
 }
 
-Test(labels, are_written_moved_and_taken_away)
+Test(labels, are_written_moved_and_removed)
 {
     const struct label_change first[] = {{plain, 1, BYTES("x y")}, {plain, 3, BYTES("'; --")}};
     cr_assert_eq(write_labels("plain", first, 2), PERMIT_OK, "%s", one.store->message);
@@ -497,8 +501,8 @@ Test(labels, are_written_moved_and_taken_away)
     cr_assert_str_eq(labels_of(plain), "x y - '; --");
 }
 
-/* All of them one further on, so that each statement takes labels that another one has given away. */
-Test(labels, more_than_go_into_one_statement_move_at_once)
+/* Moves each label to the next slot, so that each statement takes labels that another statement gives away. */
+Test(labels, labels_beyond_one_statement_move_together)
 {
     static struct label_change changes[MANY];
     static char texts[MANY][8];
@@ -507,12 +511,12 @@ Test(labels, more_than_go_into_one_statement_move_at_once)
         changes[i] = (struct label_change){big, i + 1, bytes_of(texts[i])};
     }
     cr_assert_eq(write_labels("big", changes, MANY), PERMIT_OK, "%s", one.store->message);
-    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot s JOIN semaphore m ON m.id = s.semaphore_id AND"
-                                " m.name = 'big' WHERE label = CONCAT('L', number % 1200 + 1)"),
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot s JOIN semaphore m ON m.id = s.semaphore_id AND"
+                                     " m.name = 'big' WHERE label = CONCAT('L', number % 1200 + 1)"),
                  MANY);
 }
 
-Test(labels, one_for_a_slot_that_is_not_there_raises)
+Test(labels, label_for_a_missing_slot_raises)
 {
     const struct label_change wrong[] = {{hall, 1, BYTES("new")}, {hall, 77, BYTES("other")}};
     cr_assert_eq(write_labels("hall", wrong, 2), PERMIT_INTERNAL);
@@ -523,17 +527,17 @@ Test(labels, one_for_a_slot_that_is_not_there_raises)
     cr_assert_eq(write_labels("hall", NULL, 0), PERMIT_OK, "the locks are free again");
 }
 
-Test(labels, go_with_a_semaphore_that_goes_out_of_service)
+Test(labels, are_removed_when_the_semaphore_is_retired)
 {
     struct operation retire = {.kind = OP_SEMAPHORE_RETIRE, .semaphore = BYTES("hall")};
     cr_assert_eq(decide(&one, &retire)->status, PERMIT_OK);
     one.plan.changes.semaphores[0].drop_labels = true;
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
-    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE label IS NOT NULL"), MANY);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE label IS NOT NULL"), MANY);
 }
 
-/* ---- decided ---- */
+/* ---- decisions ---- */
 
 static const struct outcome *acquire_these(const char *key, struct slot_name *names, size_t count)
 {
@@ -551,13 +555,13 @@ static const struct outcome *acquire_these(const char *key, struct slot_name *na
     return run(&one, &operation);
 }
 
-Test(labels, who_names_slots_is_granted_them_or_told_who_has_them)
+Test(labels, named_slots_are_granted_or_refused_with_their_holders)
 {
     struct slot_name two[] = {{.label = BYTES("A3")}, {.number = 5}};
     struct slot_name three[] = {{.label = BYTES("A1")}, {.label = BYTES("A3")}};
     const struct outcome *outcome = acquire_these("k", two, 2);
     cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
-    cr_assert_str_eq(text_of(eye, "SELECT CONCAT(slots, ':', labels) FROM permit"), "3,5:A3\n");
+    cr_assert_str_eq(text_of(observer, "SELECT CONCAT(slots, ':', labels) FROM permit"), "3,5:A3\n");
     cr_assert(acquire_these("k", two, 2)->replayed);
     outcome = acquire_these("m", three, 2);
     cr_assert_eq(outcome->status, PERMIT_NO_CAPACITY);
@@ -565,23 +569,23 @@ Test(labels, who_names_slots_is_granted_them_or_told_who_has_them)
     const struct taken_slot *taken = &outcome->shortages[0].taken[0];
     cr_assert(taken->number == 3 && taken->token == 1 && label_is(taken->label, "A3") && label_is(taken->holder, "k"));
     cr_assert_neq(taken->expires_at, NEVER);
-    cr_assert_eq(number_of(eye, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 2);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 2);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
     cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
     cr_assert_eq(acquire_these("m", three, 2)->status, PERMIT_OK);
 }
 
-/* Though other slots are free. */
-Test(labels, who_is_due_on_a_named_slot_ends_for_who_names_it)
+/* Other slots are free, but the request names this one. */
+Test(labels, due_holder_of_a_named_slot_is_ended_for_the_request)
 {
     struct slot_name names[] = {{.label = BYTES("A2")}};
     cr_assert_eq(acquire_these("k", names, 1)->status, PERMIT_OK);
     cr_assert_eq(acquire_these("m", names, 1)->status, PERMIT_NO_CAPACITY);
-    must_run(eye, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR WHERE external_id = 'k';"
-                  "UPDATE semaphore SET next_due_at = next_due_at - INTERVAL 1 HOUR WHERE name = 'hall'");
+    must_run(observer, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR WHERE external_id = 'k';"
+                       "UPDATE semaphore SET next_due_at = next_due_at - INTERVAL 1 HOUR WHERE name = 'hall'");
     cr_assert_eq(acquire_these("m", names, 1)->status, PERMIT_OK);
-    cr_assert_eq(number_of(eye, "SELECT end_reason FROM permit_request WHERE external_id = 'k'"), END_EXPIRED);
-    cr_assert_eq(number_of(eye, "SELECT permit_id FROM slot WHERE label = 'A2'"), 2);
+    cr_assert_eq(number_of(observer, "SELECT end_reason FROM permit_request WHERE external_id = 'k'"), END_EXPIRED);
+    cr_assert_eq(number_of(observer, "SELECT permit_id FROM slot WHERE label = 'A2'"), 2);
 }
 
 static const struct outcome *change_labels(uint32_t from, const struct bytes *labels, size_t count)
@@ -593,7 +597,7 @@ static const struct outcome *change_labels(uint32_t from, const struct bytes *la
     return run(&one, &operation);
 }
 
-Test(labels, change_as_it_was_decided)
+Test(labels, change_as_decided_by_the_plan)
 {
     const struct bytes swapped[] = {BYTES("A2"), BYTES("A1"), {0}};
     const struct bytes added[] = {BYTES("A3"), BYTES("A6")};
@@ -615,9 +619,9 @@ Test(labels, change_as_it_was_decided)
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
 }
 
-/* ---- looking up ---- */
+/* ---- resolve ---- */
 
-Test(labels, a_retired_semaphore_is_looked_up_as_such)
+Test(labels, retired_semaphore_is_resolved_as_retired)
 {
     struct operation retire = {.kind = OP_SEMAPHORE_RETIRE, .semaphore = BYTES("hall")};
     struct resolve_name names[] = {{.name = BYTES("hall")}, {.name = BYTES("plain")}};

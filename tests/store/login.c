@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A user of a real server, by the plugin that is the default of its kind (caching_sha2_password on MySQL), over TCP
- * with and without TLS and over the socket. Between the session and the server stands a relay that keeps what the
- * client sends: the password must not be in it.
+ * Logins to a real server with its default plugin (caching_sha2_password on MySQL), over TCP with and without TLS, and
+ * over the socket. A relay between session and server records the client's bytes; they must not contain the password.
  */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
@@ -14,9 +13,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "fixture.h"
 #include "store/doctor.h"
 #include "store/schema.h"
-#include "support.h"
 #include "testkit.h"
 
 #define PASSWORD "hunter2hunter2"
@@ -26,7 +25,7 @@ enum { HEARD_MAX = 1 << 16, PIECE = 4096, CLIENT_MS = 120000 };
 /* --- the server, with a certificate for 127.0.0.1 --- */
 
 static struct kit_database *database;
-static char *directory; /* cert.pem, which is its own authority; other.pem, which is none here */
+static char *directory; /* cert.pem, its own authority; other.pem, not trusted here */
 static int port_fd;
 static unsigned port;
 
@@ -87,7 +86,7 @@ struct relay {
     int listener;
     unsigned port;
     pthread_t thread;
-    char heard[HEARD_MAX]; /* what the client sent */
+    char heard[HEARD_MAX]; /* bytes of the client */
     size_t heard_length;
 };
 
@@ -102,7 +101,7 @@ static bool pass_on(int from, int to, struct relay *relay)
     return write(to, piece, (size_t)got) == got;
 }
 
-/* One connection, until one side has gone. */
+/* Relays one connection until one side closes. */
 static void *relay_run(void *argument)
 {
     struct relay *relay = argument;
@@ -138,7 +137,7 @@ static void relay_start(struct relay *relay)
 
 /* --- logging in --- */
 
-/* Over TCP through the relay, with this password and authority (NULL: no TLS). */
+/* Logs in over TCP through the relay, with this password and CA file (NULL: no TLS). */
 static enum permit_status log_in(const char *password, const char *ssl_ca, bool *ret_encrypted)
 {
     static struct relay relay;
@@ -172,7 +171,7 @@ static enum permit_status log_in(const char *password, const char *ssl_ca, bool 
     return status;
 }
 
-/* What the server remembers of passwords goes: the next login is a full one. */
+/* Clears the server's cache of passwords, so that the next login is a full one. */
 static void forget_logins(void)
 {
     struct kit_sql *sql = kit_sql_open(database->socket, NULL);
@@ -180,7 +179,7 @@ static void forget_logins(void)
     kit_sql_close(sql);
 }
 
-Test(login, over_tcp_the_password_is_not_sent_with_or_without_tls)
+Test(login, password_is_not_sent_over_tcp_with_or_without_tls)
 {
     bool encrypted = true;
     for (int again = 0; again < 2; again++) {
@@ -197,7 +196,7 @@ Test(login, over_tcp_the_password_is_not_sent_with_or_without_tls)
     cr_assert_eq(log_in(PASSWORD, "other.pem", &encrypted), PERMIT_DATABASE_UNAVAILABLE, "no authority of its own");
 }
 
-Test(login, a_user_that_must_use_tls_needs_the_authority)
+Test(login, user_that_requires_tls_needs_the_authority)
 {
     struct kit_sql *sql = kit_sql_open(database->socket, NULL);
     bool encrypted = false;
@@ -208,8 +207,8 @@ Test(login, a_user_that_must_use_tls_needs_the_authority)
     kit_sql_close(sql);
 }
 
-/* Over the socket: the schema, doctor's look, and a batch's locks. */
-Test(login, over_the_socket_with_the_documented_grants_and_no_more)
+/* Over the socket: the schema, the doctor's checks, and the locks of a batch. */
+Test(login, documented_grants_are_enough_over_the_socket)
 {
     struct database_address address = {
         .socket = database->socket,
@@ -222,7 +221,7 @@ Test(login, over_the_socket_with_the_documented_grants_and_no_more)
     struct session *admin = connected(&address, SESSION_ADMIN);
     buf_init(&message, 4000);
     cr_assert_eq(schema_apply(admin, address.database, &message), PERMIT_OK, "%s", buf_text(&message));
-    cr_assert_eq(doctor_examine(admin, NULL, &report), PERMIT_OK, "%s", session_message(admin));
+    cr_assert_eq(doctor_check(admin, NULL, &report), PERMIT_OK, "%s", session_message(admin));
     cr_assert_eq(report.refusals, 0);
     session_free(admin);
     forget_logins();

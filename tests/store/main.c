@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts the MariaDB or MySQL that the tests share, runs them, stops it. Each test is a process of its own; it finds
- * the server by its environment. */
+/*
+ * Starts the MariaDB or MySQL that the tests share, runs the tests, stops it. Each test is a process of its own, and
+ * finds the server through environment variables.
+ */
 #include <criterion/criterion.h>
 #include <ftw.h>
+#include <mysql.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "store/embedded.h"
+#include "fixture.h"
+#include "mariadb/private_server.h"
 #include "store/schema.h"
-#include "support.h"
 #include "testkit.h"
 
 #define DIRECTORY_VARIABLE "PERMIT_STORE_TEST_DIRECTORY"
@@ -125,10 +129,10 @@ int64_t counter_of(struct session *session, const char *names)
 
 int64_t rows_read(struct session *session)
 {
-    static int64_t last; /* of the call before, with what that one read */
+    static int64_t last; /* of the last call, with its own reads */
     static const char handlers[] = "Handler_read%";
     int64_t now = counter_of(session, handlers);
-    int64_t after = counter_of(session, handlers); /* as much more as asking reads */
+    int64_t after = counter_of(session, handlers); /* includes the reads of this query */
     int64_t read = now - last;
     last = after + (after - now);
     return read;
@@ -136,7 +140,7 @@ int64_t rows_read(struct session *session)
 
 const char *isolation_of(struct session *session)
 {
-    bool mariadb = session_is_mariadb(session); /* before 11.1 it knows only its own name */
+    bool mariadb = session_is_mariadb(session); /* before 11.1 it knows only the old name */
     return text_of(session, mariadb ? "SELECT @@tx_isolation" : "SELECT @@transaction_isolation");
 }
 
@@ -181,6 +185,43 @@ size_t explain(struct session *session, const char *packet, struct explained *re
     return count;
 }
 
+/* Of the linker (CMakeLists.txt): __wrap_mysql_real_query stands for mysql_real_query. */
+int __real_mysql_real_query(MYSQL *mysql, const char *sql, unsigned long length);
+int __wrap_mysql_real_query(MYSQL *mysql, const char *sql, unsigned long length);
+
+static char *sent; /* packets, each ended by ';'; NULL: nothing is recorded */
+static size_t sent_length;
+
+int __wrap_mysql_real_query(MYSQL *mysql, const char *sql, unsigned long length)
+{
+    if (sent) {
+        sent = realloc(sent, sent_length + length + 2);
+        memcpy(sent + sent_length, sql, length);
+        sent_length += length;
+        sent[sent_length++] = ';';
+        sent[sent_length] = 0;
+    }
+    return __real_mysql_real_query(mysql, sql, length);
+}
+
+void sent_record(void)
+{
+    free(sent);
+    sent = calloc(1, 1);
+    sent_length = 0;
+}
+
+const char *sent_statement(const char *beginning)
+{
+    static char statement[1 << 16];
+    const char *found = NULL;
+    for (const char *at = strstr(sent, beginning); at; at = strstr(at + 1, beginning))
+        found = at;
+    cr_assert(found, "no statement begins with %s in: %s", beginning, sent);
+    snprintf(statement, sizeof statement, "%.*s", (int)strcspn(found, ";"), found);
+    return statement;
+}
+
 char *temporary_directory(void)
 {
     char *path = text_made("%s/test-%d-XXXXXX", getenv(DIRECTORY_VARIABLE), (int)getpid(), 0);
@@ -212,19 +253,19 @@ static int run_with_mysql(int argc, char **argv)
     return result;
 }
 
-/* permitd's own, with the settings that it gives it. */
+/* Runs the tests on permitd's private MariaDB, with its settings. */
 static int run_with_mariadb(int argc, char **argv, const char *directory)
 {
-    struct embedded *embedded = NULL;
+    struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
     char *shared = text_made("%s/shared", directory, 0, 0);
-    if (!embedded_start(shared, &embedded, &message)) {
+    if (!private_server_start(shared, &embedded, &message)) {
         fprintf(stderr, "the shared MariaDB: %s\n", buf_text(&message));
         return 2;
     }
-    int result = run_tests(argc, argv, embedded_address(embedded)->socket);
-    embedded_stop(embedded);
+    int result = run_tests(argc, argv, private_server_address(embedded)->socket);
+    private_server_stop(embedded);
     buf_release(&message);
     free(shared);
     return result;

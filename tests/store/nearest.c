@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The name that was meant, among twenty thousand. */
+/* The nearest existing name, among twenty thousand. */
 #include <criterion/criterion.h>
 
+#include "fixture.h"
 #include "store/nearest.h"
-#include "support.h"
 
 static const struct database_address *address;
 static struct session *session;
 static struct arena arena;
 
-/* `job00001` to `job20000`, of which the even ones are retired; `backups` and `backup-db7`. */
+/* `job00001` to `job20000`, the even ones retired; `backups` and `backup-db7`. */
 static void rows_make(void)
 {
     address = fresh_database();
@@ -64,7 +64,7 @@ Test(nearest, retired_semaphores_do_not_exist)
     expect(NEAREST_SEMAPHORE, "job00001", true, "job00003");
 }
 
-Test(nearest, costs_a_few_rows_of_an_index)
+Test(nearest, reads_few_rows_of_an_index)
 {
     enum { MOST = 120 };
     (void)rows_read(session);

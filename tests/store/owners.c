@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The rows of owners on a real MariaDB: one transaction for many, who lapses, what ends with them, which indexes. */
+/*
+ * The rows of owners on a real MariaDB: many changes in one transaction, lapses and the requests that end with them,
+ * and the indexes used.
+ */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "side.h"
+#include "batch_fixture.h"
+#include "fixture.h"
 #include "store/owners.h"
-#include "support.h"
 
 static const struct database_address *address;
 static struct session *session;
-static struct session *eye;
+static struct session *observer;
 static struct arena arena;
 static struct query_time now;
 
@@ -17,20 +20,20 @@ static void owners_begin(void)
 {
     address = fresh_database();
     session = connected(address, SESSION_WORKER);
-    eye = connected(address, SESSION_READER);
+    observer = connected(address, SESSION_READER);
     arena_init(&arena, 1 << 16, 1 << 26);
 }
 
 static void owners_finish(void)
 {
     arena_release(&arena);
-    session_free(eye);
+    session_free(observer);
     session_free(session);
 }
 
 TestSuite(owners, .init = owners_begin, .fini = owners_finish, .timeout = 300);
 
-/* Request `id` of an owner, held; NULL texts are SQL NULL. */
+/* Inserts the held request `id` of an owner; NULL texts are SQL NULL. */
 static void request(int id, const char *owner, const char *ttl_ms, const char *acquired_at, bool confirmed)
 {
     char sql[512];
@@ -38,20 +41,20 @@ static void request(int id, const char *owner, const char *ttl_ms, const char *a
              "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, confirmed_at)"
              " VALUES (%d, 'r%d', '%s', %s, '%s', %s)",
              id, id, owner, ttl_ms, acquired_at, confirmed ? "'2026-01-01'" : "NULL");
-    must_run(eye, sql);
+    must_run(observer, sql);
 }
 
-Test(owners, one_transaction_makes_changes_and_removes)
+Test(owners, one_transaction_creates_changes_and_deletes)
 {
-    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('changed', 1000, '2026-01-01'),"
-                  " ('gone', 1000, '2026-01-01'), ('other', 7, '2026-01-01'), ('same', 7, '2026-01-01')");
+    must_run(observer, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('changed', 1000, '2026-01-01'),"
+                       " ('gone', 1000, '2026-01-01'), ('other', 7, '2026-01-01'), ('same', 7, '2026-01-01')");
     const struct bytes names[] = {BYTES("Changed"), BYTES("changed"), BYTES("gone"), BYTES("new"), BYTES("same")};
     struct owner_image images[ARRAY_LENGTH(names)];
     cr_assert_eq(owners_lock(session, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK, "%s",
                  session_message(session));
     static const bool was[] = {false, true, true, false, true};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
-        cr_assert(images[i].was == was[i] && images[i].is == was[i] && !images[i].changed, "%zu", i);
+        cr_assert(images[i].existed == was[i] && images[i].exists == was[i] && !images[i].changed, "%zu", i);
         cr_assert(bytes_equal(images[i].owner.name, names[i]));
     }
     cr_assert_eq(images[1].owner.ttl_ms, 1000);
@@ -59,38 +62,39 @@ Test(owners, one_transaction_makes_changes_and_removes)
     cr_assert_gt(now.now, images[1].owner.due_at);
     images[1].owner.ttl_ms = 2000;
     images[1].owner.lapsed_at = images[1].owner.due_at;
-    images[2].is = false;
+    images[2].exists = false;
     images[3].owner.due_at = images[1].owner.due_at + 1;
     images[3].owner.replays = 3;
-    images[3].is = true;
+    images[3].exists = true;
     for (size_t i = 1; i <= 3; i++)
         images[i].changed = true;
     cr_assert_eq(owners_write(session, images, ARRAY_LENGTH(names)), PERMIT_OK, "%s", session_message(session));
-    cr_assert_str_eq(text_of(eye, "SELECT GROUP_CONCAT(name ORDER BY name) FROM owner"), "changed,new,other,same");
-    cr_assert_str_eq(text_of(eye, "SELECT CONCAT_WS(' ', ttl_ms, due_at, lapsed_at, settled_at IS NULL) FROM owner"
-                                  " WHERE name = 'changed'"),
+    cr_assert_str_eq(text_of(observer, "SELECT GROUP_CONCAT(name ORDER BY name) FROM owner"), "changed,new,other,same");
+    cr_assert_str_eq(text_of(observer, "SELECT CONCAT_WS(' ', ttl_ms, due_at, lapsed_at, settled_at IS NULL) FROM owner"
+                                       " WHERE name = 'changed'"),
                      "2000 2026-01-01 00:00:00.000000 2026-01-01 00:00:00.000000 1");
-    cr_assert_str_eq(text_of(eye, "SELECT CONCAT_WS(' ', due_at, replays, lapsed_at IS NULL) FROM owner"
-                                  " WHERE name = 'new'"),
+    cr_assert_str_eq(text_of(observer, "SELECT CONCAT_WS(' ', due_at, replays, lapsed_at IS NULL) FROM owner"
+                                       " WHERE name = 'new'"),
                      "2026-01-01 00:00:00.000001 3 1");
 }
 
-Test(owners, a_name_that_two_make_at_once_is_a_conflict_and_not_overwritten)
+Test(owners, concurrent_creation_is_a_conflict_and_overwrites_nothing)
 {
     const struct bytes name = BYTES("twice");
     struct owner_image image;
     cr_assert_eq(owners_lock(session, &name, 1, &arena, &image, &now), PERMIT_OK);
-    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('twice', 9, '2026-01-01')");
+    must_run(observer, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('twice', 9, '2026-01-01')");
     image.owner.due_at = 1;
-    image.is = image.changed = true;
+    image.exists = image.changed = true;
     cr_assert_eq(owners_write(session, &image, 1), PERMIT_CONFLICT);
     owners_rollback(session);
-    cr_assert_eq(number_of(eye, "SELECT ttl_ms FROM owner"), 9);
+    cr_assert_eq(number_of(observer, "SELECT ttl_ms FROM owner"), 9);
 }
 
-Test(owners, a_locked_row_is_waited_for_and_a_stranger_is_not)
+Test(owners, locked_row_is_waited_for_and_others_are_not)
 {
-    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('a', 1, '2026-01-01'), ('b', 1, '2026-01-01')");
+    must_run(observer,
+             "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('a', 1, '2026-01-01'), ('b', 1, '2026-01-01')");
     const struct bytes a = BYTES("a"), b = BYTES("b");
     struct owner_image image;
     struct session *other = connected(address, SESSION_WORKER);
@@ -99,9 +103,9 @@ Test(owners, a_locked_row_is_waited_for_and_a_stranger_is_not)
     owners_rollback(other);
     cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
     owners_rollback(other);
-    cr_assert_eq(owners_lock_now(other, &b, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(owners_lock_nowait(other, &b, 1, &arena, &image, &now), PERMIT_OK);
     owners_rollback(other);
-    cr_assert_eq(owners_lock_now(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
+    cr_assert_eq(owners_lock_nowait(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
     owners_rollback(other);
     owners_rollback(session);
     cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_OK);
@@ -110,16 +114,16 @@ Test(owners, a_locked_row_is_waited_for_and_a_stranger_is_not)
 }
 
 /*
- * `dead` lapsed at noon; of its requests 1 (before), 2 (by heartbeat) and 3 (until released) end with it, not 4
- * (after), 5 (confirmed), 6 (ended) and 7 (of somebody else). `tidy` lapsed too and holds only what came later.
+ * `dead` lapsed at noon. Its requests 1 (before), 2 (by heartbeat) and 3 (until released) end with it; 4 (after), 5
+ * (confirmed), 6 (ended) and 7 (of another owner) do not. `tidy` lapsed too, and holds only later requests.
  */
 static void lapses_make(void)
 {
-    must_run(eye, "INSERT INTO owner (name, ttl_ms, due_at, lapsed_at, settled_at) VALUES"
-                  " ('alive', 1000, '2026-06-01', NULL, NULL), ('due', 1000, '2026-01-01', NULL, NULL),"
-                  " ('dead', 1000, '2026-01-01 11:00', '2026-01-01 12:00', NULL),"
-                  " ('tidy', 1000, '2026-01-01 11:00', '2026-01-01 12:00', NULL),"
-                  " ('old', 1000, '2026-01-01 01:00', '2026-01-01 02:00', '2026-01-01 02:01')");
+    must_run(observer, "INSERT INTO owner (name, ttl_ms, due_at, lapsed_at, settled_at) VALUES"
+                       " ('alive', 1000, '2026-06-01', NULL, NULL), ('due', 1000, '2026-01-01', NULL, NULL),"
+                       " ('dead', 1000, '2026-01-01 11:00', '2026-01-01 12:00', NULL),"
+                       " ('tidy', 1000, '2026-01-01 11:00', '2026-01-01 12:00', NULL),"
+                       " ('old', 1000, '2026-01-01 01:00', '2026-01-01 02:00', '2026-01-01 02:01')");
     request(1, "dead", "5000", "2026-01-01 11:59", false);
     request(2, "dead", "0", "2026-01-01 12:01", false);
     request(3, "dead", "NULL", "2026-01-01 12:00", false);
@@ -128,17 +132,18 @@ static void lapses_make(void)
     request(6, "dead", "5000", "2026-01-01 11:00", false);
     request(7, "alive", "0", "2026-01-01 11:00", false);
     request(8, "tidy", "5000", "2026-01-01 12:01", false);
-    must_run(eye, "UPDATE permit_request SET state = 2, end_reason = 1, ended_at = '2026-01-01 11:30' WHERE id = 6");
+    must_run(observer,
+             "UPDATE permit_request SET state = 2, end_reason = 1, ended_at = '2026-01-01 11:30' WHERE id = 6");
 }
 
 static utc_us time_of(const char *sql)
 {
     char text[256];
     snprintf(text, sizeof text, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', '%s')", sql);
-    return number_of(eye, text);
+    return number_of(observer, text);
 }
 
-Test(owners, lapses_are_found_with_what_ends_with_them)
+Test(owners, lapses_are_found_with_their_requests)
 {
     struct owner *owners;
     size_t count;
@@ -156,19 +161,19 @@ Test(owners, lapses_are_found_with_what_ends_with_them)
     cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("tidy")));
 }
 
-Test(owners, who_was_revived_since_has_nothing_to_end)
+Test(owners, revived_owner_has_no_requests_to_end)
 {
     struct owner *owners;
     size_t count;
     struct owner_ends ends[OWNERS_PAGE];
     lapses_make();
     cr_assert_eq(owners_lapsed(session, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
-    must_run(eye, "UPDATE owner SET lapsed_at = NULL WHERE name = 'dead'");
+    must_run(observer, "UPDATE owner SET lapsed_at = NULL WHERE name = 'dead'");
     cr_assert_eq(owners_ends(session, owners, count, &arena, ends), PERMIT_OK);
     cr_assert_eq(ends[0].count, 0);
 }
 
-Test(owners, a_heartbeat_is_told_whether_something_of_the_lapse_is_held)
+Test(owners, heartbeat_reads_whether_requests_of_the_lapse_are_held)
 {
     const struct bytes names[] = {BYTES("alive"), BYTES("dead"), BYTES("nobody"), BYTES("old"), BYTES("tidy")};
     static const bool holding[] = {false, true, false, false, false};
@@ -181,7 +186,7 @@ Test(owners, a_heartbeat_is_told_whether_something_of_the_lapse_is_held)
     owners_rollback(session);
 }
 
-Test(owners, those_that_are_due_and_those_to_forget_are_found_by_their_times)
+Test(owners, due_and_removable_owners_are_found_by_their_times)
 {
     struct owner *owners;
     size_t count;
@@ -190,13 +195,13 @@ Test(owners, those_that_are_due_and_those_to_forget_are_found_by_their_times)
     cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("due")));
     cr_assert_eq(owners_due(session, time_of("2026-07-01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert(count == 2 && bytes_equal(owners[1].name, BYTES("alive")));
-    cr_assert_eq(owners_forgettable(session, time_of("2026-01-01 02:01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(owners_removable(session, time_of("2026-01-01 02:01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert_eq(count, 0);
-    cr_assert_eq(owners_forgettable(session, time_of("2026-01-02"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(owners_removable(session, time_of("2026-01-02"), &arena, &owners, &count), PERMIT_OK);
     cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("old")));
 }
 
-Test(owners, one_is_shown_with_what_it_holds_and_all_are_counted)
+Test(owners, owner_is_shown_with_its_held_count_and_all_are_counted)
 {
     struct owner owner;
     uint64_t held;
@@ -206,39 +211,39 @@ Test(owners, one_is_shown_with_what_it_holds_and_all_are_counted)
     cr_assert_eq(owner.lapsed_at, time_of("2026-01-01 12:00"));
     cr_assert_eq(held, 5);
     cr_assert_eq(owners_get(session, BYTES("Dead"), &arena, &owner, &held, &now), PERMIT_UNKNOWN_OWNER);
-    must_run(eye, "UPDATE owner SET due_at = '2100-01-01' WHERE name = 'alive'");
+    must_run(observer, "UPDATE owner SET due_at = '2100-01-01' WHERE name = 'alive'");
     cr_assert_eq(owners_count(session, counts), PERMIT_OK, "%s", session_message(session));
     cr_assert(counts[OWNER_ALIVE] == 1 && counts[OWNER_LATE] == 1 && counts[OWNER_LAPSED] == 3);
 }
 
-Test(owners, the_probe_is_given_each_owner_of_something_unconfirmed_once)
+Test(owners, probe_gets_each_owner_of_unconfirmed_requests_once)
 {
     struct owner_holder *holders;
     size_t count;
     lapses_make();
     request(20, "", "5000", "2026-01-01", false);
     request(21, "sold", "5000", "2026-01-01", true);
-    must_run(eye, "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, state)"
-                  " SELECT seq, CONCAT('e', seq), CONCAT('ended', seq), 1, '2026-01-01', 2"
-                  " FROM numbers.upto WHERE seq BETWEEN 1000 AND 1999");
+    must_run(observer, "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, state)"
+                       " SELECT seq, CONCAT('e', seq), CONCAT('ended', seq), 1, '2026-01-01', 2"
+                       " FROM numbers.upto WHERE seq BETWEEN 1000 AND 1999");
     cr_assert_eq(owners_holding_page(session, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK, "%s",
                  session_message(session));
     static const struct {
         const char *name;
-        bool asked_about;
+        bool is_probed;
     } expected[] = {{"alive", true}, {"dead", true}, {"sold", false}, {"tidy", true}};
     cr_assert_eq(count, ARRAY_LENGTH(expected));
     for (size_t i = 0; i < count; i++)
         cr_assert(bytes_equal(holders[i].name, bytes_of(expected[i].name)) &&
-                      holders[i].asked_about == expected[i].asked_about,
+                      holders[i].is_probed == expected[i].is_probed,
                   "%s", expected[i].name);
     cr_assert_eq(owners_holding_page(session, BYTES("dead"), &arena, &holders, &count, &now), PERMIT_OK);
     cr_assert(count == 2 && bytes_equal(holders[0].name, BYTES("sold")));
 }
 
-/* ---- a grant that overtakes nothing ---- */
+/* ---- a grant after a settled lapse ---- */
 
-/* One call on the owner `o`; false: the server has ended the session of a machine that is this slow. */
+/* Makes one call on the owner `o`. Returns false if the server has ended the idle session of a slow machine. */
 static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcome *ret_outcome)
 {
     const struct bytes name = BYTES("o");
@@ -247,11 +252,14 @@ static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcom
     if (session_connect(session) != PERMIT_OK || owners_lock(session, &name, 1, &arena, &image, &now) != PERMIT_OK ||
         owners_read_holding(session, &image, 1) != PERMIT_OK)
         return false;
-    owner_decide(&call, served_time(&now.clock, now.now), &image, ret_outcome);
+    owner_decide(&call, lease_time(&now.clock, now.now), &image, ret_outcome);
     return owners_write(session, &image, 1) == PERMIT_OK;
 }
 
-/* The batch has read its clock and not written yet; meanwhile the owner goes, and permitd finds nothing to end. */
+/*
+ * Grants in a batch that has read its clock before the owner is deleted, and writes after the lapse is settled with no
+ * request to end.
+ */
 static bool grant_late(struct side *side, struct operation *acquire)
 {
     struct owner_outcome outcome;
@@ -268,8 +276,10 @@ static bool grant_late(struct side *side, struct operation *acquire)
            store_apply(side->store, &side->plan.changes) == PERMIT_OK;
 }
 
-/* It looks older than the lapse, and nobody ends it: heartbeats would be refused as long as it is held. */
-Test(owners, a_grant_that_commits_after_the_lapse_was_settled_stops_no_heartbeat)
+/*
+ * The grant looks older than the lapse, and nothing ends it: heartbeats must not be refused for as long as it is held.
+ */
+Test(owners, grant_committed_after_a_settled_lapse_blocks_no_heartbeat)
 {
     enum { TRIES = 20 };
     struct side side;
@@ -279,20 +289,21 @@ Test(owners, a_grant_that_commits_after_the_lapse_was_settled_stops_no_heartbeat
     side_open(&side, address);
     semaphore_make(&side, "s", KIND_COUNTED, 100);
     for (int i = 0; i < TRIES && !granted; i++) {
-        must_run(eye, "REPLACE INTO owner (name, ttl_ms, due_at) VALUES ('o', 1000, '2100-01-01')");
+        must_run(observer, "REPLACE INTO owner (name, ttl_ms, due_at) VALUES ('o', 1000, '2100-01-01')");
         (void)snprintf(key, sizeof key, "k%d", i);
         struct want want = {.semaphore = BYTES("s"), .count = 1};
         struct operation acquire = acquire_of(key, &want, 1);
         acquire.owner = BYTES("o");
-        store_disconnect(side.store); /* the server ends a worker's session that is silent for 5 s */
+        store_disconnect(side.store); /* the server ends a worker's session that is idle for 5 s */
         cr_assert_eq(store_reconnect(side.store), PERMIT_OK, "%s", side.store->message);
         granted = grant_late(&side, &acquire);
         (void)store_rollback(side.store);
         owners_rollback(session);
     }
     cr_assert(granted);
-    cr_assert_gt(number_of(eye, "SELECT COUNT(*) FROM permit_request r JOIN owner o ON o.name = r.owner"
-                                " WHERE r.state = 1 AND r.acquired_at <= o.lapsed_at AND o.settled_at IS NOT NULL"),
+    cr_assert_gt(number_of(observer,
+                           "SELECT COUNT(*) FROM permit_request r JOIN owner o ON o.name = r.owner"
+                           " WHERE r.state = 1 AND r.acquired_at <= o.lapsed_at AND o.settled_at IS NOT NULL"),
                  0);
     cr_assert(call_owner(OWNER_BEAT, 0, &outcome), "%s", session_message(session));
     cr_assert_eq(outcome.status, PERMIT_OK);
@@ -302,10 +313,10 @@ Test(owners, a_grant_that_commits_after_the_lapse_was_settled_stops_no_heartbeat
 /* ---- access paths ---- */
 
 /*
- * 20,000 owners alive, 20,000 settled, and as many requests held and ended by them: what is read must not grow with
- * them.
+ * 20,000 owners are alive and 20,000 settled, and as many requests of theirs are held and ended: the rows read must not
+ * grow with them.
  */
-Test(owners, nothing_reads_more_than_it_finds)
+Test(owners, no_query_reads_more_than_it_finds)
 {
     enum { SLACK = 60 };
     struct owner *owners;
@@ -323,7 +334,7 @@ Test(owners, nothing_reads_more_than_it_finds)
                   " FROM numbers.upto WHERE seq <= 20000;"
                   "ANALYZE TABLE owner, permit_request");
     lapses_make();
-    session_drop(session); /* a worker's, which the server may have ended for silence meanwhile */
+    session_drop(session); /* the server may have ended the worker's idle session */
     cr_assert_eq(session_connect(session), PERMIT_OK, "%s", session_message(session));
     (void)rows_read(session);
     cr_assert_eq(owners_due(session, time_of("2026-02-01"), &arena, &owners, &count), PERMIT_OK);
@@ -332,7 +343,7 @@ Test(owners, nothing_reads_more_than_it_finds)
     cr_assert_lt(rows_read(session), SLACK, "who is lapsed");
     cr_assert_eq(owners_ends(session, owners, count, &arena, ends), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "what ends with them");
-    cr_assert_eq(owners_forgettable(session, time_of("2026-01-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(owners_removable(session, time_of("2026-01-01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "whom to forget");
     cr_assert_eq(owners_holding_page(session, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK + 10 * (int64_t)count, "owners of what is held");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server that asks for the password in the clear. It speaks just enough of the protocol to name a plugin, in its
- * greeting or in a switch behind the client's answer, and keeps every byte that the client sends.
+ * A hostile server that asks for the password in clear text. It speaks just enough of the protocol to name a plugin, in
+ * its greeting or in a switch request after the client's answer, and records every byte that the client sends.
  */
 #include <criterion/criterion.h>
 #include <netinet/in.h>
@@ -11,20 +11,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "fixture.h"
 
 #define PASSWORD "hunter2hunter2"
 
 enum {
     HEARD_MAX = 4096,
-    SILENCE_MS = 200,   /* after which the client is taken to have said all */
-    CLIENT_MS = 120000, /* until it comes, and until it answers */
+    SILENCE_MS = 200,   /* silence after which the client is done */
+    CLIENT_MS = 120000, /* limit for its connect and its answer */
 };
 
 struct hostile {
-    const char *greeted;  /* the plugin that its greeting names */
-    const char *switched; /* the one that it asks for then; NULL: none */
-    struct bytes data;    /* what it sends along */
+    const char *greeted;  /* plugin named in the greeting */
+    const char *switched; /* plugin named in the switch request; NULL: no request */
+    struct bytes data;    /* data of the switch request */
     int listener;
     unsigned port;
     pthread_t thread;
@@ -39,7 +39,7 @@ static void send_packet(int fd, unsigned char number, const char *data, size_t l
     (void)!write(fd, data, length);
 }
 
-/* HandshakeV10, with CLIENT_PLUGIN_AUTH and what it needs. */
+/* Sends a HandshakeV10 with CLIENT_PLUGIN_AUTH and the capabilities it needs. */
 static void greet(int fd, const char *plugin)
 {
     static const char before[] = "\x0a"
@@ -56,7 +56,7 @@ static void greet(int fd, const char *plugin)
     send_packet(fd, 0, packet, length);
 }
 
-/* A name of no length: what servers before 4.1 asked for, by a packet of one byte. */
+/* Sends a switch request; an empty name sends the one-byte packet of servers before 4.1. */
 static void ask_to_switch(const struct hostile *hostile, int fd)
 {
     char packet[200] = "\xfe";
@@ -71,7 +71,7 @@ static void ask_to_switch(const struct hostile *hostile, int fd)
     send_packet(fd, 2, packet, length + hostile->data.length);
 }
 
-/* Keeps what comes, until the client is silent or has gone. */
+/* Records the client's bytes until it is silent or disconnects. */
 static void hear(struct hostile *hostile, int fd)
 {
     struct pollfd polled = {.fd = fd, .events = POLLIN};
@@ -114,21 +114,21 @@ static void hostile_start(struct hostile *hostile)
     cr_assert_eq(pthread_create(&hostile->thread, NULL, hostile_thread, hostile), 0);
 }
 
-Test(plugins, without_an_authority_no_server_is_sent_the_password_in_the_clear, .timeout = 300)
+Test(plugins, password_is_never_sent_in_clear_text_without_an_authority, .timeout = 300)
 {
     static const struct {
         const char *greeted, *switched;
         struct bytes data;
-        unsigned other_errno; /* of libmysqlclient, where it does not speak of plugins */
+        unsigned other_errno; /* errno of libmysqlclient if it names no plugin */
     } rows[] = {
         {"mysql_clear_password", NULL, {NULL, 0}, 0},
-        {"dialog", NULL, {NULL, 0}, 2013}, /* it answers by a plugin of its own */
+        {"dialog", NULL, {NULL, 0}, 2013}, /* it answers with its own plugin */
         {"mysql_native_password", "mysql_clear_password", {"", 1}, 0},
         {"mysql_native_password", "dialog", {"\4Password: ", 11}, 0},
         {"mysql_native_password", "mysql_old_password", {"abcdefgh", 9}, 0},
         {"mysql_native_password", "", {NULL, 0}, 2027}, /* malformed packet */
     };
-    (void)setenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN", "1", 1); /* of libmysqlclient: it must change nothing */
+    (void)setenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN", "1", 1); /* for libmysqlclient: must have no effect */
     cr_assert(session_library_begin());
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         struct hostile hostile = {.greeted = rows[i].greeted, .switched = rows[i].switched, .data = rows[i].data};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Status and lists: what they say, and that they walk indexes only. */
+/* Queries and lists: their results, and that they walk indexes only. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "fixture.h"
 #include "store/owners.h"
 #include "store/query.h"
-#include "support.h"
 
 static struct session *session;
 static const struct database_address *address;
@@ -52,7 +52,7 @@ static void rows_forget(void)
 
 TestSuite(query, .init = rows_make, .fini = rows_forget);
 
-Test(query, a_semaphore_is_told_with_its_floor)
+Test(query, semaphore_is_read_with_its_floor)
 {
     struct semaphore_row row;
     cr_assert_eq(query_semaphore(session, BYTES("hot"), &arena, &row, &now), PERMIT_OK);
@@ -110,7 +110,7 @@ Test(query, semaphores_are_listed_by_name_in_pages)
     cr_assert_eq(listed(BYTES("x'; DROP TABLE slot; --"), BYTES(""), 100, ""), 0);
 }
 
-Test(query, holders_come_in_order_of_token)
+Test(query, holders_are_listed_in_order_of_token)
 {
     struct holder_row *rows;
     size_t count;
@@ -129,7 +129,7 @@ Test(query, holders_come_in_order_of_token)
     cr_assert_eq(rows[0].permit.slots.numbers[1], 2);
 }
 
-Test(query, a_request_comes_with_all_its_permits)
+Test(query, request_is_read_with_all_its_permits)
 {
     struct request request;
     struct bytes *names;
@@ -207,7 +207,7 @@ Test(query, requests_are_filtered_and_paged)
     }
 }
 
-Test(query, a_token_is_live_or_says_how_it_ended)
+Test(query, token_is_live_or_has_an_end_reason)
 {
     static const struct {
         const char *semaphore;
@@ -235,7 +235,7 @@ Test(query, a_token_is_live_or_says_how_it_ended)
     cr_assert_eq(query_fence(session, BYTES("nobody"), 1, 0, &row), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
-Test(query, the_clock_is_there_with_the_schema)
+Test(query, clock_exists_with_the_schema)
 {
     cr_assert_eq(query_clock(session, &now), PERMIT_OK);
     cr_assert_gt(now.now, 0);
@@ -243,8 +243,8 @@ Test(query, the_clock_is_there_with_the_schema)
     cr_assert_neq(query_clock(session, &now), PERMIT_OK);
 }
 
-/* With 20,000 rows of strangers, each of these reads a handful: it walks an index and stops. */
-Test(query, strangers_rows_are_not_read)
+/* With 20,000 unrelated rows, each of these queries reads a handful: it walks an index and stops. */
+Test(query, unrelated_rows_are_not_read)
 {
     enum { A_HANDFUL = 400 };
     struct semaphore_row semaphore;
@@ -296,11 +296,11 @@ Test(query, strangers_rows_are_not_read)
     }
 }
 
-/* ---- filters that let few of many through ---- */
+/* ---- selective filters ---- */
 
 /*
- * 45,000 ended requests of `big` that held hot, then one that held slots and is held; 25,000 of others that held
- * empty, which is more than a page looks at; 25,000 names out of service, then one in service.
+ * `big` has 45,000 ended requests that held hot, then one that held slots and is held; others have 25,000 that held
+ * empty, more than a page reads. 25,000 names are retired, then one is not.
  */
 static void many_make(void)
 {
@@ -319,7 +319,7 @@ static void many_make(void)
                            " IF(seq > 25000, NULL, '2026-01-01') FROM numbers.upto WHERE seq <= 25001");
 }
 
-/* All pages of a list: what was found, in how many pages, and the most rows that one of them has looked at. */
+/* All pages of a list: rows found, number of pages, and the most rows read for one page. */
 struct pages {
     size_t found, pages;
     uint64_t last;
@@ -354,7 +354,7 @@ static struct pages all_pages(struct request_filter filter)
     return pages;
 }
 
-Test(query, a_page_looks_at_a_bounded_number_of_requests)
+Test(query, page_reads_a_bounded_number_of_requests)
 {
     enum { BIG = 145001, EMPTY = 225000 };
     static const struct {
@@ -383,7 +383,7 @@ Test(query, a_page_looks_at_a_bounded_number_of_requests)
     }
 }
 
-Test(query, a_page_passes_a_bounded_number_of_names)
+Test(query, page_skips_a_bounded_number_of_names)
 {
     struct semaphore_row *rows;
     struct bytes after = {0};
@@ -402,8 +402,8 @@ Test(query, a_page_passes_a_bounded_number_of_names)
     cr_assert_lt(pages.touched, 4 * QUERY_WALK_MAX);
 }
 
-/* An owner that holds very many requests is looked up by its key, and nobody waits until they are counted. */
-Test(query, what_an_owner_holds_is_counted_up_to_a_bound)
+/* The query of an owner that holds very many requests does not wait until all of them are counted. */
+Test(query, held_requests_of_an_owner_are_counted_up_to_a_limit)
 {
     struct owner owner;
     uint64_t held;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The schema: made once however many try, gone on with after a kill, refused if newer. */
+/* The schema: created once by concurrent servers, continued after a kill, refused if newer. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "fixture.h"
 #include "store/migration_text.h"
+#include "store/query.h"
 #include "store/schema.h"
-#include "support.h"
 
 static enum permit_status apply(const struct database_address *address, struct buf *message)
 {
@@ -30,7 +31,7 @@ static void *apply_thread(void *argument)
     return status == PERMIT_OK ? argument : NULL;
 }
 
-Test(schema, several_at_once_all_succeed)
+Test(schema, concurrent_servers_all_succeed)
 {
     enum { AT_ONCE = 5 };
     const struct database_address *address = fresh_address();
@@ -57,13 +58,14 @@ static unsigned look(const struct database_address *address)
     struct session *session = session_new(address, SESSION_ADMIN);
     buf_init(&message, 4000);
     cr_assert_eq(session_connect(session), PERMIT_OK);
-    cr_assert_eq(schema_look(session, address->database, &version, &message), PERMIT_OK, "%s", buf_text(&message));
+    cr_assert_eq(schema_read_version(session, address->database, &version, &message), PERMIT_OK, "%s",
+                 buf_text(&message));
     session_free(session);
     buf_release(&message);
     return version;
 }
 
-Test(schema, a_look_tells_how_far_it_is_and_changes_nothing)
+Test(schema, version_is_read_without_a_change)
 {
     const struct database_address *address = fresh_address();
     cr_assert_eq(look(address), 0, "there is no database yet");
@@ -79,7 +81,7 @@ Test(schema, a_look_tells_how_far_it_is_and_changes_nothing)
     buf_release(&message);
 }
 
-Test(schema, a_newer_one_is_refused)
+Test(schema, newer_schema_is_refused)
 {
     struct buf message;
     const struct database_address *address = fresh_database();
@@ -92,9 +94,9 @@ Test(schema, a_newer_one_is_refused)
     session_free(session);
 }
 
-/* ---- begun and not ended ---- */
+/* ---- interrupted migrations ---- */
 
-/* Names and columns of all tables there, as one text; the caller frees it. */
+/* Returns the names and columns of all tables as one text; the caller frees it. */
 static char *content_of(struct session *session)
 {
     static const char sql[] = "SELECT CONCAT_WS(';', COUNT(*), SHA2(GROUP_CONCAT(TABLE_NAME, '.', COLUMN_NAME, ' ', "
@@ -109,7 +111,7 @@ static char *content_of(struct session *session)
     return content;
 }
 
-/* A new, empty one; the session is in it. */
+/* Creates an empty database. Returns a session in it. */
 static struct session *made_database(const struct database_address *address)
 {
     char sql[200];
@@ -136,11 +138,11 @@ struct script {
         const struct migration *migration;
         struct bytes text;
         bool first; /* of its migration */
-        bool ddl;   /* it commits by itself: a kill may come between it and its count */
+        bool ddl;   /* commits implicitly: a kill may come between it and its count */
     } statements[STATEMENTS_MAX];
     size_t count;
-    const struct database_address *whole; /* a database where all of them were run */
-    const struct database_address *begun; /* one that is made, left begun, and dropped again and again */
+    const struct database_address *whole; /* a database with all of them run */
+    const struct database_address *begun; /* a database that is created, interrupted and dropped repeatedly */
 };
 
 static struct script read_script(void)
@@ -160,7 +162,9 @@ static struct script read_script(void)
     return script;
 }
 
-/* As a permitd leaves a new database that is killed when it has run `done` statements and counted `counted` of them. */
+/*
+ * Leaves a new database as a permitd that is killed after it has run `done` statements and counted `counted` of them.
+ */
 static struct session *leave_begun(const struct script *script, size_t done, size_t counted)
 {
     char sql[300];
@@ -184,7 +188,7 @@ static struct session *leave_begun(const struct script *script, size_t done, siz
     return session;
 }
 
-static void a_kill_is_gone_on_from(const struct script *script, size_t done, size_t counted, const char *expected)
+static void continues_after_a_kill(const struct script *script, size_t done, size_t counted, const char *expected)
 {
     struct buf message;
     struct session *session = leave_begun(script, done, counted);
@@ -201,23 +205,23 @@ static void a_kill_is_gone_on_from(const struct script *script, size_t done, siz
     drop_database(session, script->begun);
 }
 
-Test(schema, a_kill_behind_any_statement_is_gone_on_from, .timeout = 600)
+Test(schema, migration_continues_after_a_kill_at_any_statement, .timeout = 600)
 {
     struct script script = read_script();
     struct session *whole = connected(script.whole, SESSION_READER);
     char *expected = content_of(whole);
     session_free(whole);
     for (size_t counted = 0; counted <= script.count; counted++) {
-        a_kill_is_gone_on_from(&script, counted, counted, expected);
+        continues_after_a_kill(&script, counted, counted, expected);
         if (counted < script.count && script.statements[counted].ddl)
-            a_kill_is_gone_on_from(&script, counted + 1, counted, expected);
+            continues_after_a_kill(&script, counted + 1, counted, expected);
     }
     free(expected);
 }
 
 /* ---- tables of another program ---- */
 
-/* Twice, as when permitd is started again by what supervises it; and by a look. */
+/* Asserts that two starts, as by a supervisor, and a read of the version refuse the database and change nothing. */
 static void refuses_and_changes_nothing(struct session *session, const struct database_address *address,
                                         const char *table)
 {
@@ -229,7 +233,8 @@ static void refuses_and_changes_nothing(struct session *session, const struct da
     for (int i = 0; i < 3; i++) {
         unsigned version;
         buf_clear(&message);
-        cr_expect_neq(i < 2 ? apply(address, &message) : schema_look(session, address->database, &version, &message),
+        cr_expect_neq(i < 2 ? apply(address, &message)
+                            : schema_read_version(session, address->database, &version, &message),
                       PERMIT_OK, "%s", table);
         cr_expect(strstr(buf_text(&message), quoted), "%s: %s", table, buf_text(&message));
         cr_expect(strstr(buf_text(&message), address->database), "%s: %s", table, buf_text(&message));
@@ -241,7 +246,7 @@ static void refuses_and_changes_nothing(struct session *session, const struct da
     buf_release(&message);
 }
 
-Test(schema, a_strangers_table_is_refused_and_left_as_it_is, .timeout = 600)
+Test(schema, foreign_table_is_refused_and_left_unchanged, .timeout = 600)
 {
     static const char *const kinds[] = {"CREATE TABLE %s (id INT)", "CREATE VIEW %s AS SELECT 1 AS id"};
     struct tables tables;
@@ -260,7 +265,7 @@ Test(schema, a_strangers_table_is_refused_and_left_as_it_is, .timeout = 600)
     }
 }
 
-Test(schema, all_names_with_other_columns_are_refused)
+Test(schema, tables_with_other_columns_are_refused)
 {
     const struct database_address *address = fresh_address();
     struct session *session = made_database(address);
@@ -278,8 +283,8 @@ Test(schema, all_names_with_other_columns_are_refused)
     session_free(session);
 }
 
-/* As permitd 0.1.0 left the database when it had taken the table for its own, or as it was changed since. */
-Test(schema, a_strangers_table_among_ours_is_refused, .timeout = 600)
+/* The database as permitd 0.1.0 left it after taking a foreign table for its own, or with a table changed since. */
+Test(schema, foreign_table_among_permitds_is_refused, .timeout = 600)
 {
     static const struct {
         const char *table, *sql;
@@ -304,7 +309,7 @@ Test(schema, a_strangers_table_among_ours_is_refused, .timeout = 600)
     }
 }
 
-Test(schema, other_tables_and_more_columns_do_no_harm)
+Test(schema, other_tables_and_additional_columns_are_accepted)
 {
     struct buf message;
     const struct database_address *address = fresh_address();
@@ -319,8 +324,8 @@ Test(schema, other_tables_and_more_columns_do_no_harm)
     buf_release(&message);
 }
 
-/* Else a table of ours could be taken for a stranger's. */
-Test(schema, the_text_of_the_migrations_is_read_as_a_server_reads_it)
+/* A difference would make one of permitd's own tables look foreign. */
+Test(schema, migrations_are_parsed_as_a_server_parses_them)
 {
     static const char in_schema[] = " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME <> 'schema_version'";
     struct tables tables;
@@ -360,7 +365,7 @@ static void show_tables(const struct tables *tables, struct buf *shown)
     }
 }
 
-Test(schema, statements_make_alter_and_drop_tables)
+Test(schema, statements_create_alter_and_drop_tables)
 {
     static const struct migration migrations[] = {
         {1, "one",
@@ -392,7 +397,7 @@ Test(schema, statements_make_alter_and_drop_tables)
 
 /* ---- upgrades and rights ---- */
 
-/* Made by the first migration alone, and used since. */
+/* Creates a database with the first migration alone, and data in it. */
 static void make_first_release(struct session *root, const char *database)
 {
     char sql[1000];
@@ -411,7 +416,23 @@ static void make_first_release(struct session *root, const char *database)
                    "INSERT INTO permit VALUES (1, 1, 1, 1, '1', 1)");
 }
 
-Test(schema, a_database_of_the_first_release_is_brought_up_to_date)
+/* The semaphore has the settings that it had; those that came later have no value. */
+static void settings_of_later_releases_are_none(struct session *root)
+{
+    struct arena arena;
+    struct semaphore_row hall;
+    struct query_time time;
+    arena_init(&arena, 1000, 100000);
+    cr_assert_eq(query_semaphore(root, BYTES("hall"), &arena, &hall, &time), PERMIT_OK);
+    struct semaphore expected = {.kind = KIND_SLOTTED};
+    semaphore_reset(&expected, 1);
+    expected.capacity = 2;
+    expected.max_hold_ms = 1;
+    cr_assert(semaphore_same_settings(&hall.semaphore, &expected));
+    arena_release(&arena);
+}
+
+Test(schema, database_of_the_first_release_is_upgraded)
 {
     struct buf message;
     const struct database_address *address = fresh_address();
@@ -427,14 +448,15 @@ Test(schema, a_database_of_the_first_release_is_brought_up_to_date)
                      "1,1,1,1");
     cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', permit_id, label) FROM slot WHERE number = 1"), "1,A1");
     cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', external_id, nonce) FROM permit_request"), "k,");
+    settings_of_later_releases_are_none(root);
     must_run(root, "INSERT INTO permit_request (id, external_id) VALUES (2, 'of a permitd of an older version')");
     cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
     buf_release(&message);
     session_free(root);
 }
 
-/* The exact rights that docs/operating.md tells people to grant, and nothing more. */
-Test(schema, the_documented_rights_are_enough)
+/* Exactly the rights that docs/operating.md tells operators to grant. */
+Test(schema, documented_rights_are_enough)
 {
     char sql[500];
     struct buf message;
@@ -455,7 +477,7 @@ Test(schema, the_documented_rights_are_enough)
     cr_assert_eq(session_connect(worker), PERMIT_OK, "%s", session_message(worker));
     session_free(worker);
 
-    /* When the schema is up to date, it needs no right to change it. */
+    /* An up-to-date schema needs no right to change it. */
     snprintf(sql, sizeof sql, "REVOKE CREATE, ALTER, INDEX ON %s.* FROM %s@localhost", limited.database,
              limited.database);
     must_run(root, sql);

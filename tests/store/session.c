@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A session: what an error means, settings that are read back, packets, and connections that are lost. */
+/* Sessions: the meaning of errors, settings that are read back, packets, and lost connections. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "support.h"
+#include "fixture.h"
 #include "testkit.h"
 
 static const struct {
@@ -51,14 +51,14 @@ static const struct {
     {99999, PERMIT_INTERNAL},
 };
 
-Test(session, every_error_has_its_meaning)
+Test(session, every_error_has_its_status)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(meanings); i++)
         cr_assert_eq(session_classify(meanings[i].value), meanings[i].status, "%u is taken for %s", meanings[i].value,
                      permit_status_word(session_classify(meanings[i].value)));
 }
 
-Test(session, settings_are_as_our_promises_need_them)
+Test(session, settings_are_those_the_promises_need)
 {
     struct session *session = connected(fresh_database(), SESSION_WORKER);
     cr_assert_str_eq(isolation_of(session), "READ-COMMITTED");
@@ -78,14 +78,14 @@ Test(session, settings_are_as_our_promises_need_them)
     session_free(session);
 }
 
-Test(session, a_reader_may_be_idle_for_long)
+Test(session, reader_may_be_idle_for_long)
 {
     struct session *session = connected(fresh_database(), SESSION_READER);
     cr_assert_gt(number_of(session, "SELECT @@wait_timeout"), 5);
     session_free(session);
 }
 
-Test(session, a_packet_is_stepped_through_statement_by_statement)
+Test(session, packet_is_read_statement_by_statement)
 {
     struct session *session = connected(fresh_database(), SESSION_WORKER);
     struct session_row row;
@@ -109,7 +109,7 @@ Test(session, a_packet_is_stepped_through_statement_by_statement)
     session_free(session);
 }
 
-Test(session, a_failure_ends_the_packet_and_leaves_the_session_usable)
+Test(session, failure_ends_the_packet_and_leaves_the_session_usable)
 {
     struct session *session = connected(fresh_database(), SESSION_WORKER);
     must_run(session, "CREATE TABLE t (a INT NOT NULL)");
@@ -122,7 +122,7 @@ Test(session, a_failure_ends_the_packet_and_leaves_the_session_usable)
     session_free(session);
 }
 
-Test(session, results_nobody_reads_are_discarded)
+Test(session, unread_results_are_discarded)
 {
     struct session *session = connected(fresh_database(), SESSION_WORKER);
     cr_assert_eq(session_send(session, BYTES("SELECT 1; SELECT 2; SELECT 3")), PERMIT_OK);
@@ -140,7 +140,7 @@ static void kill_connection(const struct database_address *address, int64_t id)
     session_free(other);
 }
 
-Test(session, a_killed_connection_is_lost_and_can_be_had_again)
+Test(session, killed_connection_is_lost_and_can_be_reopened)
 {
     const struct database_address *address = fresh_database();
     struct session *session = connected(address, SESSION_WORKER);
@@ -153,9 +153,11 @@ Test(session, a_killed_connection_is_lost_and_can_be_had_again)
     session_free(session);
 }
 
-/* The server does not notice a client that is gone while it executes; without the KILL it would hold the row for a
- * minute. */
-Test(session, what_a_lost_connection_still_does_is_ended_by_the_next)
+/*
+ * The server does not notice a disconnected client while it executes; without the KILL it would hold the row for a
+ * minute.
+ */
+Test(session, work_of_a_lost_connection_is_ended_by_the_next)
 {
     const struct database_address *address = fresh_database();
     struct session *lost = connected(address, SESSION_WORKER);
@@ -168,12 +170,12 @@ Test(session, what_a_lost_connection_still_does_is_ended_by_the_next)
     cr_assert_eq(session_connect(lost), PERMIT_OK);
     if (session_ping(other) != PERMIT_OK) /* idle for longer than its wait_timeout */
         cr_assert_eq(session_connect(other), PERMIT_OK);
-    must_run(other, "BEGIN; SELECT * FROM t FOR UPDATE; ROLLBACK"); /* a lock is waited for for 5 s, no longer */
+    must_run(other, "BEGIN; SELECT * FROM t FOR UPDATE; ROLLBACK"); /* a lock wait takes at most 5 s */
     session_free(lost);
     session_free(other);
 }
 
-/* By its lock a later connection finds out whether the server still has this one. */
+/* A later connection uses the lock to find out whether the server still has this session. */
 Test(session, only_a_worker_holds_a_named_lock)
 {
     static const char locks[] = "SELECT COUNT(*) FROM information_schema.METADATA_LOCK_INFO"
@@ -193,7 +195,7 @@ Test(session, only_a_worker_holds_a_named_lock)
     session_free(looker);
 }
 
-Test(session, a_row_that_another_holds_is_waited_for_two_seconds)
+Test(session, locked_row_is_waited_for_two_seconds)
 {
     const struct database_address *address = fresh_database();
     struct session *holder = connected(address, SESSION_ADMIN);
@@ -210,9 +212,11 @@ Test(session, a_row_that_another_holds_is_waited_for_two_seconds)
     session_free(holder);
 }
 
-/* The server ends it, so that nothing of it runs on, and the connection is good for the next. (Our own time-out, two
- * seconds later, comes first where the server has no time.) */
-Test(session, a_list_that_takes_too_long_is_ended)
+/*
+ * The server ends a slow list, so that no part of it keeps running and the connection stays usable. (permitd's own
+ * timeout, two seconds later, comes first if the server has no time.)
+ */
+Test(session, slow_list_is_ended)
 {
     enum { TRIES = 10 };
     const struct database_address *address = fresh_database();
@@ -237,7 +241,7 @@ Test(session, a_list_that_takes_too_long_is_ended)
     session_free(holder);
 }
 
-Test(session, no_server_and_no_database_are_unavailable_with_a_reason)
+Test(session, missing_server_or_database_is_unavailable_with_a_reason)
 {
     struct database_address nowhere = {.socket = (char[]){"/nonexistent/mariadb.sock"}, .user = (char[]){"root"}};
     struct session *session = session_new(&nowhere, SESSION_WORKER);
@@ -250,8 +254,8 @@ Test(session, no_server_and_no_database_are_unavailable_with_a_reason)
     session_free(session);
 }
 
-/* Nobody listens on TCP here. */
-Test(session, a_socket_wins_over_a_host)
+/* No server listens on TCP here. */
+Test(session, socket_takes_precedence_over_host)
 {
     struct database_address address = *fresh_database();
     address.host = (char[]){"localhost"};
@@ -266,7 +270,7 @@ static bool same_text(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-Test(address, every_part_may_be_given_or_not)
+Test(address, parts_may_be_given_or_omitted)
 {
     static const struct {
         const char *url, *host, *socket, *user, *password, *database, *ssl_ca, *printed;
@@ -300,7 +304,7 @@ Test(address, every_part_may_be_given_or_not)
     }
 }
 
-Test(address, what_is_not_one_is_refused_with_a_sentence)
+Test(address, invalid_url_is_refused_with_a_message)
 {
     static const char *const urls[] = {
         "",
@@ -332,8 +336,8 @@ Test(address, what_is_not_one_is_refused_with_a_sentence)
     }
 }
 
-/* Of a URL that is misread, any part may be a piece of the password. */
-Test(address, no_part_of_a_refused_one_is_shown)
+/* In a misread URL any part may be a piece of the password. */
+Test(address, no_part_of_a_refused_url_is_shown)
 {
     static const char *const urls[] = {
         "hun://u:ter@secret:two/zwei?drei",     "mysql://hun:ter@secret:two/zwei?drei",

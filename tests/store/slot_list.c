@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The slot list of a hall of 50,000: what it says, and that a page costs a page. */
+/* The slot list of a semaphore with 50,000 slots: its contents, and that a page reads only a page. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "fixture.h"
 #include "store/slot_list.h"
-#include "support.h"
 
 enum { SEATS = 50000, HELD_FROM = 20001, HELD_TO = 30000, PAGE = 100 };
 
@@ -25,8 +25,8 @@ static void rows_make(void)
 }
 
 /*
- * Section A is seats 1 to 49,900, section Z the rest; 20,001 to 30,000 are held, ten by each request. `yard` (2) has
- * strangers.
+ * Section A is seats 1 to 49,900, section Z the rest. Seats 20,001 to 30,000 are held, ten by each request. `yard` (2)
+ * has unrelated slots.
  */
 static void seats_make(void)
 {
@@ -54,7 +54,7 @@ static void rows_forget(void)
 
 TestSuite(slot_list, .init = rows_make, .fini = rows_forget, .timeout = 300);
 
-Test(slot_list, its_head_says_how_new_it_is)
+Test(slot_list, head_has_version_and_epoch)
 {
     struct slot_list_head head;
     must_run(session, "UPDATE cluster SET epoch = 7");
@@ -68,11 +68,11 @@ Test(slot_list, its_head_says_how_new_it_is)
     cr_assert_eq(query_slot_list_head(session, BYTES("HALL"), &head), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
-/* What it costs to see that a prefix is that of many: so many rows, once into a table and once out of it. */
+/* Rows read to find that a prefix matches many slots: each once into a table and once out of it. */
 enum { COUNTING = 2100 };
 
-/* Who wants a page reads a page; who wants what is rare among 50,000 reads at most these once. */
-Test(slot_list, a_page_costs_a_page)
+/* A query of a page reads a page; a query of rare slots reads each of the 50,000 at most once. */
+Test(slot_list, page_reads_only_a_page)
 {
     static const struct {
         struct slot_filter filter;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The rows of templates on a real MariaDB: one transaction each, lists, and which name finds which at step 0. */
+/* The rows of templates on a real MariaDB: single changes, lists, and the templates that resolve finds for names. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
 
-#include "side.h"
+#include "batch_fixture.h"
+#include "fixture.h"
 #include "store/templates.h"
-#include "support.h"
 
 enum { TTL_MS = 60000 };
 
@@ -39,7 +39,7 @@ static enum permit_status put(const char *prefix, const struct semaphore_change 
     return templates_put(session, bytes_of(prefix), change, TTL_MS, &arena, ret_template, &created, &refusal);
 }
 
-/* With this capacity. */
+/* Creates a template with this capacity. */
 static void make(const char *prefix, int64_t capacity)
 {
     struct template template;
@@ -79,7 +79,7 @@ Test(templates, are_read_as_they_were_put)
     cr_assert_eq(templates_get(session, BYTES("A:"), &arena, &is), PERMIT_UNKNOWN_TEMPLATE);
 }
 
-Test(templates, are_removed_once)
+Test(templates, are_deleted_once)
 {
     struct template template;
     make("a:", 3);
@@ -91,7 +91,7 @@ Test(templates, are_removed_once)
     cr_assert_not(in_transaction(session));
 }
 
-Test(templates, list_in_order_from_a_beginning_on)
+Test(templates, are_listed_in_order_by_prefix_and_position)
 {
     static const struct {
         const char *begins, *after;
@@ -118,7 +118,7 @@ Test(templates, list_in_order_from_a_beginning_on)
     }
 }
 
-/* ---- at once ---- */
+/* ---- concurrency ---- */
 
 static void *make_once(void *result)
 {
@@ -144,7 +144,7 @@ static void *make_once(void *result)
     return status == PERMIT_OK ? result : NULL;
 }
 
-Test(templates, of_those_who_make_it_at_once_one_has_made_it)
+Test(templates, one_of_concurrent_puts_creates_the_template)
 {
     enum { AT_ONCE = 4 };
     pthread_t threads[AT_ONCE];
@@ -162,20 +162,20 @@ Test(templates, of_those_who_make_it_at_once_one_has_made_it)
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM template WHERE config_version = 1"), 20);
 }
 
-/* ---- step 0 ---- */
+/* ---- resolve ---- */
 
 static void match(struct resolve_name *names, size_t count)
 {
     cr_assert_eq(templates_match(session, names, count, &scratch, &arena), PERMIT_OK, "%s", session_message(session));
 }
 
-/* The prefix of what a name has found; "-": nothing. */
+/* Returns the prefix of the template found for a name; "-": none. */
 static const char *found_by(const struct resolve_name *name)
 {
     return name->ret_template ? name->ret_template->prefix.data : "-";
 }
 
-Test(templates, the_longest_beginning_decides)
+Test(templates, longest_prefix_is_used)
 {
     static const char *const cases[][2] = {
         {"user:1", "user:"},
@@ -204,7 +204,7 @@ Test(templates, the_longest_beginning_decides)
     cr_assert_eq(names[1].ret_template->settings.capacity, 3);
 }
 
-Test(templates, a_semaphore_in_service_needs_none)
+Test(templates, existing_semaphore_needs_no_template)
 {
     struct resolve_name names[] = {
         {.name = BYTES("u1"), .ret_id = 7},
@@ -221,8 +221,8 @@ Test(templates, a_semaphore_in_service_needs_none)
     cr_assert_str_eq(found_by(&names[2]), "u");
 }
 
-/* More than one statement holds, each with a template of its own, and lengths that most are too short for. */
-Test(templates, many_names_find_theirs)
+/* More names than one statement holds, each with its own template, and prefix lengths that exceed most names. */
+Test(templates, many_names_find_their_templates)
 {
     enum { NAMES = 1300, TEMPLATES = 700 };
     static struct resolve_name names[NAMES];
@@ -256,7 +256,7 @@ Test(templates, many_names_find_theirs)
             cr_assert_null(names[i].ret_template, "%s", texts[i]);
 }
 
-/* Which lengths there are is found by seeks, however many templates there are. */
+/* The existing prefix lengths are found by index seeks, however many templates exist. */
 Test(templates, lengths_are_read_from_their_index)
 {
     must_run(session, "INSERT INTO template (prefix,length,kind,capacity,default_ttl_ms,max_hold_ms)"
@@ -264,14 +264,17 @@ Test(templates, lengths_are_read_from_their_index)
                       " FROM numbers.upto WHERE seq <= 2000;"
                       "ANALYZE TABLE template");
     cr_assert_str_eq(text_of(session, "SELECT GROUP_CONCAT(DISTINCT length) FROM template"), "2,3,4,5");
+    struct resolve_name name = {.name = BYTES("p1-and-more")};
     struct explained table;
-    cr_assert_eq(explain(session, "SELECT DISTINCT length FROM template FORCE INDEX (template_length)", &table, 1), 1);
+    sent_record();
+    match(&name, 1);
+    cr_assert_eq(explain(session, sent_statement("SELECT DISTINCT length"), &table, 1), 1);
     cr_assert(bytes_equal(table.key, BYTES("template_length")));
     cr_assert(bytes_begin_with(table.extra, BYTES("Using index for group-by")), "%.*s", (int)table.extra.length,
               table.extra.data);
 }
 
-Test(templates, step_0_tells_what_is_there_what_is_retired_and_what_may_be_made)
+Test(templates, resolve_finds_existing_retired_and_creatable_names)
 {
     struct side side;
     side_open(&side, address);

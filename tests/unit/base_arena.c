@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that lives and dies together. */
+/* The arena: memory that is freed together. */
 #include <criterion/criterion.h>
 
 #include "base/arena.h"
@@ -13,7 +13,7 @@ static bool all_zero(const unsigned char *memory, size_t size)
     return true;
 }
 
-Test(arena, memory_is_zeroed_aligned_and_apart)
+Test(arena, allocations_are_zeroed_aligned_and_disjoint)
 {
     enum { PIECES = 500 };
     struct arena arena;
@@ -37,7 +37,7 @@ Test(arena, memory_is_zeroed_aligned_and_apart)
     arena_release(&arena);
 }
 
-Test(arena, refuses_to_pass_its_limit)
+Test(arena, limit_is_not_exceeded)
 {
     struct arena arena;
     arena_init(&arena, 64, 256);
@@ -49,7 +49,7 @@ Test(arena, refuses_to_pass_its_limit)
     arena_release(&arena);
 }
 
-Test(arena, never_hands_out_more_than_its_limit_in_small_pieces)
+Test(arena, small_allocations_do_not_exceed_the_limit)
 {
     struct arena arena;
     size_t pieces = 0;
@@ -73,7 +73,7 @@ Test(arena, sizes_near_the_largest_number_are_refused)
     arena_release(&arena);
 }
 
-Test(arena, a_copy_ends_with_a_zero)
+Test(arena, copy_ends_with_a_zero_byte)
 {
     struct arena arena;
     arena_init(&arena, 64, 1024);
@@ -86,7 +86,7 @@ Test(arena, a_copy_ends_with_a_zero)
     arena_release(&arena);
 }
 
-Test(arena, without_room_a_copy_has_no_data)
+Test(arena, copy_over_the_limit_has_no_data)
 {
     struct arena arena;
     arena_init(&arena, 64, 4);

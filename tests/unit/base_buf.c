@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "random.h"
 
-Test(buf, an_empty_one_reads_as_an_empty_text)
+Test(buf, empty_buffer_reads_as_empty_text)
 {
     struct buf buf;
     buf_init(&buf, 10);
@@ -15,7 +15,7 @@ Test(buf, an_empty_one_reads_as_an_empty_text)
     buf_release(&buf);
 }
 
-Test(buf, appends_every_kind_of_thing)
+Test(buf, every_type_is_appended)
 {
     struct buf buf;
     buf_init(&buf, 1000);
@@ -35,7 +35,7 @@ Test(buf, appends_every_kind_of_thing)
     buf_release(&buf);
 }
 
-Test(buf, takes_its_maximum_and_not_a_byte_more)
+Test(buf, buffer_holds_at_most_its_maximum)
 {
     struct buf buf;
     buf_init(&buf, 4);
@@ -47,7 +47,7 @@ Test(buf, takes_its_maximum_and_not_a_byte_more)
     buf_release(&buf);
 }
 
-Test(buf, once_broken_stays_broken_until_it_is_cleared)
+Test(buf, broken_buffer_stays_broken_until_cleared)
 {
     struct buf buf;
     buf_init(&buf, 4);
@@ -66,7 +66,7 @@ Test(buf, once_broken_stays_broken_until_it_is_cleared)
     buf_release(&buf);
 }
 
-Test(buf, a_printed_text_over_the_maximum_leaves_nothing_behind)
+Test(buf, printed_text_over_the_maximum_appends_nothing)
 {
     struct buf buf;
     buf_init(&buf, 4);
@@ -76,7 +76,7 @@ Test(buf, a_printed_text_over_the_maximum_leaves_nothing_behind)
     buf_release(&buf);
 }
 
-Test(buf, its_memory_can_be_taken_out)
+Test(buf, memory_can_be_stolen)
 {
     struct buf buf;
     buf_init(&buf, 100);
@@ -93,8 +93,8 @@ Test(buf, its_memory_can_be_taken_out)
     buf_release(&buf);
 }
 
-/* It has memory from before, but nothing in it. */
-Test(buf, nothing_is_taken_out_of_a_cleared_one)
+/* The buffer still has its memory, but no contents. */
+Test(buf, cleared_buffer_has_nothing_to_steal)
 {
     struct buf buf;
     buf_init(&buf, 100);
@@ -106,7 +106,7 @@ Test(buf, nothing_is_taken_out_of_a_cleared_one)
     buf_release(&buf);
 }
 
-Test(buf, lengths_that_wrap_around_break_it_and_nothing_else)
+Test(buf, overflowing_length_breaks_only_the_buffer)
 {
     struct buf buf;
     buf_init(&buf, SIZE_MAX);
@@ -120,7 +120,7 @@ Test(buf, lengths_that_wrap_around_break_it_and_nothing_else)
     buf_release(&buf);
 }
 
-Test(buf, grows_like_a_plain_array)
+Test(buf, contents_equal_those_of_a_plain_array)
 {
     static char naive[20000];
     size_t length = 0;

@@ -25,13 +25,13 @@ static void expect_time(utc_us time)
     cr_expect_str_eq(sql, expected);
 }
 
-Test(clock, every_day_of_five_centuries_is_written_right)
+Test(clock, every_day_of_five_centuries_is_formatted_correctly)
 {
     for (int64_t day = 0; day < 500 * 366; day++)
         expect_time((day * 86400 + day % 86400) * US_PER_SECOND + day % US_PER_SECOND);
 }
 
-Test(clock, any_time_until_the_year_9999_is_written_right)
+Test(clock, any_time_until_the_year_9999_is_formatted_correctly)
 {
     uint64_t state = 5;
     for (int i = 0; i < 20000; i++)
@@ -40,7 +40,7 @@ Test(clock, any_time_until_the_year_9999_is_written_right)
     expect_time(0);
 }
 
-Test(clock, times_that_cannot_be_written_do_no_harm)
+Test(clock, unprintable_times_are_clamped)
 {
     char text[RFC3339_SIZE];
     clock_format_rfc3339(-1, text);
@@ -49,7 +49,7 @@ Test(clock, times_that_cannot_be_written_do_no_harm)
     cr_expect_lt(clock_format_rfc3339(INT64_MIN, text), RFC3339_SIZE);
 }
 
-Test(clock, the_monotonic_one_does_not_go_back)
+Test(clock, monotonic_clock_does_not_go_back)
 {
     mono_us before = clock_mono();
     for (int i = 0; i < 1000; i++) {
@@ -59,7 +59,7 @@ Test(clock, the_monotonic_one_does_not_go_back)
     }
 }
 
-Test(clock, times_of_others_are_read_as_rfc3339)
+Test(clock, times_are_parsed_as_rfc3339)
 {
     static const struct {
         const char *text;
@@ -98,8 +98,8 @@ Test(clock, times_of_others_are_read_as_rfc3339)
     }
 }
 
-/* It counts what CLOCK_MONOTONIC does not, and nothing less. */
-Test(clock, boot_is_not_behind_mono)
+/* The boot clock also counts the time of a suspend, which CLOCK_MONOTONIC does not. */
+Test(clock, boot_clock_is_not_behind_the_monotonic_clock)
 {
     mono_us mono = clock_mono();
     boot_us boot = clock_boot();
@@ -107,7 +107,7 @@ Test(clock, boot_is_not_behind_mono)
     cr_expect_geq(clock_boot(), boot);
 }
 
-Test(clock, a_moment_beyond_all_times_is_never)
+Test(clock, time_beyond_the_largest_is_never)
 {
     cr_expect_eq(moment_after(5, 2), 2005);
     cr_expect_eq(moment_after(5, 0), 5);

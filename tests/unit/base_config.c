@@ -140,7 +140,7 @@ static void expect_not_said(const char *part)
     cr_expect(!strstr(buf_text(&message), part), "\"%s\" is in \"%s\"", part, buf_text(&message));
 }
 
-Test(config, begins_with_the_defaults)
+Test(config, settings_begin_with_the_defaults)
 {
     cr_expect_str_eq(settings.listen, "127.0.0.1:7070");
     cr_expect_null(settings.data_dir);
@@ -150,7 +150,7 @@ Test(config, begins_with_the_defaults)
     cr_expect_str_eq(settings.log_level, "info");
 }
 
-Test(config, a_table_with_an_impossible_default_is_refused)
+Test(config, table_with_an_invalid_default_is_refused)
 {
     static const struct config_row bad[] = {
         {.name = "workers", .type = CONFIG_NUMBER, .default_text = "0", .min = 1, .max = 2, .help = ""}};
@@ -160,7 +160,7 @@ Test(config, a_table_with_an_impossible_default_is_refused)
     expect_said("workers");
 }
 
-Test(config, a_file_sets_what_it_names)
+Test(config, file_sets_the_settings_it_names)
 {
     cr_assert(load_text("# comment\n; another\n\nlisten = 127.0.0.1:0\n  \ndata_dir=/srv/a b ; why\ninsecure = yes\n"
                         "workers = 64\nrequest_timeout = 1m30s\nlog_level = debug"),
@@ -173,7 +173,7 @@ Test(config, a_file_sets_what_it_names)
     cr_expect_eq(settings.log_level, levels[0]);
 }
 
-Test(config, an_unknown_name_in_the_file_is_answered_with_the_nearest)
+Test(config, unknown_name_in_the_file_is_refused_with_the_nearest)
 {
     cr_expect(!load_text("workers = 3\nlog_levl = debug\n"));
     expect_said("line 2: log_levl is not a setting; the nearest is log_level");
@@ -187,7 +187,7 @@ Test(config, an_unknown_name_in_the_file_is_answered_with_the_nearest)
     cr_expect_null(strstr(buf_text(&message), "nearest"), "%s", buf_text(&message));
 }
 
-Test(config, a_value_that_does_not_fit_is_refused_with_what_is_expected)
+Test(config, invalid_value_is_refused_with_the_expected_form)
 {
     static const struct {
         const char *line, *said;
@@ -214,7 +214,7 @@ Test(config, a_value_that_does_not_fit_is_refused_with_what_is_expected)
     cr_expect_str_eq(settings.listen, "127.0.0.1:7070");
 }
 
-Test(config, an_empty_text_means_unset)
+Test(config, empty_text_unsets_a_setting)
 {
     cr_assert(FLAGS("--data-dir=/srv"));
     cr_expect_str_eq(settings.data_dir, "/srv");
@@ -222,7 +222,7 @@ Test(config, an_empty_text_means_unset)
     cr_expect_null(settings.data_dir);
 }
 
-Test(config, a_secret_is_never_said)
+Test(config, secret_is_never_printed)
 {
     cr_expect(!load_text("databse_password = hunter2\n"));
     expect_said("database_password");
@@ -246,7 +246,7 @@ Test(config, a_secret_is_never_said)
     expect_not_said("hunter2");
 }
 
-Test(config, a_secret_that_cannot_be_used_is_not_said)
+Test(config, invalid_secret_is_not_printed)
 {
     static const struct config_row secret[] = {{.name = "pin",
                                                 .type = CONFIG_NUMBER,
@@ -265,7 +265,7 @@ Test(config, a_secret_that_cannot_be_used_is_not_said)
     expect_not_said("4711");
 }
 
-Test(config, a_setting_twice_in_the_file_is_refused)
+Test(config, duplicate_setting_in_the_file_is_refused)
 {
     cr_expect(!load_text("workers = 2\nworkers = 3\n"));
     expect_said("line 2: duplicate setting workers");
@@ -273,7 +273,7 @@ Test(config, a_setting_twice_in_the_file_is_refused)
     expect_said("line 2: duplicate setting data_dir (a line that begins with a space");
 }
 
-Test(config, sections_and_lines_that_cannot_be_read_are_refused)
+Test(config, sections_and_invalid_lines_are_refused)
 {
     cr_expect(!load_text("[permitd]\nworkers = 2\n"));
     expect_said("above line 2: [permitd] is not expected");
@@ -284,7 +284,7 @@ Test(config, sections_and_lines_that_cannot_be_read_are_refused)
 }
 
 /* inih would read the rest of a long line as a line of its own. */
-Test(config, a_line_that_is_too_long_is_refused)
+Test(config, too_long_line_is_refused)
 {
     char text[6000] = "data_dir = ";
     size_t length = strlen(text);
@@ -296,7 +296,7 @@ Test(config, a_line_that_is_too_long_is_refused)
     cr_expect_eq(settings.workers, 2);
 }
 
-Test(config, a_file_that_is_not_there_is_an_error)
+Test(config, missing_file_is_an_error)
 {
     cr_expect(!config_load_file(&table, &settings, "/nonexistent/permitd.conf", &message));
     expect_said("/nonexistent/permitd.conf: cannot be opened: No such file or directory");
@@ -305,7 +305,7 @@ Test(config, a_file_that_is_not_there_is_an_error)
     expect_said("/: cannot be read: Is a directory");
 }
 
-Test(config, any_bytes_in_a_file_do_no_harm)
+Test(config, random_bytes_in_a_file_are_harmless)
 {
     static const char letters[] = "workers=\n [];#\x00\xff\xef\xbb\xbf 12";
     static char noise[3000];
@@ -319,7 +319,7 @@ Test(config, any_bytes_in_a_file_do_no_harm)
     }
 }
 
-Test(config, the_environment_sets_what_it_names)
+Test(config, environment_sets_the_settings_it_names)
 {
     cr_assert(load_variable("UNITTEST_REQUEST_TIMEOUT", "5"));
     cr_expect_eq(settings.timeout_ms, 5000);
@@ -329,7 +329,7 @@ Test(config, the_environment_sets_what_it_names)
     cr_expect_str_eq(settings.data_dir, "/a=b");
 }
 
-Test(config, an_unknown_variable_is_answered_with_the_nearest)
+Test(config, unknown_variable_is_refused_with_the_nearest)
 {
     cr_expect(!load_variable("UNITTEST_WORKER", "3"));
     expect_said("UNITTEST_WORKER is not a setting; the nearest is UNITTEST_WORKERS");
@@ -341,13 +341,13 @@ Test(config, an_unknown_variable_is_answered_with_the_nearest)
     cr_expect_eq(settings.workers, 2);
 }
 
-Test(config, variables_of_other_programs_are_left_to_them)
+Test(config, ignored_variables_are_accepted)
 {
     cr_expect(load_variable("UNITTEST_URL", "http://127.0.0.1:7070"), "%s", buf_text(&message));
     cr_expect(!load_variable("UNITTEST_URLS", "x"));
 }
 
-Test(config, flags_are_taken_with_their_values)
+Test(config, flags_are_read_with_their_values)
 {
     cr_assert(FLAGS("--listen", "127.0.0.1:0", "--workers=3", "--insecure", "--log-level", "warn"), "%s",
               buf_text(&message));
@@ -359,7 +359,7 @@ Test(config, flags_are_taken_with_their_values)
     cr_expect(!settings.insecure);
 }
 
-Test(config, the_index_is_left_on_the_last_argument_used)
+Test(config, index_stays_on_the_last_argument_used)
 {
     char *argv[] = {"--insecure", "--workers", "4", "--data-dir=x"};
     static const int left[] = {0, 2, 2, 3};
@@ -372,7 +372,7 @@ Test(config, the_index_is_left_on_the_last_argument_used)
     }
 }
 
-Test(config, flags_that_cannot_be_taken_are_refused)
+Test(config, invalid_flags_are_refused)
 {
     cr_expect(!FLAGS("--worker=3"));
     expect_said("--worker is not a setting; the nearest is --workers");
@@ -389,7 +389,7 @@ Test(config, flags_that_cannot_be_taken_are_refused)
     expect_said("--insecure: invalid value 'perhaps'");
 }
 
-Test(config, a_name_of_any_length_is_answered)
+Test(config, unknown_name_of_any_length_is_refused)
 {
     char flag[5000] = "--";
     memset(flag + 2, 'w', sizeof flag - 3);
@@ -406,7 +406,7 @@ static void reload(struct settings *fresh)
     config_release(&table, fresh);
 }
 
-Test(config, a_reload_takes_what_may_change_and_names_the_rest)
+Test(config, reload_changes_reloadable_settings_and_names_the_rest)
 {
     struct settings fresh = {0};
     char *argv[] = {"--log-level=debug", "--request-timeout=3s", "--database-password=x", "--workers=5", "--listen=:1"};
@@ -422,7 +422,7 @@ Test(config, a_reload_takes_what_may_change_and_names_the_rest)
     cr_expect_str_eq(buf_text(&message), "listen, workers");
 }
 
-Test(config, a_reload_without_changes_says_nothing)
+Test(config, reload_without_changes_prints_nothing)
 {
     struct settings fresh = {0};
     cr_assert(config_init(&table, &fresh, &message));
@@ -430,7 +430,7 @@ Test(config, a_reload_without_changes_says_nothing)
     cr_expect_str_eq(buf_text(&message), "");
 }
 
-Test(config, release_takes_anything)
+Test(config, release_accepts_any_state)
 {
     config_release(&table, &settings);
     config_release(&table, &settings);
@@ -460,7 +460,7 @@ Test(config, help_names_every_setting_in_lines_that_fit)
     free(text);
 }
 
-Test(config, the_markdown_table_names_every_setting)
+Test(config, markdown_table_names_every_setting)
 {
     char *text = printed(config_print_markdown);
     cr_expect(strstr(text, "| setting | value | default | reload | what it does |\n|---|---|---|---|---|\n") == text);

@@ -37,7 +37,7 @@ Test(duration, units_are_read)
     check(duration_parse, readings, ARRAY_LENGTH(readings));
 }
 
-/* "1.5s" is what time.Duration of Go prints; so is "1h0m0s". */
+/* time.Duration of Go prints 1.5s and 1h0m0s. */
 Test(duration, last_number_may_have_decimals)
 {
     static const struct reading readings[] = {
@@ -56,13 +56,13 @@ Test(duration, last_number_may_have_decimals)
     check(duration_parse, readings, ARRAY_LENGTH(readings));
 }
 
-Test(duration, a_unit_twice_or_out_of_order_is_refused)
+Test(duration, duplicate_or_unordered_units_are_refused)
 {
     static const struct reading readings[] = {{"1s1s", -1}, {"30m1h", -1}, {"5ms1s", -1}, {"1h1h", -1}};
     check(duration_parse, readings, ARRAY_LENGTH(readings));
 }
 
-Test(duration, what_is_no_duration_is_refused)
+Test(duration, invalid_durations_are_refused)
 {
     static const struct reading readings[] = {
         {"", -1},     {"s", -1},    {"30", -1},   {"30 s", -1},        {" 30s", -1},  {"30s ", -1},
@@ -72,7 +72,7 @@ Test(duration, what_is_no_duration_is_refused)
     check(duration_parse, readings, ARRAY_LENGTH(readings));
 }
 
-Test(duration, more_than_a_hundred_years_is_refused)
+Test(duration, durations_over_a_hundred_years_are_refused)
 {
     static const struct reading readings[] = {
         {"36600d1ms", -1},
@@ -84,7 +84,7 @@ Test(duration, more_than_a_hundred_years_is_refused)
     check(duration_parse, readings, ARRAY_LENGTH(readings));
 }
 
-Test(duration, a_zero_byte_inside_is_refused)
+Test(duration, text_with_a_zero_byte_is_refused)
 {
     int64_t ms = 7;
     cr_expect(!duration_parse(BYTES("1s\0"), &ms));
@@ -110,13 +110,13 @@ Test(duration, seconds_are_read_with_up_to_three_decimals)
     check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
 }
 
-Test(duration, a_number_with_four_decimals_is_refused)
+Test(duration, numbers_with_four_decimals_are_refused)
 {
     static const struct reading readings[] = {{"0.0001", -1}, {"1.2345", -1}, {"1.0000", -1}};
     check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
 }
 
-Test(duration, what_is_no_number_of_seconds_is_refused)
+Test(duration, invalid_seconds_are_refused)
 {
     static const struct reading readings[] = {
         {"", -1},
@@ -135,8 +135,8 @@ Test(duration, what_is_no_number_of_seconds_is_refused)
     check(duration_parse_seconds, readings, ARRAY_LENGTH(readings));
 }
 
-/* "ttl": 30000 was meant as milliseconds, and would be 8.3 hours. */
-Test(duration, numbers_over_a_day_are_refused_with_a_sentence)
+/* A "ttl" of 30000, meant as milliseconds, would be 8.3 hours. */
+Test(duration, numbers_over_a_day_are_refused_with_a_hint)
 {
     static const struct reading readings[] = {
         {"86401", -1}, {"86400.001", -1}, {"600000", -1}, {"3162240000", -1}, {"99999999999999999999", -1},
@@ -152,7 +152,7 @@ Test(duration, numbers_over_a_day_are_refused_with_a_sentence)
         cr_expect_null(duration_hint(bytes_of(others[i])), "%s", others[i]);
 }
 
-Test(duration, a_text_that_is_none_is_refused_with_what_is_wrong)
+Test(duration, invalid_durations_are_refused_with_a_hint)
 {
     static const struct {
         const char *text;
@@ -170,14 +170,14 @@ Test(duration, a_text_that_is_none_is_refused_with_what_is_wrong)
         cr_expect_null(duration_text_hint(bytes_of(others[i])), "%s", others[i]);
 }
 
-Test(duration, settings_take_either_form)
+Test(duration, settings_accept_both_forms)
 {
     static const struct reading readings[] = {{"10s", 10000},    {"10", 10000}, {"0.5", 500},
                                               {"1.5h", 5400000}, {"86401", -1}, {"", -1}};
     check(duration_parse_any, readings, ARRAY_LENGTH(readings));
 }
 
-Test(duration, is_written_as_people_write_it)
+Test(duration, durations_are_formatted_with_units)
 {
     static const struct reading readings[] = {
         {"0s", 0}, {"500ms", 500}, {"1h30m", 5400000}, {"1d2h3m4s5ms", 93784005}, {"36600d", DURATION_MAX_MS},
@@ -190,7 +190,7 @@ Test(duration, is_written_as_people_write_it)
     }
 }
 
-Test(duration, the_most_extreme_numbers_fit_when_written)
+Test(duration, extreme_durations_fit_into_the_text)
 {
     char text[DURATION_TEXT_SIZE];
     cr_expect(duration_format(INT64_MAX, text) < DURATION_TEXT_SIZE - 1);
@@ -199,7 +199,7 @@ Test(duration, the_most_extreme_numbers_fit_when_written)
     cr_expect_str_eq(text, "-1s500ms");
 }
 
-Test(duration, what_was_written_is_read_as_the_same)
+Test(duration, formatted_durations_parse_to_the_same_value)
 {
     uint64_t state = 1;
     for (int i = 0; i < 20000; i++) {

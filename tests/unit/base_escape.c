@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What of a text of somebody else's must not reach a terminal. */
+/* Control characters in a foreign text, which must not reach a terminal. */
 #include <criterion/criterion.h>
 
 #include "base/base.h"
@@ -14,16 +14,16 @@ static const struct {
     {"a\r\n\tb", "a???b"},
     {"\x7f", "?"},
     {"\xc2\x9bK", "??K"},                         /* CSI as UTF-8 */
-    {"\x9bK", "?K"},                              /* CSI for a terminal of 8 bits */
-    {"\xc2\x80\xc2\x9f\xc2\xa0", "????\xc2\xa0"}, /* U+00A0 is none of them */
+    {"\x9bK", "?K"},                              /* CSI for an 8-bit terminal */
+    {"\xc2\x80\xc2\x9f\xc2\xa0", "????\xc2\xa0"}, /* U+00A0 is no control character */
     {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82"},
-    {"\xc2", "?"}, /* cut off */
+    {"\xc2", "?"}, /* truncated */
     {"\xe2\x82", "??"},
-    {"\xc0\x9b", "??"},      /* not the shortest form */
-    {"\xed\xa0\x80", "???"}, /* a half of a surrogate pair */
+    {"\xc0\x9b", "??"},      /* overlong form */
+    {"\xed\xa0\x80", "???"}, /* half a surrogate pair */
 };
 
-Test(escape, replaces_what_a_terminal_would_obey)
+Test(escape, control_characters_are_replaced)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         char text[32];
@@ -35,7 +35,7 @@ Test(escape, replaces_what_a_terminal_would_obey)
     }
 }
 
-Test(escape, plain_length_ends_where_something_is_to_be_escaped)
+Test(escape, plain_length_ends_at_the_first_control_character)
 {
     cr_expect_eq(escape_plain_length("ab\x1bK", 4), 2);
     cr_expect_eq(escape_plain_length("\xc3\xa4\xc2\x9b", 4), 2);
@@ -43,7 +43,7 @@ Test(escape, plain_length_ends_where_something_is_to_be_escaped)
     cr_expect_eq(escape_plain_length(NULL, 0), 0);
 }
 
-Test(escape, every_single_byte_that_is_no_ascii_text_is_replaced)
+Test(escape, every_byte_outside_printable_ascii_is_replaced)
 {
     for (int byte = 0; byte < 256; byte++) {
         char text = (char)byte;

@@ -21,7 +21,7 @@ static int64_t earliest(const struct thing *things)
     return first;
 }
 
-Test(heap, the_first_is_always_the_earliest)
+Test(heap, first_entry_is_always_the_earliest)
 {
     static struct thing things[THINGS];
     struct heap heap = {0};
@@ -49,7 +49,7 @@ Test(heap, the_first_is_always_the_earliest)
     cr_expect_eq(earliest(things), INT64_MAX, "whatever was in it is in none now");
 }
 
-Test(heap, taking_out_what_is_in_none_is_harmless)
+Test(heap, removing_an_entry_in_no_heap_is_harmless)
 {
     struct heap heap = {0};
     struct heap_node node = {0};

@@ -7,7 +7,7 @@
 #include "base/digest.h"
 #include "base/uuid.h"
 
-Test(uuid, is_a_random_one_in_lower_case)
+Test(uuid, uuid_is_random_and_in_lower_case)
 {
     for (int i = 0; i < 1000; i++) {
         char text[UUID_TEXT_SIZE];
@@ -19,7 +19,7 @@ Test(uuid, is_a_random_one_in_lower_case)
     }
 }
 
-Test(uuid, two_are_never_the_same)
+Test(uuid, uuids_are_unique)
 {
     enum { MANY = 300 };
     static char texts[MANY][UUID_TEXT_SIZE];
@@ -41,7 +41,7 @@ static void expect_digest(struct bytes message, const char *hex)
     cr_expect_str_eq(text, hex);
 }
 
-/* FIPS 180-4, its examples. */
+/* The examples of FIPS 180-4. */
 Test(digest, is_sha_256)
 {
     expect_digest(BYTES("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -60,7 +60,7 @@ static void *digest_often(void *context)
     return NULL;
 }
 
-Test(digest, many_threads_may_be_the_first)
+Test(digest, first_use_is_thread_safe)
 {
     enum { THREADS = 8 };
     pthread_t threads[THREADS];
@@ -74,7 +74,7 @@ Test(digest, many_threads_may_be_the_first)
 }
 
 /* The order of VARBINARY: by bytes without sign, a prefix first. */
-Test(bytes, are_ordered_as_the_database_orders_them)
+Test(bytes, order_is_that_of_the_database)
 {
     const struct bytes ordered[] = {BYTES(""), BYTES("A"), BYTES("A "), BYTES("AB"), BYTES("a"), BYTES("\xc3\xa9")};
     for (size_t i = 0; i < ARRAY_LENGTH(ordered); i++)
@@ -85,7 +85,7 @@ Test(bytes, are_ordered_as_the_database_orders_them)
         }
 }
 
-Test(bytes, of_no_text_are_none)
+Test(bytes, bytes_of_null_is_empty)
 {
     cr_expect_eq(bytes_of(NULL).length, 0);
     cr_expect(bytes_equal(bytes_of(NULL), BYTES("")));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The list whose links live in its members. */
+/* The list with links embedded in its members. */
 #include <criterion/criterion.h>
 
 #include "base/list.h"
@@ -23,7 +23,7 @@ static void setup(void)
 
 TestSuite(list, .init = setup);
 
-/* The members forwards, and the same backwards. */
+/* Asserts the members in order, forwards and backwards. */
 static void expect_order(struct list *list, const char *numbers)
 {
     char forwards[ITEMS + 1] = {0};
@@ -52,7 +52,7 @@ Test(list, keeps_the_order_of_insertion)
     expect_order(&list, "01234");
 }
 
-Test(list, removing_twice_is_harmless)
+Test(list, removing_an_entry_twice_is_harmless)
 {
     struct list list;
     list_init(&list);
@@ -64,7 +64,7 @@ Test(list, removing_twice_is_harmless)
     expect_order(&list, "02");
 }
 
-Test(list, a_loop_may_remove_what_it_stands_on)
+Test(list, loop_may_remove_its_current_entry)
 {
     struct list list;
     list_init(&list);
@@ -76,7 +76,7 @@ Test(list, a_loop_may_remove_what_it_stands_on)
     expect_order(&list, "135");
 }
 
-Test(list, one_is_appended_to_another)
+Test(list, list_is_appended_to_another)
 {
     struct list first, second;
     list_init(&first);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Log lines: standard error is a socket that keeps every write(2) apart. */
+/* Log lines. Standard error is a datagram socket, which keeps each write(2) separate. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <json-c/json.h>
@@ -22,7 +22,7 @@ static void catch_lines(void)
     reader = ends[0];
 }
 
-/* One write(2) of the log, or NULL if there was none. */
+/* Returns the next write(2) of the log; NULL: none. */
 static char *next_line(void)
 {
     ssize_t length = recv(reader, line, sizeof line - 1, MSG_DONTWAIT);
@@ -44,21 +44,21 @@ static void expect_after_stamp(const char *expected)
 
 TestSuite(log, .init = catch_lines);
 
-Test(log, a_line_is_one_write)
+Test(log, line_is_one_write)
 {
     log_write(LOG_INFO, "message", "key", "value", "other", "with space", NULL);
     expect_after_stamp(" info message key=value other=\"with space\"\n");
     cr_expect_null(next_line());
 }
 
-Test(log, values_are_quoted_only_where_it_is_needed)
+Test(log, values_are_quoted_only_if_needed)
 {
     log_write(LOG_WARN, "two words", "a", "", "b", "x=y", "c", "say \"no\"", "d", "back\\slash", "e", "job-42:/x",
               NULL);
     expect_after_stamp(" warn two words a=\"\" b=\"x=y\" c=\"say \\\"no\\\"\" d=\"back\\\\slash\" e=job-42:/x\n");
 }
 
-Test(log, a_null_value_is_printed_as_nothing)
+Test(log, null_value_is_printed_as_empty)
 {
     log_write(LOG_ERROR, "m", "a", NULL, "b", "2", NULL);
     expect_after_stamp(" error m a= b=2\n");
@@ -70,16 +70,16 @@ Test(log, control_characters_are_escaped)
     expect_after_stamp(" info a\\nb key=\"1\\n2\\r3\\t4\\x1b[31m\\x7f\"\n");
 }
 
-Test(log, letters_of_other_languages_stay_and_what_is_no_letter_is_escaped)
+Test(log, utf8_letters_are_kept_and_invalid_bytes_escaped)
 {
     log_write(LOG_INFO, "m", "key", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xa7", NULL);
     expect_after_stamp(" info m key=\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xa7\"\n");
-    /* A lone byte, C1, an overlong slash, a surrogate, beyond Unicode, a cut-off sequence. */
+    /* Invalid: a lone byte, C1, an overlong slash, a surrogate, a code point beyond Unicode, a truncated sequence. */
     log_write(LOG_INFO, "m", "key", "\xff|\xc2\x9b|\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\xe2\x82", NULL);
     expect_after_stamp(" info m key=\"\\xff|\\xc2\\x9b|\\xc0\\xaf|\\xed\\xa0\\x80|\\xf4\\x90\\x80\\x80|\\xe2\\x82\"\n");
 }
 
-Test(log, lower_levels_are_left_out)
+Test(log, lower_levels_are_not_logged)
 {
     log_write(LOG_DEBUG, "by default", NULL);
     cr_expect_null(next_line());
@@ -108,7 +108,7 @@ static const char *text_of(struct json_object *object, const char *name)
     return json_object_get_string(json_object_object_get(object, name));
 }
 
-Test(log, json_lines_are_read_back_as_they_were)
+Test(log, json_lines_parse_to_their_values)
 {
     log_configure(LOG_INFO, LOG_JSON);
     log_write(LOG_WARN, "a \"b\"", "key", "1\n\x01\\\"\xc3\xa9\x7f", "none", NULL, "empty", "", NULL);
@@ -123,7 +123,7 @@ Test(log, json_lines_are_read_back_as_they_were)
     json_object_put(object);
 }
 
-Test(log, bytes_that_are_no_characters_become_the_replacement_in_json)
+Test(log, invalid_bytes_become_the_replacement_character_in_json)
 {
     log_configure(LOG_INFO, LOG_JSON);
     log_write(LOG_INFO, "m", "key", "a\xff\xc0\xaf!", NULL);
@@ -132,8 +132,8 @@ Test(log, bytes_that_are_no_characters_become_the_replacement_in_json)
     json_object_put(object);
 }
 
-/* Every length around the limit, plain and with letters that take several bytes or an escape. */
-Test(log, a_line_that_is_too_long_is_cut_and_still_whole_json)
+/* Every length around the limit, with plain letters and with letters that take several bytes or an escape. */
+Test(log, too_long_line_is_cut_and_stays_valid_json)
 {
     static const char *const letters[] = {"x", "\xe2\x82\xac", "\x01", "\"", "\xf0\x9f\x90\xa7"};
     static char value[40000];
@@ -155,7 +155,7 @@ Test(log, a_line_that_is_too_long_is_cut_and_still_whole_json)
     }
 }
 
-Test(log, many_fields_of_any_length_never_pass_the_limit)
+Test(log, fields_of_any_length_do_not_exceed_the_limit)
 {
     static char value[9000];
     for (enum log_format format = LOG_TEXT; format <= LOG_JSON; format++) {
@@ -173,7 +173,7 @@ Test(log, many_fields_of_any_length_never_pass_the_limit)
     }
 }
 
-Test(log, a_long_message_is_cut_as_well)
+Test(log, long_message_is_cut)
 {
     static char message[20000];
     memset(message, 'm', sizeof message - 1);
@@ -186,7 +186,7 @@ Test(log, a_long_message_is_cut_as_well)
     json_object_put(next_json());
 }
 
-Test(log, errno_is_left_alone)
+Test(log, errno_is_preserved)
 {
     close(reader); /* so that the write fails */
     close(STDERR_FILENO);

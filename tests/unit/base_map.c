@@ -29,7 +29,7 @@ static void count_visit(struct map_node *node, void *context)
     ++*(size_t *)context;
 }
 
-Test(map, an_empty_one_finds_nothing)
+Test(map, empty_map_finds_nothing)
 {
     struct map map = {0};
     size_t visits = 0;
@@ -39,7 +39,7 @@ Test(map, an_empty_one_finds_nothing)
     map_release(&map);
 }
 
-Test(map, behaves_like_a_plain_array)
+Test(map, map_behaves_like_a_plain_array)
 {
     struct map map = {0};
     uint64_t state = 4;
@@ -65,8 +65,8 @@ Test(map, behaves_like_a_plain_array)
     map_release(&map);
 }
 
-/* P16 */
-Test(map, keys_are_equal_only_if_their_bytes_are)
+/* P16: keys are compared byte by byte. */
+Test(map, keys_are_equal_only_if_all_bytes_are)
 {
     const struct bytes keys[] = {
         BYTES("a"),        BYTES("A"),         BYTES("a "),         BYTES(""),         BYTES("\0"),        BYTES("a\0"),
@@ -83,8 +83,8 @@ Test(map, keys_are_equal_only_if_their_bytes_are)
     map_release(&map);
 }
 
-/* Vectors computed with the SipHash-1-3 of another implementation, its key zero. */
-Test(map, the_hash_is_siphash_1_3)
+/* Vectors of another implementation of SipHash-1-3, with key zero. */
+Test(map, hash_is_siphash_1_3)
 {
     map_seed(0, 0);
     cr_expect_eq(map_hash(BYTES("a")), 0x407448d2b89b1813);
@@ -93,7 +93,7 @@ Test(map, the_hash_is_siphash_1_3)
     cr_expect_eq(map_hash(BYTES("semaphore:backups@db7")), 0x98979645454f0545);
 }
 
-Test(map, the_seed_changes_the_hash)
+Test(map, seed_changes_the_hash)
 {
     uint64_t before = map_hash(BYTES("name"));
     map_seed(1, 2);

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* What one call does to the row of an owner. */
+/* The effect of one call on the row of an owner. */
 #include <criterion/criterion.h>
 
 #include "core/owner.h"
 
 enum { NOW = 1000000, TTL_MS = 100, TTL = TTL_MS * US_PER_MS };
 
-/* The row before: none, alive, late, lapsed at NOW - 50 with something held or not, settled; settled, and something is
- * held that was acquired before the lapse. */
+/*
+ * The row before the call: none, alive, late; lapsed at NOW - 50 with requests held or not; settled; settled, with a
+ * request held that was acquired before the lapse.
+ */
 enum before { NONE, ALIVE, LATE, HOLDING, LAPSED, SETTLED, SETTLED_HOLDING, BEFORE_COUNT };
 
 static struct owner_image image_of(enum before before)
 {
     struct owner_image image = {
         .owner = {.name = BYTES("o"), .ttl_ms = TTL_MS, .due_at = NOW + 10, .lapsed_at = NEVER, .settled_at = NEVER},
-        .was = before != NONE,
-        .is = before != NONE,
+        .existed = before != NONE,
+        .exists = before != NONE,
     };
     if (before == LATE)
         image.owner.due_at = NOW - 10;
@@ -34,7 +36,7 @@ static void check(const char *what, enum after after, enum before before, const 
     struct owner_image was = image_of(before);
     const struct owner *owner = &image->owner;
     cr_assert_eq(image->changed, after != SAME, "%s", what);
-    cr_assert_eq(image->is, after == REMOVED ? false : after == SAME ? was.is : true, "%s", what);
+    cr_assert_eq(image->exists, after == REMOVED ? false : after == SAME ? was.exists : true, "%s", what);
     cr_assert_eq(owner->replays, after == REPLAYED, "%s", what);
     switch (after) {
     case BEATEN:
@@ -54,9 +56,9 @@ static void check(const char *what, enum after after, enum before before, const 
     }
 }
 
-Test(owner, every_call_on_every_row)
+Test(owner, every_call_on_every_row_has_its_effect)
 {
-    const utc_us beat_at = NOW + 10 - TTL; /* the last heartbeat of ALIVE */
+    const utc_us beat_at = NOW + 10 - TTL; /* last heartbeat of ALIVE */
     const struct {
         const char *what;
         enum owner_call_kind kind;
@@ -113,7 +115,7 @@ Test(owner, every_call_on_every_row)
     }
 }
 
-Test(owner, calls_of_one_transaction_build_on_each_other)
+Test(owner, calls_of_one_transaction_see_each_other)
 {
     struct owner_image image = image_of(NONE);
     struct owner_outcome outcome;
@@ -129,10 +131,10 @@ Test(owner, calls_of_one_transaction_build_on_each_other)
     cr_assert_eq(outcome.owner.lapsed_at, NOW);
     owner_decide(&beat, NOW, &image, &outcome);
     cr_assert_eq(outcome.status, PERMIT_ENDED, "whether it held something is not known in this transaction");
-    cr_assert(!image.was && image.is && image.changed);
+    cr_assert(!image.existed && image.exists && image.changed);
 }
 
-Test(owner, an_answer_points_into_no_other_call)
+Test(owner, answer_points_into_its_own_call_only)
 {
     char first[] = "o", second[] = "o";
     struct owner_image image = image_of(ALIVE);
@@ -143,7 +145,7 @@ Test(owner, an_answer_points_into_no_other_call)
     cr_assert_eq(outcome.owner.name.data, second);
 }
 
-Test(owner, a_row_that_the_probe_made_has_no_ttl_and_no_life)
+Test(owner, row_created_by_the_probe_is_lapsed_and_has_no_ttl)
 {
     struct owner_image image = image_of(NONE);
     struct owner_outcome outcome;
@@ -154,7 +156,7 @@ Test(owner, a_row_that_the_probe_made_has_no_ttl_and_no_life)
     cr_assert_eq(owner_life(&outcome.owner, NOW), OWNER_LAPSED);
 }
 
-Test(owner, life_goes_by_deadline_and_lapse)
+Test(owner, life_depends_on_deadline_and_lapse)
 {
     struct owner owner = {.due_at = NOW, .lapsed_at = NEVER};
     cr_assert_eq(owner_life(&owner, NOW), OWNER_ALIVE);
@@ -166,7 +168,7 @@ Test(owner, life_goes_by_deadline_and_lapse)
     cr_assert_str_eq(owner_life_word(OWNER_LAPSED), "lapsed");
 }
 
-Test(owner, what_ends_with_a_lapse)
+Test(owner, lapse_ends_earlier_unconfirmed_requests)
 {
     const struct owner lapsed = {.lapsed_at = NOW, .settled_at = NEVER};
     const struct owner settled = {.lapsed_at = NOW, .settled_at = NOW + 1};

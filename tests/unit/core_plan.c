@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* What plan_model cannot see of a plan, where its memory is; and who may pass whom, one small batch a test. */
+/*
+ * Properties of a plan that plan_model cannot see: the memory it points into, and queue order, one small batch a test.
+ */
 #include <criterion/criterion.h>
 
 #include "base/buf.h"
 #include "core/plan.h"
 
 /*
- * Found by the thread sanitizer: the first of two is answered, and its memory used anew, while the second is written.
+ * Found by the thread sanitizer: the first of two operations is answered, and its memory reused, while the answer of
+ * the second is written.
  */
-Test(plan_memory, an_answer_points_into_no_other_operation)
+Test(plan_memory, answer_points_into_its_own_operation_only)
 {
     struct semaphore semaphore = {.id = 1,
                                   .name = BYTES("a"),
@@ -48,14 +51,14 @@ Test(plan_memory, an_answer_points_into_no_other_operation)
     arena_release(&arena);
 }
 
-/* ---- who may pass ---- */
+/* ---- queue order ---- */
 
 enum { A, B, C, SEMAPHORES, LINES_MAX = 8, HOLDERS_MAX = 4 };
 #define NOW (1000 * US_PER_SECOND)
 
 /*
- * The rows of one batch: semaphores a and b, which are locked, and c, which is not. A test says what differs from
- * counted, backfill, capacity 1 and free.
+ * The rows of one batch: semaphores a and b, which are locked, and c, which is not. By default counted, backfill,
+ * capacity 1 and free; a test sets the differences.
  */
 struct scene {
     struct semaphore semaphores[SEMAPHORES];
@@ -116,17 +119,20 @@ static void hold(const char *key, int64_t a, int64_t b, int64_t c, utc_us due_at
     }
 }
 
-/* An operation, in order of arrival, and how it ends: see outcome_print. */
+/* An operation, in order of arrival, and its expected outcome: see outcome_print. */
 struct line {
     enum operation_kind kind;
     const char *key;
-    enum place place;
+    enum queue_rank queue_rank;
     bool waits;
     int64_t a, b;
     const char *expected;
 };
 
-/* "granted", "replayed", "put_back"; else the status, then each shortage, with < if others are before it. */
+/*
+ * Prints "granted", "replayed" or "put_back"; else the status, followed by each shortage, with < if other requests are
+ * before it.
+ */
 static void outcome_print(const struct outcome *outcome, struct buf *out)
 {
     buf_clear(out);
@@ -164,7 +170,7 @@ static void make_operation(const struct line *line, struct want *wants, struct o
                                     .owner = BYTES(""),
                                     .principal = BYTES(""),
                                     .wants = wants,
-                                    .place = line->place,
+                                    .queue_rank = line->queue_rank,
                                     .waits = line->waits};
     if (line->a)
         wants[operation->want_count++] =
@@ -205,137 +211,136 @@ static void expect(const struct line *lines, size_t count)
     } while (0)
 #define WAITS true
 
-Test(plan_waiting, waiters_are_served_before_newcomers_and_in_the_order_given)
+Test(plan_waiting, waiters_are_granted_before_new_requests_in_the_order_given)
 {
     scene.semaphores[A].capacity = 2;
-    EXPECT({OP_ACQUIRE, "k1", PLACE_NEWCOMER, false, 1, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k4", PLACE_WAITER, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k3", PLACE_AGED, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 0, "no_capacity a"});
+    EXPECT({OP_ACQUIRE, "k1", RANK_NEW, false, 1, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k4", RANK_WAITER, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k3", RANK_AGED, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 0, "no_capacity a"});
 }
 
-Test(plan_waiting, what_is_released_is_granted_to_a_waiter_in_the_same_batch)
+Test(plan_waiting, released_units_are_granted_to_a_waiter_in_the_same_batch)
 {
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, WAITS, 1, 0, "no_capacity a"}, {OP_RELEASE, "k1", 0, false, 0, 0, "ok"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k3", RANK_NEW, WAITS, 1, 0, "no_capacity a"}, {OP_RELEASE, "k1", 0, false, 0, 0, "ok"});
 }
 
-Test(plan_waiting, under_backfill_what_fits_passes_a_waiter_that_does_not)
+Test(plan_waiting, fitting_request_passes_a_waiter_under_backfill)
 {
     scene.semaphores[A].capacity = 3;
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 3, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 0, "granted"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 3, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 0, "granted"});
 }
 
-Test(plan_waiting, under_fifo_nobody_passes_a_waiter_that_does_not_fit)
+Test(plan_waiting, no_request_passes_a_waiter_under_fifo)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 3;
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 3, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 1, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 0, "no_capacity a<"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 3, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 1, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 0, "no_capacity a<"});
 }
 
-Test(plan_waiting, under_fifo_a_newcomer_that_waits_is_not_passed_and_one_that_does_not_wait_is)
+Test(plan_waiting, only_new_requests_that_wait_block_others_under_fifo)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 3;
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_NEWCOMER, false, 3, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, WAITS, 2, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k5", PLACE_NEWCOMER, WAITS, 1, 0, "no_capacity a<"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_NEW, false, 3, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k3", RANK_NEW, WAITS, 1, 0, "granted"},
+           {OP_ACQUIRE, "k4", RANK_NEW, WAITS, 2, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k5", RANK_NEW, WAITS, 1, 0, "no_capacity a<"});
 }
 
-Test(plan_waiting, under_fifo_a_waiter_is_not_passed_on_its_other_semaphore_either)
+Test(plan_waiting, waiter_is_not_passed_on_any_of_its_semaphores_under_fifo)
 {
     scene.semaphores[B].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 3;
     hold("k1", 3, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 1, "no_capacity a"},
-           {OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 0, 1, "no_capacity b<"},
-           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 1, "no_capacity a b<"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 1, "no_capacity a"},
+           {OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 0, 1, "no_capacity b<"},
+           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 1, "no_capacity a b<"});
 }
 
-Test(plan_waiting, nobody_passes_an_aged_waiter_on_any_of_its_semaphores)
+Test(plan_waiting, no_request_passes_an_aged_waiter_on_any_of_its_semaphores)
 {
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 0, 1, "granted"}, {OP_RELEASE, "k1", 0, false, 0, 0, "ok"},
-           {OP_ACQUIRE, "k3", PLACE_AGED, WAITS, 1, 1, "no_capacity b"},
-           {OP_ACQUIRE, "k4", PLACE_WAITER, WAITS, 1, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k5", PLACE_NEWCOMER, false, 1, 1, "no_capacity a< b<"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 0, 1, "granted"}, {OP_RELEASE, "k1", 0, false, 0, 0, "ok"},
+           {OP_ACQUIRE, "k3", RANK_AGED, WAITS, 1, 1, "no_capacity b"},
+           {OP_ACQUIRE, "k4", RANK_WAITER, WAITS, 1, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k5", RANK_NEW, false, 1, 1, "no_capacity a< b<"});
 }
 
-Test(plan_waiting, newcomer_behind_one_that_is_not_here_gets_nothing_new)
+Test(plan_waiting, new_request_behind_an_absent_waiter_gets_no_new_grant)
 {
     hold("k1", 0, 1, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_BEHIND, false, 1, 1, "no_capacity a< b<"},
-           {OP_ACQUIRE, "k1", PLACE_BEHIND, false, 0, 1, "replayed"},
-           {OP_ACQUIRE, "k3", PLACE_BEHIND, false, 2, 0, "never_satisfiable"},
-           {OP_ACQUIRE, "k4", PLACE_BEHIND, WAITS, 1, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k5", PLACE_NEWCOMER, false, 1, 0, "granted"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_BEHIND, false, 1, 1, "no_capacity a< b<"},
+           {OP_ACQUIRE, "k1", RANK_BEHIND, false, 0, 1, "replayed"},
+           {OP_ACQUIRE, "k3", RANK_BEHIND, false, 2, 0, "never_satisfiable"},
+           {OP_ACQUIRE, "k4", RANK_BEHIND, WAITS, 1, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k5", RANK_NEW, false, 1, 0, "granted"});
 }
 
-Test(plan_waiting, under_fifo_one_that_waits_behind_another_is_not_passed)
+Test(plan_waiting, waiter_behind_an_absent_waiter_is_not_passed_under_fifo)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
-    EXPECT({OP_ACQUIRE, "k2", PLACE_BEHIND, WAITS, 1, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 1, 0, "no_capacity a<"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_BEHIND, WAITS, 1, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k3", RANK_NEW, false, 1, 0, "no_capacity a<"});
 }
 
-Test(plan_waiting, nobody_is_held_up_by_a_waiter_for_what_is_paused)
+Test(plan_waiting, waiter_for_a_paused_semaphore_blocks_none)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[B].paused_reason = BYTES("repair");
-    EXPECT({OP_ACQUIRE, "k2", PLACE_AGED, WAITS, 1, 1, "paused"},
-           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 1, 0, "granted"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_AGED, WAITS, 1, 1, "paused"}, {OP_ACQUIRE, "k3", RANK_NEW, false, 1, 0, "granted"});
 }
 
-Test(plan_waiting, nobody_is_held_up_by_a_waiter_for_what_is_closed)
+Test(plan_waiting, waiter_for_a_closed_semaphore_blocks_none)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[B].capacity = 0;
-    EXPECT({OP_ACQUIRE, "k2", PLACE_AGED, WAITS, 1, 1, "no_capacity b"},
-           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 1, 0, "granted"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_AGED, WAITS, 1, 1, "no_capacity b"},
+           {OP_ACQUIRE, "k3", RANK_NEW, false, 1, 0, "granted"});
 }
 
-Test(plan_waiting, nobody_is_held_up_by_a_waiter_that_can_never_be_served)
+Test(plan_waiting, unsatisfiable_waiter_blocks_none)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[B].retired_at = 1;
-    EXPECT({OP_ACQUIRE, "k2", PLACE_AGED, WAITS, 1, 1, "unknown_semaphore"},
-           {OP_ACQUIRE, "k3", PLACE_AGED, WAITS, 2, 0, "never_satisfiable"},
-           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 0, "granted"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_AGED, WAITS, 1, 1, "unknown_semaphore"},
+           {OP_ACQUIRE, "k3", RANK_AGED, WAITS, 2, 0, "never_satisfiable"},
+           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 0, "granted"});
 }
 
-Test(plan_waiting, waiter_ends_due_holders_before_a_newcomer_does)
+Test(plan_waiting, waiter_ends_due_holders_before_a_new_request_does)
 {
     hold("k1", 1, 0, 0, NOW);
-    EXPECT({OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 1, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 0, "granted"});
+    EXPECT({OP_ACQUIRE, "k3", RANK_NEW, false, 1, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 0, "granted"});
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
 }
 
-Test(plan_waiting, due_holders_are_not_ended_for_who_gets_nothing_all_the_same)
+Test(plan_waiting, due_holders_are_not_ended_for_a_request_that_is_refused)
 {
     scene.semaphores[A].capacity = 2;
     scene.semaphores[A].queue = QUEUE_FIFO;
     hold("k1", 1, 0, 0, NOW);
     hold("k2", 0, 1, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 1, 1, "no_capacity b"},
-           {OP_ACQUIRE, "k4", PLACE_WAITER, WAITS, 2, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k5", PLACE_BEHIND, WAITS, 2, 0, "no_capacity a<"});
+    EXPECT({OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 1, 1, "no_capacity b"},
+           {OP_ACQUIRE, "k4", RANK_WAITER, WAITS, 2, 0, "no_capacity a<"},
+           {OP_ACQUIRE, "k5", RANK_BEHIND, WAITS, 2, 0, "no_capacity a<"});
     cr_expect(scene.plan.changes.empty);
 }
 
-Test(plan_waiting, due_holders_are_not_read_for_who_is_behind)
+Test(plan_waiting, due_holders_are_not_read_for_a_request_behind_a_waiter)
 {
     struct want want = {.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = 1};
-    struct operation acquire = {.kind = OP_ACQUIRE, .wants = &want, .want_count = 1, .place = PLACE_WAITER};
+    struct operation acquire = {.kind = OP_ACQUIRE, .wants = &want, .want_count = 1, .queue_rank = RANK_WAITER};
     const struct operation *operations[] = {&acquire};
     struct shortfall shortfalls[SEMAPHORES];
     utc_us next_due[SEMAPHORES];
@@ -343,50 +348,49 @@ Test(plan_waiting, due_holders_are_not_read_for_who_is_behind)
     struct view view = scene_view(next_due);
     view.request_count = 0;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
-    acquire.place = PLACE_BEHIND;
+    acquire.queue_rank = RANK_BEHIND;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
 }
 
-Test(plan_waiting, who_is_put_back_and_waits_keeps_all_its_semaphores)
+Test(plan_waiting, waiter_put_back_blocks_all_its_semaphores)
 {
     hold("k1", 1, 0, 1, NOW);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 1, 1, "put_back"},
-           {OP_ACQUIRE, "k3", PLACE_WAITER, WAITS, 0, 1, "no_capacity b<"},
-           {OP_ACQUIRE, "k4", PLACE_NEWCOMER, false, 1, 0, "no_capacity a<"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 1, "put_back"},
+           {OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 0, 1, "no_capacity b<"},
+           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 0, "no_capacity a<"});
     cr_expect(scene.plan.changes.empty);
 }
 
-Test(plan_waiting, who_is_put_back_and_does_not_wait_is_passed)
+Test(plan_waiting, request_put_back_without_a_wait_is_passed)
 {
     hold("k1", 1, 0, 1, NOW);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_NEWCOMER, false, 1, 1, "put_back"},
-           {OP_ACQUIRE, "k3", PLACE_NEWCOMER, false, 0, 1, "granted"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_NEW, false, 1, 1, "put_back"}, {OP_ACQUIRE, "k3", RANK_NEW, false, 0, 1, "granted"});
 }
 
-Test(plan_waiting, who_waits_behind_one_of_its_key_that_is_put_back_keeps_all_its_semaphores)
+Test(plan_waiting, waiter_behind_its_key_put_back_blocks_all_its_semaphores)
 {
     hold("k1", 0, 0, 1, NEVER);
-    EXPECT({OP_RELEASE, "k1", 0, false, 0, 0, "put_back"}, {OP_ACQUIRE, "k1", PLACE_WAITER, WAITS, 1, 0, "put_back"},
-           {OP_ACQUIRE, "k2", PLACE_NEWCOMER, false, 1, 0, "no_capacity a<"});
+    EXPECT({OP_RELEASE, "k1", 0, false, 0, 0, "put_back"}, {OP_ACQUIRE, "k1", RANK_WAITER, WAITS, 1, 0, "put_back"},
+           {OP_ACQUIRE, "k2", RANK_NEW, false, 1, 0, "no_capacity a<"});
 }
 
-Test(plan_waiting, replay_is_answered_also_where_units_are_kept)
+Test(plan_waiting, replay_is_answered_even_if_units_are_reserved)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 2;
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", PLACE_WAITER, WAITS, 2, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k1", PLACE_WAITER, WAITS, 1, 0, "replayed"},
-           {OP_ACQUIRE, "k1", PLACE_NEWCOMER, false, 1, 0, "replayed"});
+    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 2, 0, "no_capacity a"},
+           {OP_ACQUIRE, "k1", RANK_WAITER, WAITS, 1, 0, "replayed"},
+           {OP_ACQUIRE, "k1", RANK_NEW, false, 1, 0, "replayed"});
 }
 
-Test(plan_waiting, release_of_a_key_that_waits_leaves_a_tombstone_and_the_waiter_has_ended)
+Test(plan_waiting, release_of_a_waiting_key_writes_a_tombstone_and_ends_the_waiter)
 {
-    EXPECT({OP_RELEASE, "k1", 0, false, 0, 0, "ok"}, {OP_ACQUIRE, "k1", PLACE_WAITER, WAITS, 1, 0, "ended"});
+    EXPECT({OP_RELEASE, "k1", 0, false, 0, 0, "ok"}, {OP_ACQUIRE, "k1", RANK_WAITER, WAITS, 1, 0, "ended"});
     cr_expect_eq(scene.plan.ended[END_NEVER_HELD], 1);
 }
 
-/* ---- for what one may wait ---- */
+/* ---- refusals that allow a wait ---- */
 
 static bool may_wait(int64_t a)
 {
@@ -406,32 +410,32 @@ static bool may_wait(int64_t a)
     return scene.plan.outcomes[0].may_wait;
 }
 
-Test(plan_waiting, one_may_wait_for_room)
+Test(plan_waiting, request_may_wait_for_free_units)
 {
     hold("k1", 1, 0, 0, NEVER);
     cr_expect(may_wait(1));
 }
 
-Test(plan_waiting, one_may_wait_for_what_is_closed)
+Test(plan_waiting, request_may_wait_for_a_closed_semaphore)
 {
     scene.semaphores[A].capacity = 0;
     cr_expect(may_wait(7));
 }
 
-Test(plan_waiting, one_may_wait_for_what_is_paused)
+Test(plan_waiting, request_may_wait_for_a_paused_semaphore)
 {
     scene.semaphores[A].paused_reason = BYTES("repair");
     cr_expect(may_wait(1));
 }
 
-Test(plan_waiting, one_may_wait_until_grants_begin_again_after_a_failover)
+Test(plan_waiting, request_may_wait_for_the_end_of_a_failover_hold)
 {
     scene.grants_from = NOW + 1;
     cr_expect(may_wait(1));
     cr_expect_eq(scene.plan.outcomes[0].status, PERMIT_BUSY);
 }
 
-Test(plan_waiting, nobody_waits_for_what_never_comes_or_for_what_is_there)
+Test(plan_waiting, granted_and_unsatisfiable_requests_do_not_wait)
 {
     cr_expect_not(may_wait(1));
     cr_expect_not(may_wait(2));

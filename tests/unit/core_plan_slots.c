@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Certain slots and labels in plan_batch: one small batch a test, on one semaphore "hall". */
+/* Specific slots and labels in plan_batch: one small batch a test, on one semaphore "hall". */
 #include <criterion/criterion.h>
 
 #include "core/plan.h"
@@ -9,20 +9,20 @@ enum { SLOTS_MAX = 9, HOLDERS_MAX = 4, LINES_MAX = 6, NAMES_MAX = 8, HALL = 1, E
 #define LATER (NOW + 60 * US_PER_SECOND)
 
 /*
- * Slotted, backfill, capacity 6, slots 1 to 6 free and without labels; all its slots are named. A test says what
- * differs.
+ * Slotted, backfill, capacity 6, slots 1 to 6 free and without labels; all slots are named. A test sets the
+ * differences.
  */
 static struct {
     struct semaphore hall;
     struct slot_row rows[SLOTS_MAX];
     size_t row_count;
-    size_t read_max; /* so many free slots are read */
+    size_t read_max; /* number of free slots that are read */
     struct request holders[HOLDERS_MAX];
     struct permit permits[HOLDERS_MAX][2];
     uint32_t numbers[HOLDERS_MAX][SLOTS_MAX];
     struct bytes labels[HOLDERS_MAX][SLOTS_MAX];
     size_t holder_count;
-    bool due_unread; /* what is due was not read */
+    bool due_unread; /* due holders were not read */
     struct arena arena;
     struct plan plan;
 } scene;
@@ -66,7 +66,7 @@ static void scene_release(void)
 
 TestSuite(plan_slots, .init = scene_init, .fini = scene_release);
 
-/* A1, A2, ... from slot 1 on; before anything is held. */
+/* Labels the slots A1, A2, ... from slot 1; call it before anything is held. */
 static void label_all(void)
 {
     static const char labels[] = "A1A2A3A4A5A6A7A8A9";
@@ -74,7 +74,7 @@ static void label_all(void)
         scene.rows[i].label = (struct bytes){&labels[2 * i], 2};
 }
 
-/* `numbers` ends with 0. */
+/* Adds a holder; `numbers` ends with 0. */
 static struct request *hold(const char *key, utc_us due_at, const uint32_t *numbers)
 {
     size_t at = scene.holder_count++;
@@ -116,7 +116,7 @@ struct line {
     const char *key;
     const char *want; /* "2", "named 1 A2", "2 of 1 2 A3", "2 adjacent", "2 adjacent of 1 2 3" */
     const char *expected;
-    enum place place;
+    enum queue_rank queue_rank;
     bool waits;
 };
 
@@ -161,7 +161,7 @@ static void print_slots(const struct permit *permit, struct buf *out)
     }
 }
 
-/* "granted 1 2", with labels "granted 1=A1 2="; "no_capacity 1=A1 of k1 until 60" in seconds from now. */
+/* Prints "granted 1 2", with labels "granted 1=A1 2="; "no_capacity 1=A1 of k1 until 60", in seconds from now. */
 static void print_outcome(const struct outcome *outcome, struct buf *out)
 {
     buf_clear(out);
@@ -184,7 +184,7 @@ static void print_outcome(const struct outcome *outcome, struct buf *out)
     }
 }
 
-/* As step 1 of a batch reads it. */
+/* Returns the rows as a batch reads them. */
 static struct view scene_view(utc_us *next_due, struct free_slots *free_slots, struct named_slots *named)
 {
     static uint32_t numbers[SLOTS_MAX];
@@ -239,7 +239,7 @@ static void expect(const struct line *lines, size_t count)
                                            .owner = BYTES(""),
                                            .principal = BYTES(""),
                                            .wants = &wants[i],
-                                           .place = lines[i].place,
+                                           .queue_rank = lines[i].queue_rank,
                                            .waits = lines[i].waits};
         if (lines[i].want)
             read_want(lines[i].want, names[i], &wants[i]);
@@ -266,9 +266,9 @@ static void expect_detail(size_t index, const char *detail)
     cr_expect_str_eq(scene.plan.outcomes[index].detail, detail);
 }
 
-/* ---- exactly these ---- */
+/* ---- named slots ---- */
 
-Test(plan_slots, named_slots_are_had_by_number_and_by_label)
+Test(plan_slots, named_slots_are_granted_by_number_and_by_label)
 {
     label_all();
     EXPECT({OP_ACQUIRE, "k1", "named 5 A2", "granted 2=A2 5=A5", 0, 0},
@@ -278,7 +278,7 @@ Test(plan_slots, named_slots_are_had_by_number_and_by_label)
     cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->first_free, 4);
 }
 
-Test(plan_slots, named_slots_are_had_all_or_none_and_the_answer_says_who_has_them)
+Test(plan_slots, named_slots_are_granted_together_or_refused_with_their_holders)
 {
     label_all();
     HOLD("k1", LATER, 1, 3);
@@ -290,7 +290,7 @@ Test(plan_slots, named_slots_are_had_all_or_none_and_the_answer_says_who_has_the
     cr_expect(scene.plan.outcomes[0].may_wait);
 }
 
-Test(plan_slots, holders_of_named_slots_that_are_not_of_the_batch_are_known_from_the_slots)
+Test(plan_slots, holders_outside_the_batch_are_known_from_the_slots)
 {
     HOLD("k1", LATER, 1);
     HOLD("k2", NEVER, 2);
@@ -300,7 +300,7 @@ Test(plan_slots, holders_of_named_slots_that_are_not_of_the_batch_are_known_from
     EXPECT({OP_ACQUIRE, "k4", "named 1 2 3", "no_capacity 1 of k1/1 until 55, 2 of k2/2, 3 of k3/3", 0, 0});
 }
 
-Test(plan_slots, one_of_a_batch_gets_a_named_slot_and_the_others_are_told_who)
+Test(plan_slots, one_request_of_a_batch_gets_a_named_slot_and_others_see_it)
 {
     EXPECT({OP_ACQUIRE, "k1", "named 2", "granted 2", 0, 0},
            {OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/57 until 60", 0, 0},
@@ -308,16 +308,16 @@ Test(plan_slots, one_of_a_batch_gets_a_named_slot_and_the_others_are_told_who)
            {OP_ACQUIRE, "k4", "1", "granted 1", 0, 0});
 }
 
-Test(plan_slots, named_slot_that_is_given_back_in_the_batch_is_granted_with_its_label)
+Test(plan_slots, named_slot_freed_in_the_batch_is_granted_with_its_label)
 {
     label_all();
     HOLD("k1", LATER, 2, 6);
-    scene.rows[5].label = (struct bytes){0}; /* only the permit says what it is called */
+    scene.rows[5].label = (struct bytes){0}; /* only the permit has its label */
     EXPECT({OP_ACQUIRE, "k2", "named 2", "granted 2=A2", 0, 0}, {OP_ACQUIRE, "k3", "named 6", "granted 6=A6", 0, 0},
            {OP_RELEASE, "k1", NULL, "ok", 0, 0});
 }
 
-Test(plan_slots, named_slot_behind_what_was_read_is_known_to_be_free_and_first_free_stays_a_lower_bound)
+Test(plan_slots, named_slot_beyond_the_read_slots_keeps_first_free_a_lower_bound)
 {
     scene.read_max = 1;
     EXPECT({OP_ACQUIRE, "k1", "named 1", "granted 1", 0, 0});
@@ -327,7 +327,7 @@ Test(plan_slots, named_slot_behind_what_was_read_is_known_to_be_free_and_first_f
     cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->first_free, 1);
 }
 
-Test(plan_slots, what_does_not_exist_is_never_satisfiable)
+Test(plan_slots, missing_slots_are_never_satisfiable)
 {
     label_all();
     set_capacity(6, 7);
@@ -346,14 +346,14 @@ Test(plan_slots, what_does_not_exist_is_never_satisfiable)
     cr_expect(scene.plan.changes.empty);
 }
 
-Test(plan_slots, slot_that_is_named_twice_is_invalid)
+Test(plan_slots, slot_named_twice_is_invalid)
 {
     label_all();
     EXPECT({OP_ACQUIRE, "k1", "named 2 A2", "invalid", 0, 0}, {OP_ACQUIRE, "k2", "1 of 2 A2", "invalid", 0, 0});
     expect_detail(0, "hall: slot 2 is named twice, by its number and by its label");
 }
 
-Test(plan_slots, counted_semaphore_has_none)
+Test(plan_slots, counted_semaphore_has_no_slots)
 {
     scene.hall.kind = KIND_COUNTED;
     EXPECT({OP_ACQUIRE, "k1", "named 2", "invalid", 0, 0}, {OP_ACQUIRE, "k2", "1 of 1 2", "invalid", 0, 0},
@@ -369,8 +369,8 @@ Test(plan_slots, closed_semaphore_may_open_again)
     cr_expect(scene.plan.outcomes[0].may_wait);
 }
 
-/* P1: slots above a capacity that has shrunk count while they are held. */
-Test(plan_slots, free_named_slot_is_not_had_over_the_capacity)
+/* P1: held slots above a lowered capacity count as used. */
+Test(plan_slots, free_named_slot_is_not_granted_over_the_capacity)
 {
     HOLD("k1", LATER, 4, 5, 6);
     set_capacity(3, 6);
@@ -380,9 +380,9 @@ Test(plan_slots, free_named_slot_is_not_had_over_the_capacity)
     EXPECT({OP_ACQUIRE, "k2", "named 1", "no_capacity", 0, 0});
 }
 
-/* ---- any of these, neighbours ---- */
+/* ---- any_of, adjacent ---- */
 
-Test(plan_slots, any_of_takes_the_lowest_that_are_free)
+Test(plan_slots, any_of_takes_the_lowest_free_slots)
 {
     label_all();
     HOLD("k1", LATER, 2);
@@ -391,29 +391,29 @@ Test(plan_slots, any_of_takes_the_lowest_that_are_free)
            {OP_ACQUIRE, "k4", "1 of 2 5", "granted 5=A5", 0, 0});
 }
 
-Test(plan_slots, neighbours_are_the_lowest_run)
+Test(plan_slots, adjacent_slots_are_the_lowest_run)
 {
     HOLD("k1", LATER, 2);
     EXPECT({OP_ACQUIRE, "k2", "2 adjacent", "granted 3 4", 0, 0}, {OP_ACQUIRE, "k3", "3 adjacent", "no_capacity", 0, 0},
            {OP_ACQUIRE, "k4", "1 adjacent", "granted 1", 0, 0}, {OP_ACQUIRE, "k5", "2 adjacent", "granted 5 6", 0, 0});
 }
 
-Test(plan_slots, neighbours_are_found_within_a_list)
+Test(plan_slots, adjacent_slots_are_found_within_a_list)
 {
     HOLD("k1", LATER, 3);
     EXPECT({OP_ACQUIRE, "k2", "2 adjacent of 1 3 4 6 5", "granted 4 5", 0, 0},
            {OP_ACQUIRE, "k3", "2 adjacent of 2 3 6", "no_capacity", 0, 0});
 }
 
-Test(plan_slots, labels_are_there_if_any_slot_of_the_permit_has_one)
+Test(plan_slots, labels_are_present_if_any_slot_of_the_permit_has_one)
 {
     scene.rows[1].label = BYTES("B");
     EXPECT({OP_ACQUIRE, "k1", "1", "granted 1", 0, 0}, {OP_ACQUIRE, "k2", "2", "granted 2=B 3=", 0, 0});
 }
 
-/* ---- at the expense of who is due ---- */
+/* ---- due holders ---- */
 
-Test(plan_slots, who_holds_a_named_slot_and_is_due_is_ended_and_nobody_else)
+Test(plan_slots, only_the_due_holder_of_the_named_slot_is_ended)
 {
     HOLD("k1", NOW - 2, 1);
     HOLD("k2", NOW - 1, 2, 3);
@@ -422,7 +422,7 @@ Test(plan_slots, who_holds_a_named_slot_and_is_due_is_ended_and_nobody_else)
     cr_expect_eq(scene.plan.changes.request_count, 2);
 }
 
-Test(plan_slots, nobody_is_ended_if_one_of_the_named_is_held_all_the_same)
+Test(plan_slots, no_holder_is_ended_if_another_named_slot_stays_held)
 {
     HOLD("k1", NOW - 2, 1);
     HOLD("k2", LATER, 2);
@@ -430,7 +430,7 @@ Test(plan_slots, nobody_is_ended_if_one_of_the_named_is_held_all_the_same)
     cr_expect(scene.plan.changes.empty);
 }
 
-Test(plan_slots, of_any_of_as_many_are_ended_as_are_needed_the_longest_due_first)
+Test(plan_slots, any_of_ends_only_as_many_due_holders_as_needed)
 {
     HOLD("k1", NOW - 1, 1);
     HOLD("k2", NOW - 3, 2);
@@ -439,7 +439,7 @@ Test(plan_slots, of_any_of_as_many_are_ended_as_are_needed_the_longest_due_first
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
 }
 
-Test(plan_slots, who_stands_between_neighbours_and_is_due_is_ended)
+Test(plan_slots, due_holder_between_adjacent_slots_is_ended)
 {
     HOLD("k1", NOW - 9, 1);
     HOLD("k2", LATER, 2);
@@ -450,7 +450,7 @@ Test(plan_slots, who_stands_between_neighbours_and_is_due_is_ended)
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
 }
 
-Test(plan_slots, units_that_a_smaller_capacity_takes_come_from_any_due_holder)
+Test(plan_slots, units_over_a_lowered_capacity_come_from_any_due_holder)
 {
     HOLD("k1", NOW - 1, 4, 5, 6);
     set_capacity(3, 6);
@@ -459,7 +459,7 @@ Test(plan_slots, units_that_a_smaller_capacity_takes_come_from_any_due_holder)
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
 }
 
-Test(plan_slots, due_holder_with_a_semaphore_that_is_not_locked_puts_back)
+Test(plan_slots, due_holder_with_an_unlocked_semaphore_puts_the_request_back)
 {
     struct request *holder = HOLD("k1", NOW - 1, 2);
     scene.permits[0][1] = (struct permit){.semaphore_id = ELSEWHERE, .token = 1, .count = 1};
@@ -483,7 +483,7 @@ static size_t shortfalls_of(const char *want_text, struct shortfall *ret_shortfa
     return plan_shortfalls(&view, operations, 1, ret_shortfalls);
 }
 
-Test(plan_slots, due_holders_of_named_slots_are_read_also_if_units_are_free)
+Test(plan_slots, due_holders_of_named_slots_are_read_even_if_units_are_free)
 {
     struct shortfall shortfall = {0};
     HOLD("k1", NOW - 1, 2);
@@ -495,7 +495,7 @@ Test(plan_slots, due_holders_of_named_slots_are_read_also_if_units_are_free)
     cr_expect_eq(shortfalls_of("1", &shortfall), 0);
 }
 
-Test(plan_slots, all_due_holders_are_read_for_neighbours)
+Test(plan_slots, all_due_holders_are_read_for_adjacent_slots)
 {
     struct shortfall shortfall = {0};
     HOLD("k1", LATER, 1, 2);
@@ -504,28 +504,31 @@ Test(plan_slots, all_due_holders_are_read_for_neighbours)
     cr_expect_eq(shortfall.units, 3);
 }
 
-/* ---- who may pass ---- */
+/* ---- queue order ---- */
 
-Test(plan_slots, who_waits_for_certain_slots_keeps_nobody_from_what_is_free)
+Test(plan_slots, waiter_for_specific_slots_blocks_no_free_slots)
 {
     scene.hall.queue = QUEUE_FIFO;
     HOLD("k1", LATER, 2);
-    EXPECT({OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/1 until 55", PLACE_AGED, true},
-           {OP_ACQUIRE, "k3", "5 adjacent", "no_capacity", PLACE_AGED, true},
-           {OP_ACQUIRE, "k4", "1", "granted 1", PLACE_NEWCOMER, false});
+    EXPECT({OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/1 until 55", RANK_AGED, true},
+           {OP_ACQUIRE, "k3", "5 adjacent", "no_capacity", RANK_AGED, true},
+           {OP_ACQUIRE, "k4", "1", "granted 1", RANK_NEW, false});
 }
 
-Test(plan_slots, who_waits_for_certain_slots_stands_behind_those_who_wait_for_any)
+Test(plan_slots, waiter_for_specific_slots_is_behind_waiters_for_any)
 {
     scene.hall.queue = QUEUE_FIFO;
     HOLD("k1", LATER, 2);
-    EXPECT({OP_ACQUIRE, "k2", "6", "no_capacity", PLACE_WAITER, true},
-           {OP_ACQUIRE, "k3", "named 1", "no_capacity behind", PLACE_WAITER, true});
+    EXPECT({OP_ACQUIRE, "k2", "6", "no_capacity", RANK_WAITER, true},
+           {OP_ACQUIRE, "k3", "named 1", "no_capacity behind", RANK_WAITER, true});
 }
 
 /* ---- labels ---- */
 
-/* "A1 - A3": - is none. Status, then what is written, "3=A3", "-" for no label; then the event. */
+/*
+ * `labels` is "A1 - A3", with - for no label. `expected` is the status, the labels written ("3=A3", "3=-"), and the
+ * event.
+ */
 static void expect_labels(enum operation_kind kind, int64_t capacity, uint32_t from, const char *labels,
                           const char *expected)
 {
@@ -557,7 +560,7 @@ static void expect_labels(enum operation_kind kind, int64_t capacity, uint32_t f
     cr_expect(!done || scene.plan.outcomes[0].semaphore->config_version == (raised ? 2U : 1U));
 }
 
-Test(plan_slots, labels_are_written_where_they_change)
+Test(plan_slots, only_changed_labels_are_written)
 {
     scene.rows[1].label = BYTES("A2");
     scene.rows[2].label = BYTES("X");
@@ -567,7 +570,7 @@ Test(plan_slots, labels_are_written_where_they_change)
     expect_labels(OP_SEMAPHORE_PUT, 6, 1, "X X2 A2", "ok 1=X 2=X2 3=A2 labels>1-3");
 }
 
-Test(plan_slots, labels_move_within_a_page_and_not_into_it)
+Test(plan_slots, labels_move_within_a_page_but_not_into_it)
 {
     label_all();
     expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A2 A1", "ok 1=A2 2=A1 labels>1-2");
@@ -577,7 +580,7 @@ Test(plan_slots, labels_move_within_a_page_and_not_into_it)
     expect_detail(0, "duplicate label B");
 }
 
-Test(plan_slots, label_of_a_held_slot_stays)
+Test(plan_slots, label_of_a_held_slot_cannot_change)
 {
     label_all();
     scene.rows[2].label = (struct bytes){0};
@@ -597,14 +600,14 @@ Test(plan_slots, more_labels_than_slots_are_invalid)
     expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A", "invalid");
 }
 
-Test(plan_slots, labels_of_new_slots_come_with_them)
+Test(plan_slots, labels_of_new_slots_are_written_with_them)
 {
     expect_labels(OP_SEMAPHORE_PUT, 8, 1, "- - - - - - - A8", "ok 8=A8 capacity>8 labels>1-8");
     scene.hall.name = BYTES("another");
     expect_labels(OP_SEMAPHORE_PUT, 2, 1, "A1", "ok 1=A1 created>2 labels>1-1");
 }
 
-Test(plan_slots, slot_out_of_service_gives_its_label_away_unless_it_is_held)
+Test(plan_slots, retired_slot_gives_up_its_label_unless_held)
 {
     set_capacity(3, 6);
     scene.rows[4].label = BYTES("A5");
@@ -615,7 +618,7 @@ Test(plan_slots, slot_out_of_service_gives_its_label_away_unless_it_is_held)
     expect_detail(0, "slot 6, A6, is held: its label cannot change");
 }
 
-Test(plan_slots, retired_semaphore_loses_its_labels_and_unknown_ones_get_none)
+Test(plan_slots, retired_semaphore_loses_its_labels_and_accepts_none)
 {
     struct operation operation = {.kind = OP_SEMAPHORE_RETIRE, .principal = BYTES("me"), .semaphore = BYTES("hall")};
     plan(&operation, 1);

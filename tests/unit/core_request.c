@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What two copies of one request have in common: the digest; and the order of wants. */
+/* The digest, which is equal for two copies of one request, and the order of wants. */
 #include <criterion/criterion.h>
 
 #include "core/name.h"
@@ -22,9 +22,8 @@ static void digest_of(const struct asked *asked, unsigned char digest[DIGEST_SIZ
         .semaphore = BYTES(name), .count = (units)                                                                     \
     }
 
-/* Each differs from every other in one thing that counts; some would be equal if parts were only written one after
- * another. */
-Test(request, every_difference_that_counts_changes_the_digest)
+/* Each row differs from all others in one relevant part. Some would be equal if the parts were merely concatenated. */
+Test(request, relevant_differences_change_the_digest)
 {
     const struct asked all[] = {
         {BYTES(""), {TTL_ABSENT, 0}, {WANT("a", 1)}, 1},
@@ -50,7 +49,7 @@ Test(request, every_difference_that_counts_changes_the_digest)
     }
 }
 
-Test(request, what_does_not_count_leaves_the_digest)
+Test(request, irrelevant_differences_keep_the_digest)
 {
     unsigned char first[DIGEST_SIZE], second[DIGEST_SIZE];
     struct asked asked = {BYTES("o"), {TTL_ABSENT, 0}, {WANT("b", 1), WANT("a", 2)}, 2};
@@ -62,7 +61,7 @@ Test(request, what_does_not_count_leaves_the_digest)
     cr_expect(memcmp(first, second, DIGEST_SIZE) == 0);
 }
 
-Test(request, the_largest_one_has_a_digest)
+Test(request, largest_request_has_a_digest)
 {
     static char name[NAME_MAX_BYTES];
     static struct want wants[REQUEST_MAX_SEMAPHORES];
@@ -83,8 +82,8 @@ Test(request, wants_are_sorted_by_the_bytes_of_their_names)
         cr_expect_eq(wants[i].count, order[i]);
 }
 
-/* M10 */
-Test(request, the_same_semaphore_twice_is_invalid)
+/* M10: a semaphore may be named once. */
+Test(request, duplicate_semaphore_is_invalid)
 {
     struct want wants[] = {WANT("b", 1), WANT("a", 1), WANT("b", 2)};
     cr_expect_eq(wants_sort(wants, 3), PERMIT_INVALID);
@@ -93,7 +92,7 @@ Test(request, the_same_semaphore_twice_is_invalid)
     cr_expect_eq(wants_sort(NULL, 0), PERMIT_OK);
 }
 
-Test(request, the_deadline_told_is_without_the_grace)
+Test(request, shown_deadline_excludes_the_grace)
 {
     struct request request = {.state = REQUEST_ACQUIRED,
                               .ttl_ms = 60000,

@@ -26,7 +26,7 @@ static void put(uint32_t first, uint32_t last)
         slot_pool_put(&pool, number);
 }
 
-Test(slot_pool, lowest_is_found_after_any_order_of_comings_and_goings)
+Test(slot_pool, lowest_slot_is_found_after_puts_and_takes_in_any_order)
 {
     slot_pool_put(&pool, 130);
     slot_pool_put(&pool, 7);
@@ -42,7 +42,7 @@ Test(slot_pool, lowest_is_found_after_any_order_of_comings_and_goings)
     cr_expect_eq(pool.count, 2);
 }
 
-Test(slot_pool, slot_is_there_once_and_not_above_the_capacity)
+Test(slot_pool, slot_is_pooled_once_and_not_above_the_capacity)
 {
     slot_pool_put(&pool, 3);
     slot_pool_put(&pool, 3);
@@ -78,7 +78,7 @@ Test(slot_pool, runs_within_a_list_need_every_number_of_it)
     cr_expect_eq(slot_pool_run_within(&pool, 3, &list), 4);
 }
 
-Test(slot_pool, labels_are_those_that_were_said)
+Test(slot_pool, labels_are_those_that_were_set)
 {
     cr_assert(slot_pool_set_label(&pool, 3, (struct bytes){0}, &arena));
     cr_expect_null(pool.labels);
@@ -89,7 +89,7 @@ Test(slot_pool, labels_are_those_that_were_said)
     cr_expect_eq(slot_pool_label(&pool, 3).length, 0);
 }
 
-/* The slow, obvious way. */
+/* The slow, obvious search. */
 static uint32_t plain_run(const bool *there, uint32_t capacity, uint32_t count)
 {
     for (uint32_t first = 1; first + count <= capacity + 1; first++) {

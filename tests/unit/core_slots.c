@@ -22,7 +22,7 @@ static void teardown(void)
 
 TestSuite(slots, .init = setup, .fini = teardown);
 
-Test(slots, neighbours_are_written_as_a_range)
+Test(slots, adjacent_numbers_are_formatted_as_a_range)
 {
     static const struct {
         const char *text;
@@ -48,7 +48,7 @@ Test(slots, neighbours_are_written_as_a_range)
     }
 }
 
-Test(slots, what_is_no_such_text_is_refused)
+Test(slots, invalid_texts_are_refused)
 {
     static const char *const texts[] = {
         "0",   "0-3",   "1,",  ",1",   "1,,2", "1-",         "-1",  "2,1",   "1,1",     "1-3,3",
@@ -62,7 +62,7 @@ Test(slots, what_is_no_such_text_is_refused)
     }
 }
 
-Test(slots, a_permit_has_at_most_a_thousand)
+Test(slots, permit_has_at_most_1000_slots)
 {
     static const struct {
         const char *text;
@@ -78,7 +78,7 @@ Test(slots, a_permit_has_at_most_a_thousand)
     }
 }
 
-Test(slots, without_memory_nothing_is_read)
+Test(slots, parsing_without_memory_fails)
 {
     struct arena none;
     struct slots slots = {.count = 77};
@@ -90,7 +90,7 @@ Test(slots, without_memory_nothing_is_read)
     arena_release(&none);
 }
 
-/* Ascending numbers: `runs` decides how often the next is the neighbour. */
+/* Generates ascending numbers. A random value `runs` decides how often a number is adjacent to the last. */
 static uint32_t generate(uint32_t numbers[SLOTS_MAX_COUNT], uint64_t *state)
 {
     uint32_t wanted = (uint32_t)random_below(state, SLOTS_MAX_COUNT + 1);
@@ -106,7 +106,7 @@ static uint32_t generate(uint32_t numbers[SLOTS_MAX_COUNT], uint64_t *state)
     return count;
 }
 
-Test(slots, what_was_written_is_read_as_the_same)
+Test(slots, formatted_slots_parse_to_the_same)
 {
     uint64_t state = 7;
     for (int i = 0; i < 3000; i++, arena_clear(&arena), buf_clear(&text)) {
@@ -120,7 +120,7 @@ Test(slots, what_was_written_is_read_as_the_same)
     }
 }
 
-Test(slots, the_longest_text_fits)
+Test(slots, longest_text_fits)
 {
     uint32_t numbers[SLOTS_MAX_COUNT];
     for (uint32_t i = 0; i < SLOTS_MAX_COUNT; i++)
@@ -130,8 +130,8 @@ Test(slots, the_longest_text_fits)
     cr_expect_eq(text.length, SLOTS_MAX_COUNT * 6 - 1);
 }
 
-/* Whatever is taken is ascending, in range, and reads the same when written and read again. */
-Test(slots, any_bytes_do_no_harm)
+/* Accepted slots are ascending and in range, and stay the same when they are formatted and parsed again. */
+Test(slots, random_bytes_are_harmless)
 {
     uint64_t state = 8;
     for (int i = 0; i < 100000; i++, arena_clear(&arena)) {
@@ -163,7 +163,7 @@ static void expect_labels(const struct bytes *labels, uint32_t count, const char
     buf_release(&out);
 }
 
-Test(slots, labels_read_back_as_they_were_written)
+Test(slots, formatted_labels_parse_to_the_same)
 {
     expect_labels(NULL, 3, "");
     expect_labels((struct bytes[]){BYTES("A1")}, 1, "A1");
@@ -171,7 +171,7 @@ Test(slots, labels_read_back_as_they_were_written)
     expect_labels((struct bytes[]){BYTES(""), BYTES("A2"), BYTES("")}, 3, "\nA2\n");
 }
 
-Test(slots, labels_of_another_number_of_slots_are_not_understood)
+Test(slots, labels_of_another_number_of_slots_are_refused)
 {
     struct bytes *read = NULL;
     char longer[LABEL_MAX_BYTES + 1];

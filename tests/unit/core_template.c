@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What PUT makes of a template, and what a template says of a semaphore. */
+/* The effect of PUT on a template, and of a template on a new semaphore. */
 #include <criterion/criterion.h>
 
 #include "core/template.h"
 
 enum { TTL_MS = 1234 };
 
-/* A template with this version; 0: there is none. */
+/* Returns a template with this version; 0: the template does not exist. */
 static struct template template_of(uint64_t version)
 {
     struct template template = {.prefix = BYTES("user:")};
@@ -18,7 +18,7 @@ static struct template template_of(uint64_t version)
     return template;
 }
 
-Test(template, is_made_with_the_defaults_of_a_semaphore)
+Test(template, template_is_created_with_the_defaults_of_a_semaphore)
 {
     struct template template = template_of(1);
     const struct semaphore *settings = &template.settings;
@@ -27,14 +27,14 @@ Test(template, is_made_with_the_defaults_of_a_semaphore)
     cr_assert_eq(settings->max_hold_ms, DEFAULT_MAX_HOLD_MS);
 }
 
-Test(template, is_changed_by_the_rules_of_a_semaphore)
+Test(template, template_is_changed_by_the_rules_of_a_semaphore)
 {
     static const struct {
         const char *what;
-        uint64_t version; /* before; 0: there is none */
+        uint64_t version; /* before; 0: none */
         struct semaphore_change change;
         enum permit_status status;
-        uint64_t after; /* its config_version */
+        uint64_t after; /* config_version after it */
     } cases[] = {
         {"made", 0, {.has_capacity = true, .capacity = 1}, PERMIT_OK, 1},
         {"made without capacity", 0, {.has_note = true}, PERMIT_INVALID, 0},
@@ -79,7 +79,7 @@ Test(template, is_changed_by_the_rules_of_a_semaphore)
     }
 }
 
-Test(template, gives_a_semaphore_all_that_it_has)
+Test(template, template_gives_a_semaphore_all_its_settings)
 {
     struct template template = template_of(7);
     struct semaphore_change change = template_change(&template);

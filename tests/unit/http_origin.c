@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Which hosts permitd serves, and which web pages may send it requests. */
+/* Hosts that permitd serves, and web pages that may send it requests. */
 #include <criterion/criterion.h>
 
 #include "http/origin.h"
 
 struct row {
     enum permit_status status;
-    const char *host; /* NULL: absent, here as below */
+    const char *host; /* NULL: absent; also below */
     const char *origin;
     const char *sec_fetch_site;
 };
@@ -91,7 +91,7 @@ Test(origin, other_hosts_are_misdirected)
     judge_all(rows, ARRAY_LENGTH(rows), NULL);
 }
 
-Test(origin, hosts_that_are_listed_are_served)
+Test(origin, listed_hosts_are_served)
 {
     static const struct row rows[] = {
         {PERMIT_OK, "permit.example", NULL, NULL},
@@ -109,7 +109,7 @@ Test(origin, hosts_that_are_listed_are_served)
     judge_all(rows, ARRAY_LENGTH(rows), "permit.example, ,,Other.Example.\tlast with-port:7070");
 }
 
-Test(origin, pages_of_the_host_itself_may_send_requests)
+Test(origin, pages_of_the_same_host_may_send_requests)
 {
     static const struct row rows[] = {
         {PERMIT_OK, "localhost:7070", "http://localhost:7070", NULL},
@@ -126,7 +126,7 @@ Test(origin, pages_of_the_host_itself_may_send_requests)
     judge_all(rows, ARRAY_LENGTH(rows), "permit.example");
 }
 
-Test(origin, pages_of_other_sites_may_not)
+Test(origin, pages_of_other_sites_are_forbidden)
 {
     static const struct row rows[] = {
         {PERMIT_FORBIDDEN, "127.0.0.1:7070", "http://evil.example", NULL},
@@ -166,7 +166,7 @@ Test(origin, repeated_headers_are_refused)
     buf_release(&message);
 }
 
-Test(origin, refusals_say_what_to_do)
+Test(origin, refusals_name_the_remedy)
 {
     char message[512];
     (void)judge(&(struct row){PERMIT_MISDIRECTED, "myhost:7070", NULL, NULL}, NULL, message);

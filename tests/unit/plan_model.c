@@ -11,7 +11,7 @@
 #include "plan_model.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { DEFAULT_SEQUENCES = 15000 }; /* some ten times slower */
+enum { DEFAULT_SEQUENCES = 15000 }; /* about ten times slower */
 #else
 enum { DEFAULT_SEQUENCES = 120000 };
 #endif
@@ -23,14 +23,14 @@ static uint64_t number_from(const char *variable, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* The workings of one test; large, so not on the stack. */
+/* The state of one test; too large for the stack. */
 struct bench {
     struct run run;     /* as generated */
     struct run resplit; /* the same order of decision in other batches */
     struct script script;
     struct split split;
     struct script smaller;
-    bool was_split; /* and the outcomes compared */
+    bool was_split; /* and its outcomes were compared */
     uint64_t seed;
 };
 
@@ -50,7 +50,7 @@ static void bench_free(struct bench *bench)
     free(bench);
 }
 
-/* True if it holds; else one of the runs has the problem. */
+/* Returns true if the script passes; else one of the runs has the problem. */
 static bool script_holds(struct bench *bench, const struct script *script)
 {
     struct buf *problem = &bench->resplit.rows.problem;
@@ -75,13 +75,13 @@ static void drop_step(const struct script *script, unsigned at, struct script *r
         ret_script->steps[at].new_batch = true;
 }
 
-/* What it says of a script; "" if that holds. Valid until the next run. */
+/* Returns the problem of a script; "": it passes. Valid until the next run. */
 static const char *problem_of(struct bench *bench, const struct script *script)
 {
     return script_run(&bench->run, script) ? "" : buf_text(&bench->run.rows.problem);
 }
 
-/* The shortest prefix that fails, and of that whatever can be left out one by one. */
+/* Reduces the script to the shortest failing prefix, and drops every step that is not needed for the failure. */
 static void minimise(struct bench *bench)
 {
     struct script *script = &bench->script;
@@ -94,12 +94,12 @@ static void minimise(struct bench *bench)
         drop_step(script, at, &bench->smaller);
         if (!script_run(&bench->run, &bench->smaller)) {
             *script = bench->smaller;
-            at = script->count; /* begin again */
+            at = script->count; /* start again */
         }
     }
 }
 
-/* The script that failed by itself: the generated one, or the same operations in other batches. */
+/* Prints the script that failed: the generated one, or the same operations in other batches. */
 static void report(struct bench *bench)
 {
     struct buf text;
@@ -121,14 +121,14 @@ static void report(struct bench *bench)
 
 struct totals {
     unsigned long long operations, batches, put_backs, created, reclaims, split;
-    unsigned long long waited, served, behind, held_up; /* of acquires that wait */
-    unsigned long long certain, had, neighbours, taken; /* of those for certain slots */
+    unsigned long long waited, served, behind, held_up;  /* acquires that wait */
+    unsigned long long specific, had, neighbours, taken; /* acquires of specific slots */
     unsigned long long statuses[PERMIT_STATUS_COUNT], ended[END_REASON_COUNT], kinds[OP_KIND_COUNT];
 };
 
 static void count_waiting(const struct decided *decided, struct totals *totals)
 {
-    bool waiter = decided->stand.place == PLACE_WAITER || decided->stand.place == PLACE_AGED;
+    bool waiter = decided->stand.place == RANK_WAITER || decided->stand.place == RANK_AGED;
     totals->waited += waiter;
     totals->served += waiter && decided->verdict.created;
     totals->held_up += is_held_up(decided);
@@ -137,11 +137,11 @@ static void count_waiting(const struct decided *decided, struct totals *totals)
             totals->behind++;
 }
 
-static void count_certain(const struct run *run, const struct decided *decided, struct totals *totals)
+static void count_specific(const struct run *run, const struct decided *decided, struct totals *totals)
 {
     const struct step *step = &run->script->steps[decided->step];
-    totals->certain += decided->certain;
-    totals->had += decided->certain && decided->verdict.created;
+    totals->specific += decided->is_specific;
+    totals->had += decided->is_specific && decided->verdict.created;
     for (unsigned i = 0; i < step->want_count; i++)
         totals->neighbours += decided->verdict.created && step->wants[i].adjacent && step->wants[i].count > 1;
     for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
@@ -161,7 +161,7 @@ static void count_run(const struct run *run, struct totals *totals)
         totals->statuses[verdict->status]++;
         totals->kinds[run->script->steps[run->decided[i].step].kind]++;
         count_waiting(&run->decided[i], totals);
-        count_certain(run, &run->decided[i], totals);
+        count_specific(run, &run->decided[i], totals);
     }
     for (unsigned i = 0; i < run->script->count; i++)
         totals->put_backs += run->put_backs[i];
@@ -174,7 +174,7 @@ static void print_totals(const struct totals *totals)
             "waiters tried %llu, served %llu, without room %llu, units kept for others %llu; certain slots asked %llu, "
             "had %llu (%llu neighbours), %llu named and taken; %llu sequences split;",
             totals->operations, totals->batches, totals->put_backs, totals->created, totals->reclaims, totals->waited,
-            totals->served, totals->held_up, totals->behind, totals->certain, totals->had, totals->neighbours,
+            totals->served, totals->held_up, totals->behind, totals->specific, totals->had, totals->neighbours,
             totals->taken, totals->split);
     for (unsigned i = 0; i < OP_KIND_COUNT; i++)
         fprintf(stderr, " %s %llu", operation_kind_word((enum operation_kind)i), totals->kinds[i]);
@@ -188,7 +188,7 @@ static void print_totals(const struct totals *totals)
     fprintf(stderr, "\n");
 }
 
-Test(plan_model, any_split_of_any_sequence_into_batches_gives_the_outcomes_of_the_model)
+Test(plan_model, every_split_into_batches_gives_the_outcomes_of_the_model)
 {
     uint64_t seed = number_from("SEED", DEFAULT_SEED);
     uint64_t sequences = number_from("SEQUENCES", DEFAULT_SEQUENCES);

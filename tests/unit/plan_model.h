@@ -2,13 +2,13 @@
 /*
  * plan_batch() against a slow, obvious model. A `script` is a sequence of operations as they arrive, with the batches
  * that they arrive in. script_run() feeds it to plan_batch() on plain rows in memory, and to the model one operation
- * at a time in the order that core/plan.h promises, and says where the two part.
+ * at a time in the order that core/plan.h promises, and reports where the two differ.
  *
- *     plan_model_reference.c   the model: what docs/design.md and docs/protocol.md say; where they are silent, what
- *                              plan.c does, and then a comment says so
- *     plan_model_rows.c        the tables: what a batch reads, and its changes written the way SQL would
- *     plan_model_run.c         batches, put-backs, who waits, decision order, comparison
- *     plan_model_order.c       who was served before whom, seen from the outcomes alone
+ *     plan_model_reference.c   the model of docs/design.md and docs/protocol.md; open points follow plan.c and are
+ *                              marked by a comment
+ *     plan_model_rows.c        the tables: the rows a batch reads, and its changes written as SQL would
+ *     plan_model_run.c         batches, put-backs, waiters, decision order, comparison
+ *     plan_model_order.c       the order of grants, checked by the outcomes alone
  *     plan_model_text.c        operations and outcomes as text, both ways
  *     plan_model_generate.c    seeded scripts
  *     plan_model_split.c       the same decisions in other batches
@@ -26,43 +26,43 @@ enum {
     MODEL_SEMAPHORES = 5,
     MODEL_KEYS = 32,
     MODEL_WANTS = 3,
-    MODEL_SLOTS = 12,  /* the most that one permit of a script may have */
-    MODEL_STEPS = 600, /* of a script; a generated one has 50 at most, which are decided up to 5 times each */
+    MODEL_SLOTS = 12,  /* the most slots of one permit in a script */
+    MODEL_STEPS = 600, /* steps of a script; a generated one has at most 50, each decided up to 5 times */
     MODEL_SLOT_ROWS = 1101,
-    MODEL_OWNERS = 4, /* the first is no name */
+    MODEL_OWNERS = 4, /* the first is none */
     MODEL_NONCES = 4, /* the first is none */
     MODEL_REASONS = 3,
-    MODEL_EVENTS = 6, /* of one operation: the settings that a PUT may change */
+    MODEL_EVENTS = 6, /* events of one operation: the settings that a PUT may change */
     MODEL_EVENT_TEXT = 24,
-    MODEL_NAMES = 4,     /* that a want may name */
-    MODEL_READ = 64,     /* that those of a batch may, of one semaphore */
-    MODEL_LABELS = 10,   /* the first is none; also the most that one operation may set, less one */
+    MODEL_NAMES = 4,     /* slots that a want may name */
+    MODEL_READ = 64,     /* slots of one semaphore that a batch may name */
+    MODEL_LABELS = 10,   /* the first is none; also the most labels of one operation, plus one */
     MODEL_LABELLED = 16, /* slots below this number may have one */
 };
 
-/* Names stand for themselves: the index of a semaphore or key is all that the model knows of it. */
+/* Names are indexes: the model knows semaphores and keys only by their index. */
 struct bytes semaphore_name(unsigned semaphore);
 struct bytes key_name(unsigned key);       /* "k0" to "k9", "ka" to "kv" */
 struct bytes owner_name(unsigned owner);   /* 0: none */
 struct bytes nonce_text(unsigned nonce);   /* 0: none */
-struct bytes reason_text(unsigned reason); /* why an operator does something; 0: not said */
+struct bytes reason_text(unsigned reason); /* reason of an operator; 0: none */
 struct bytes label_text(unsigned label);   /* "L1" to "L9"; 0: none */
 unsigned label_index(struct bytes label);
 
-/* When a batch runs. */
+/* The time and the circumstances of a batch. */
 struct moment {
     utc_us now;
-    struct served_clock clock;
+    struct lease_clock clock;
     uint64_t epoch;
-    utc_us grants_from;    /* served time: after a failover nothing is granted before */
-    unsigned owners_known; /* a bit per owner: it has sent a heartbeat at some time, */
-    unsigned owners_alive; /* and its last one still counts */
+    utc_us grants_from;    /* lease clock: no grants before this time after a failover */
+    unsigned owners_known; /* a bit per owner that has ever sent a heartbeat */
+    unsigned owners_alive; /* a bit per owner whose last heartbeat still counts */
 };
 
-/* Where the clock of all scripts begins. */
+/* The start of the clock in all scripts. */
 #define MODEL_START (1000000000LL * US_PER_SECOND)
 
-/* One of the two. */
+/* A slot named by number or by label; the other one is 0. */
 struct model_name {
     uint32_t number;
     unsigned label;
@@ -77,17 +77,17 @@ struct model_want {
     unsigned name_count;
 };
 
-/* How an acquire stands in a batch. */
-struct stand {
-    enum place place;
+/* The place of an acquire in a batch. */
+struct wait_place {
+    enum queue_rank place;
     bool waits;
 };
 
-/* One operation and how it arrives. */
+/* One operation, and its arrival. */
 struct step {
     enum operation_kind kind;
-    unsigned key;       /* what is not administrative */
-    unsigned semaphore; /* administrative */
+    unsigned key;       /* operations that are not administrative */
+    unsigned semaphore; /* administrative operations */
     unsigned owner;
     unsigned nonce; /* acquire */
     struct ttl ttl;
@@ -95,32 +95,32 @@ struct step {
     unsigned want_count;
     unsigned char digest[DIGEST_SIZE];
     struct semaphore_change change;
-    bool of_confirmed;             /* release */
+    bool allow_confirmed;          /* release */
     enum end_reason expire_as;     /* expire */
     unsigned reason;               /* force-release, pause, resume, retire */
-    unsigned labels[MODEL_LABELS]; /* labels, put: those of `change`, which has the rest */
+    unsigned labels[MODEL_LABELS]; /* labels, put: the labels of `change`, which has all else */
     unsigned label_count;
 
-    struct stand stand;   /* acquire: in its first batch */
-    unsigned patience;    /* acquire: it waits, and is tried so many times more while it is refused for what passes */
-    unsigned aged_at;     /* from this try on, the first is 0, it is PLACE_AGED; 0: never */
-    bool new_batch;       /* it does not travel with the step before */
-    bool stale;           /* not an acquire: the directory says `stale_locks` instead of what is so */
-    unsigned stale_locks; /* a bit per semaphore */
-    unsigned more_locks;  /* these as well */
-    unsigned extra_slots; /* so many more free slots are read than were asked for */
-    unsigned due_cut;     /* of due holders, no more than this are read for a semaphore; 0: all that may be needed */
-    bool walks_due;       /* they are found by what is due anywhere, which says less about what is due later */
-    struct moment moment; /* not before this; never runs back within a script */
+    struct wait_place stand; /* acquire: in its first batch */
+    unsigned patience;       /* acquire: it waits, and is tried so many more times while its refusals are temporary */
+    unsigned aged_at;        /* PLACE_AGED from this try on (the first is 0); 0: never */
+    bool new_batch;          /* it is not in the batch of the step before */
+    bool stale;              /* not an acquire: the key cache has `stale_locks` instead of the true ones */
+    unsigned stale_locks;    /* a bit per semaphore */
+    unsigned more_locks;     /* additional locks, a bit per semaphore */
+    unsigned extra_slots;    /* number of free slots read beyond the number requested */
+    unsigned due_cut;        /* most due holders read for a semaphore; 0: all that may be needed */
+    bool walks_due;       /* due holders are found by walking all due requests, which says less about later deadlines */
+    struct moment moment; /* earliest time; never goes back within a script */
 };
 
 struct script {
     struct step steps[MODEL_STEPS];
     unsigned count;
-    unsigned max_waiters; /* in one batch; who comes after one that was left out is PLACE_BEHIND; 0: no limit */
+    unsigned max_waiters; /* waiters in one batch; requests behind a skipped waiter are PLACE_BEHIND; 0: no limit */
 };
 
-/* Fills in what follows from the rest: the digest. */
+/* Fills in the derived members: the digest. */
 void step_finish(struct step *step);
 
 /* ---- the model ---- */
@@ -136,7 +136,7 @@ struct model_permit {
 
 struct model_request {
     bool exists;
-    const struct step *content; /* what was sent; NULL: a tombstone */
+    const struct step *content; /* content of the request; NULL: a tombstone */
     enum request_state state;
     enum end_reason end_reason;
     int64_t ttl_ms;
@@ -165,7 +165,7 @@ struct model_semaphore {
     struct bytes paused_reason; /* data NULL: not paused */
 };
 
-/* Who waits and has found no room in this batch. */
+/* A waiter that was refused in this batch. */
 struct model_waiter {
     const struct step *step;
     bool keeps_all; /* aged, or put back */
@@ -179,10 +179,10 @@ struct model {
     unsigned ended[END_REASON_COUNT];
     struct model_waiter waiters[MODEL_STEPS];
     unsigned waiter_count;
-    unsigned unread; /* a bit per key: a due holder that nobody may see, because a read was cut off; as a rule 0 */
+    unsigned unread; /* a bit per key: due holders that a limited read has missed; usually 0 */
 };
 
-/* What an operator did. */
+/* An operator's command, as an event. */
 struct model_event {
     unsigned semaphore;
     char what[MODEL_EVENT_TEXT], from[MODEL_EVENT_TEXT], to[MODEL_EVENT_TEXT]; /* "": none */
@@ -190,7 +190,7 @@ struct model_event {
     uint64_t next_token;
 };
 
-/* A slot that was named and is held. */
+/* A named slot that is held. */
 struct model_taken {
     uint32_t number;
     unsigned label;
@@ -207,7 +207,7 @@ struct model_shortage {
     unsigned taken_count;
 };
 
-/* How an operation ends, in the model's words; an outcome of the plan is brought into the same form. */
+/* The result of an operation, in the model's terms. Outcomes of the plan are converted to this form. */
 struct verdict {
     enum permit_status status;
     bool created, replayed, already_released, may_wait;
@@ -215,10 +215,10 @@ struct verdict {
     struct model_request request; /* without `content` */
     bool has_semaphore;
     struct model_semaphore semaphore;
-    int64_t in_use; /* of that semaphore */
+    int64_t in_use; /* of the semaphore */
     struct model_shortage shortages[MODEL_WANTS];
     unsigned shortage_count;
-    struct model_event events[MODEL_EVENTS]; /* of a forced release in order of the semaphores */
+    struct model_event events[MODEL_EVENTS]; /* those of a forced release are in order of the semaphores */
     unsigned event_count;
 };
 
@@ -227,15 +227,15 @@ extern const struct plan_settings model_settings;
 /* T = clamp(now, tick_at, tick_at + 5 s) - offset */
 utc_us model_time(const struct moment *moment);
 int64_t model_in_use(const struct model *model, unsigned semaphore);
-/* A bit per semaphore of every request that the operation would touch now. */
-unsigned model_touches(const struct model *model, const struct step *step, const struct stand *stand,
+/* Returns a bit per semaphore of each request that the operation would touch now. */
+unsigned model_touches(const struct model *model, const struct step *step, const struct wait_place *stand,
                        const struct moment *moment);
-/* Does one operation. `step` must outlive the model. */
-void model_do(struct model *model, const struct step *step, const struct stand *stand, const struct moment *moment,
+/* Runs one operation. `step` must outlive the model. */
+void model_do(struct model *model, const struct step *step, const struct wait_place *stand, const struct moment *moment,
               struct verdict *ret_verdict);
-/* It is not decided in this batch, but somebody who waits keeps its place. */
-void model_put_back(struct model *model, const struct step *step, const struct stand *stand);
-/* Nobody stands in the way of anybody. */
+/* Puts the operation back undecided; if it waits, it keeps its place. */
+void model_put_back(struct model *model, const struct step *step, const struct wait_place *stand);
+/* Begins a batch: no waiter blocks another request. */
 void model_begin_batch(struct model *model);
 
 /* ---- the tables ---- */
@@ -249,75 +249,75 @@ struct model_slot {
 struct rows {
     struct semaphore semaphores[MODEL_SEMAPHORES]; /* id 0: no such row */
     struct model_slot slots[MODEL_SEMAPHORES][MODEL_SLOT_ROWS];
-    unsigned slot_rows[MODEL_SEMAPHORES]; /* none exists from here on */
+    unsigned slot_rows[MODEL_SEMAPHORES]; /* number of the first slot without a row */
     struct request requests[MODEL_KEYS];  /* id 0: no such row; permits below */
     struct permit permits[MODEL_KEYS][MODEL_WANTS];
     uint64_t last_tokens[MODEL_SEMAPHORES]; /* the largest ever granted */
     uint64_t next_id;
     struct arena arena; /* the permits' slots */
-    struct buf problem; /* what was wrong, for a person */
+    struct buf problem; /* description of the failure */
 };
 
 void rows_init(struct rows *rows);
 void rows_clear(struct rows *rows);
 void rows_release(struct rows *rows);
-/* The index of the semaphore with this id, -1 if there is none. */
+/* Returns the index of the semaphore with this id; -1: none. */
 int rows_semaphore(const struct rows *rows, uint64_t id);
-/* The index of a key; -1: none of ours. */
+/* Returns the index of a key; -1: not a key of the model. */
 int key_index(struct bytes external_id);
-/* A bit per semaphore that this key's row has permits of. */
+/* Returns a bit per semaphore of the permits in this key's row. */
 unsigned rows_semaphores_of_key(const struct rows *rows, unsigned key);
 
-/* What step 1 of a batch reads. Everything is in the arena but the strings. */
+/* The rows that a batch locks and reads. All of it is in the arena, except the strings. */
 struct rows_read {
     unsigned locks; /* a bit per semaphore */
     unsigned keys;  /* a bit per key */
     int64_t slots_wanted[MODEL_SEMAPHORES];
-    struct model_name names[MODEL_SEMAPHORES][MODEL_READ]; /* what acquires name, each once */
+    struct model_name names[MODEL_SEMAPHORES][MODEL_READ]; /* names in acquires, each once */
     unsigned name_count[MODEL_SEMAPHORES];
-    bool all_slots;  /* they are all named */
-    unsigned owners; /* a bit per owner that an acquire relies on */
+    bool all_slots;  /* all slots are named */
+    unsigned owners; /* a bit per owner that an acquire depends on */
     unsigned due_cut;
     bool walks_due;
     struct moment moment;
 };
 bool rows_view(const struct rows *rows, const struct rows_read *read, struct arena *arena,
                struct view *ret_view) MUST_CHECK;
-/* The due holders of semaphores that are short, as src/store/batch_due.c reads them. */
+/* Reads the due holders of semaphores with missing units, as src/store/batch_due.c does. */
 bool rows_read_due(const struct rows *rows, const struct rows_read *read, const struct shortfall *shortfalls,
                    size_t count, struct arena *arena, struct view *view) MUST_CHECK;
-/* Of everything that the view points to: the same before and after plan_batch. */
+/* Returns the checksum of all data that the view points to: it must be the same before and after plan_batch. */
 uint64_t view_checksum(const struct view *view);
-/* Writes the changes and checks each as SQL would, then all rows among themselves. False: rows->problem says why. */
+/* Writes the changes, checks each as SQL would, and checks that all rows agree. False: see rows->problem. */
 bool rows_apply(struct rows *rows, const struct plan *plan) MUST_CHECK;
-/* The row of a key in the model's words. */
+/* Converts the row of a key to the model's terms. */
 void rows_request(const struct rows *rows, const struct request *request, struct model_request *ret_request);
 
 /* ---- running a script ---- */
 
-/* An operation in the order of decision; one that waits is decided several times. */
+/* An operation in the order of decision; a waiter is decided several times. */
 struct decided {
     unsigned step;
-    unsigned batch; /* its number */
+    unsigned batch; /* number of the batch */
     int rank;
-    unsigned locks; /* of its batch */
-    struct stand stand;
+    unsigned locks; /* locks of its batch */
+    struct wait_place stand;
     struct moment moment;
     struct verdict verdict;
-    bool certain; /* it wants certain slots */
+    bool is_specific; /* it wants specific slots */
 };
 
 /* An operation in the queue. */
 struct arrival {
     unsigned step;
     unsigned locks;    /* a bit per semaphore */
-    unsigned tries;    /* how often it was refused */
-    bool waits_here;   /* it has a place among the waiters: it was refused, or put back, and waits */
-    bool is_behind;    /* a waiter that wants what it wants is not in its batch */
+    unsigned tries;    /* number of refusals */
+    bool waits_here;   /* it is in the waitlist: it waits and was refused or put back */
+    bool is_behind;    /* a waiter for the same units is not in its batch */
     bool was_put_back; /* by its last batch */
 };
 
-/* What was put back and who waits, in order of arrival. */
+/* Operations put back and waiters, in order of arrival. */
 struct queue {
     struct arrival arrivals[MODEL_STEPS];
     unsigned count;
@@ -329,33 +329,39 @@ struct run {
     struct arena arena;
     const struct script *script;
     struct queue queue;
-    struct verdict verdicts[MODEL_STEPS]; /* of a step: how it ended at last */
+    struct verdict verdicts[MODEL_STEPS]; /* final result of each step */
     unsigned put_backs[MODEL_STEPS];
-    bool wrote[MODEL_STEPS]; /* the batch that decided it had something to write */
+    bool wrote[MODEL_STEPS]; /* the batch that decided it wrote changes */
     struct decided decided[MODEL_STEPS];
     unsigned decided_count;
     unsigned batches;
-    unsigned ended[END_REASON_COUNT]; /* as the plans counted */
-    unsigned reclaims;                /* acquires that others were ended for */
-    unsigned kept_by_put_back;        /* of somebody who was put back and waits: those behind it see that */
-    bool cut_short;                   /* a due holder that might have been needed was not read */
+    unsigned ended[END_REASON_COUNT]; /* as counted by the plans */
+    unsigned reclaims;                /* acquires for which due holders were ended */
+    unsigned kept_by_put_back;        /* operations blocked by a waiter that was put back */
+    bool cut_short;                   /* a due holder that might be needed was not read */
 };
 
 void run_init(struct run *run);
 void run_release(struct run *run);
-/* False: plan and model parted, or a rule was broken; run->rows.problem says which. */
+/* Runs a script. False: plan and model differ, or a rule was broken; see run->rows.problem. */
 bool script_run(struct run *run, const struct script *script) MUST_CHECK;
-/* The order of decision within a batch, by kind and place alone. */
-int step_rank(const struct step *step, const struct stand *stand);
+/* Returns the rank of decision within a batch, which depends on kind and place alone. */
+int step_rank(const struct step *step, const struct wait_place *stand);
 bool step_wants(const struct step *step, unsigned semaphore);
-/* Of any of its semaphores it wants certain slots. */
-bool step_is_certain(const struct step *step);
-/* What was decided from number `first` on, in one batch: nobody was served before somebody who came first. */
+/* Returns true if the step wants specific slots of any semaphore. */
+bool step_is_specific(const struct step *step);
+/*
+ * Checks the decisions from number `first` on, of one batch: no operation was granted before an earlier one that
+ * precedes it.
+ */
 bool order_holds(struct run *run, unsigned first) MUST_CHECK;
-/* It waits, for any slots, and was refused for want of room, not because something that it wants is closed. */
+/*
+ * Returns true if the acquire waits for any slots and was refused for lack of free units, not because a semaphore that
+ * it wants is closed.
+ */
 bool is_held_up(const struct decided *decided);
 bool step_is_administrative(const struct step *step);
-/* True if equal; else a line in `problem` says what differs. */
+/* Returns true if equal; else adds a line with the difference to `problem`. */
 bool verdict_equal(const struct verdict *expected, const struct verdict *got, struct buf *problem) MUST_CHECK;
 
 /* ---- text ---- */
@@ -364,10 +370,10 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
  * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "release k1 confirmed",
  * "expire k1 owner_dead", "force_release k1 why=1", "put a capacity=2 counted", "pause a why=1", "retire a". A leading
  * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders;
- * "a:2@1,3,L4" are two of these, "a@1,L2" exactly these, "a:2~" and "a:2~@1,2,3" neighbours; "labels a from=2
+ * "a:2@1,3,L4" is any two of these, "a@1,L2" exactly these, "a:2~" and "a:2~@1,2,3" adjacent; "labels a from=2
  * labels=L1,-,L3" and "put a labels=L1" name slots. "waiter", "aged", "behind" is its place in its first batch, "waits"
- * that it waits for one batch, "patience=2" that it comes again twice as a waiter, "aged_at=2" from when on as an aged
- * one. False: not understood.
+ * that it waits for one batch, "patience=2" that it is tried twice more as a waiter, "aged_at=2" from which try on
+ * as an aged one. False: syntax error.
  */
 bool step_parse(const char *text, struct step *ret_step) MUST_CHECK;
 void step_print(const struct step *step, struct buf *out);
@@ -381,17 +387,17 @@ void events_print(const struct verdict *verdict, struct buf *out);
 
 void script_generate(uint64_t seed, struct script *ret_script);
 
-/* A run's decisions in other batches. */
+/* The decisions of a run in other batches. */
 struct split {
     struct script script;
-    unsigned repeats[MODEL_STEPS]; /* of a step: the number of the decision that it stands for, */
-    bool again[MODEL_STEPS];       /* and it only comes again, at the head of a batch, because it still waits */
+    unsigned repeats[MODEL_STEPS]; /* of each step: number of the decision that it repeats */
+    bool again[MODEL_STEPS];       /* the step is only repeated at the head of a batch, because it still waits */
 };
 /*
- * The operations of a run in the order they were decided, in other batches that lead to the same order. Who waits and
- * was refused in one batch comes first in the next. False: there is no room for that many.
+ * Fills a split with the operations of a run, in the order of their decisions, in other batches that lead to the same
+ * order. A waiter that was refused in one batch comes first in the next. False: too many steps.
  */
 bool split_run(const struct run *run, uint64_t seed, struct split *ret_split);
-/* Each operation of the other run has ended as in the first one; else *problem says which has not. */
+/* Checks that each operation of the other run ended as in the first; else *problem names the first difference. */
 bool split_equal(const struct run *run, const struct run *other, const struct split *split, struct buf *problem);
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a permit ends other than by its release, as transcripts: expiry at need, stale holders, dead owners, confirmed
- * sales, forced releases; and what an operator can do about new grants. plan_model_transcript.h explains the text.
+ * Ends of permits other than releases, as transcripts: expiry at need, stale holders, dead owners, confirmed requests,
+ * forced releases; and operators' control of new grants. plan_model_transcript.h explains the text.
  */
 #include <criterion/criterion.h>
 
@@ -18,7 +18,7 @@ static utc_us next_due_of_a(void)
 
 /* ---- expiry at need ---- */
 
-Test(plan_end, newcomer_without_room_ends_who_is_due_and_nobody_before)
+Test(plan_end, new_request_ends_a_due_holder_at_its_deadline_only)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=10s", "ok created ACQUIRED a=1[1] ttl=10s due=10s", 0, 0},
            {"acquire k2 a", "no_capacity a:1+1>1 -", 9, 0},
@@ -26,19 +26,19 @@ Test(plan_end, newcomer_without_room_ends_who_is_due_and_nobody_before)
            {"release k1", "ok already_released expired a=1[1] due=604810s replays=1", 0, 0});
 }
 
-Test(plan_end, grace_is_waited_for)
+Test(plan_end, due_holder_is_ended_after_its_grace)
 {
     EXPECT({"put a capacity=1 grace=5s", "ok created capacity=1 in_use=0 config=1", 0, 0},
            {"acquire k1 a ttl=10s", "ok created ACQUIRED a=1[1] ttl=10s due=15s", 0, 0},
            {"acquire k2 a", "no_capacity a:1+1>1 -", 14, 0},
            {"acquire k2 a", "ok created ACQUIRED a=2[1] ttl=600s due=620s", 15, 0});
     struct request *first = &transcript.run.rows.requests[1];
-    first->state = REQUEST_ACQUIRED; /* as it was */
+    first->state = REQUEST_ACQUIRED; /* as before */
     first->due_at = SECONDS(15);
     cr_expect_eq(request_expires_at(first), SECONDS(10), "the client was told ttl alone");
 }
 
-Test(plan_end, longest_due_go_first_and_no_more_than_are_needed)
+Test(plan_end, longest_due_holders_are_ended_first_and_only_as_needed)
 {
     EXPECT(PUT_A(4), {"acquire k1 a ttl=3s", "ok created ACQUIRED a=1[1] ttl=3s due=3s", 0, 0},
            {"acquire k2 a ttl=1s", "ok created ACQUIRED a=2[2] ttl=1s due=1s", 0, 0},
@@ -47,7 +47,7 @@ Test(plan_end, longest_due_go_first_and_no_more_than_are_needed)
            {"expire k1; expire k2; expire k3", "ok expired a=1[1] due=604810s; ok; ok", 0, 0});
 }
 
-Test(plan_end, of_two_that_fell_due_together_the_first_granted_goes_first)
+Test(plan_end, earlier_grant_is_ended_first_at_equal_deadlines)
 {
     EXPECT(PUT_A(2),
            {"acquire k2 a ttl=1s; acquire k1 a ttl=1s",
@@ -55,7 +55,7 @@ Test(plan_end, of_two_that_fell_due_together_the_first_granted_goes_first)
            {"acquire k3 a", "ok created ACQUIRED a=3[1] ttl=600s due=601s", 1, 0});
 }
 
-Test(plan_end, nobody_is_ended_for_what_does_not_fit_all_the_same)
+Test(plan_end, no_holder_is_ended_for_a_request_that_does_not_fit)
 {
     EXPECT(PUT_A(1), PUT_B(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 b", "ok created ACQUIRED b=1[1] ttl=600s due=600s", 0, 0},
@@ -63,7 +63,7 @@ Test(plan_end, nobody_is_ended_for_what_does_not_fit_all_the_same)
            {"renew k1", "ok ACQUIRED a=1[1] ttl=1s due=6s renewals=1", 0, 0});
 }
 
-Test(plan_end, room_that_was_there_ends_nobody)
+Test(plan_end, request_that_fits_ends_no_holder)
 {
     EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a", "ok created ACQUIRED a=2[2] ttl=600s due=605s", 5, 0},
@@ -78,7 +78,7 @@ Test(plan_end, due_holder_of_two_semaphores_is_put_back_with_both)
            {"release k1", "ok already_released expired a=1[1] b=1[1] due=604805s replays=1", 0, 0});
 }
 
-Test(plan_end, two_newcomers_want_one_half_each_of_a_due_holder)
+Test(plan_end, two_new_requests_share_the_units_of_a_due_holder)
 {
     EXPECT(PUT_A(1), PUT_B(1), {"acquire k1 a b ttl=1s", "ok created ACQUIRED a=1[1] b=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a; acquire k3 b; acquire k4 b",
@@ -87,7 +87,7 @@ Test(plan_end, two_newcomers_want_one_half_each_of_a_due_holder)
             5, 0});
 }
 
-Test(plan_end, release_makes_room_before_a_due_holder_has_to)
+Test(plan_end, release_frees_units_before_a_due_holder_is_ended)
 {
     EXPECT(PUT_A(2),
            {"acquire k1 a ttl=1s; acquire k2 a",
@@ -97,8 +97,8 @@ Test(plan_end, release_makes_room_before_a_due_holder_has_to)
            {"renew k1", "ok ACQUIRED a=1[1] ttl=1s due=6s renewals=1", 0, 0});
 }
 
-/* Found by the generated test, SEED=20264423: the one that was renewed was the only one that had been read. */
-Test(plan_end, due_holder_that_is_renewed_does_not_hide_the_next_one)
+/* Found by the generated test, SEED=20264423: only the renewed holder had been read. */
+Test(plan_end, renewed_due_holder_does_not_hide_the_next)
 {
     EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a ttl=2s", "ok created ACQUIRED a=2[2] ttl=2s due=2s", 0, 0},
@@ -106,7 +106,7 @@ Test(plan_end, due_holder_that_is_renewed_does_not_hide_the_next_one)
             "ok ACQUIRED a=1[1] ttl=60s due=65s renewals=1; ok created ACQUIRED a=3[2] ttl=600s due=605s", 5, 0});
 }
 
-Test(plan_end, due_holder_that_is_confirmed_does_not_hide_the_next_one)
+Test(plan_end, confirmed_due_holder_does_not_hide_the_next)
 {
     EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a ttl=2s", "ok created ACQUIRED a=2[2] ttl=2s due=2s", 0, 0},
@@ -114,15 +114,15 @@ Test(plan_end, due_holder_that_is_confirmed_does_not_hide_the_next_one)
             "ok ACQUIRED a=1[1] ttl=1s due=never confirmed; ok created ACQUIRED a=3[2] ttl=600s due=605s", 5, 0});
 }
 
-/* ---- at the edge ---- */
+/* ---- at the deadline ---- */
 
-Test(plan_end, renew_of_a_due_request_keeps_it_from_the_newcomer)
+Test(plan_end, renew_of_a_due_request_keeps_it_held)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a; renew k1", "no_capacity a:1+1>1; ok ACQUIRED a=1[1] ttl=1s due=6s renewals=1", 5, 0});
 }
 
-Test(plan_end, renew_at_the_edge_never_revives)
+Test(plan_end, renew_after_the_end_never_revives)
 {
     EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"expire k1; renew k1; confirm k1",
@@ -135,7 +135,7 @@ Test(plan_end, renew_at_the_edge_never_revives)
            {"confirm k2", "ended expired a=2[1,2] due=604802s replays=2", 0, 0});
 }
 
-Test(plan_end, confirm_of_a_due_request_keeps_it)
+Test(plan_end, confirm_of_a_due_request_keeps_it_held)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a; confirm k1", "no_capacity a:1+1>1; ok ACQUIRED a=1[1] ttl=1s due=never confirmed", 5, 0},
@@ -149,20 +149,20 @@ Test(plan_end, replay_of_a_due_request_ends_it)
            {"acquire k1 a ttl=1s", "ended expired a=1[1] due=604805s replays=1", 0, 0});
 }
 
-Test(plan_end, release_of_a_due_request_is_a_release)
+Test(plan_end, release_of_a_due_request_ends_it_as_released)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"release k1", "ok released a=1[1] due=604805s", 5, 0});
 }
 
-Test(plan_end, expire_of_what_is_not_due_does_nothing)
+Test(plan_end, expiry_of_a_request_not_due_does_nothing)
 {
     EXPECT(PUT_A(1), PUT_B(1), {"acquire k1 a b ttl=10s", "ok created ACQUIRED a=1[1] b=1[1] ttl=10s due=10s", 0, 0},
            {"expire k1; expire k2", "ok; ok -", 9, 0}, {"~expire k1", "ok -", 0, 0},
            {"~expire k1", "put_back ok expired a=1[1] b=1[1] due=604810s", 10, 0}, {"~expire k1", "ok -", 0, 0});
 }
 
-Test(plan_end, answer_about_a_forgotten_request_is_not_written)
+Test(plan_end, answer_about_a_deletable_request_is_not_written)
 {
     EXPECT(PUT_A(1),
            {"acquire k1 a; release k1; release k2",
@@ -189,7 +189,7 @@ Test(plan_end, request_without_ttl_is_stale_after_max_hold)
            {"expire k2", "ok stale a=2[1] due=605000s", 200, 0});
 }
 
-Test(plan_end, renew_of_a_request_without_ttl_counts_max_hold_anew)
+Test(plan_end, renew_of_a_request_without_ttl_restarts_max_hold)
 {
     EXPECT({"put a capacity=1 max_hold=100s", "ok created capacity=1 in_use=0 config=1", 0, 0},
            {"acquire k1 a ttl=none", "ok created ACQUIRED a=1[1] ttl=none due=100s", 0, 0},
@@ -200,7 +200,7 @@ Test(plan_end, renew_of_a_request_without_ttl_counts_max_hold_anew)
 
 /* ---- confirmed ---- */
 
-Test(plan_end, confirmed_request_is_neither_due_nor_dead_with_its_owner)
+Test(plan_end, confirmed_request_outlives_its_deadline_and_its_owner)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=1s owner=1", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"confirm k1", "ok ACQUIRED a=1[1] ttl=1s due=never confirmed", 5, 0},
@@ -208,7 +208,7 @@ Test(plan_end, confirmed_request_is_neither_due_nor_dead_with_its_owner)
            {"acquire k1 a ttl=1s owner=1", "ok replayed ACQUIRED a=1[1] ttl=1s due=never confirmed replays=1", 0, 0});
 }
 
-Test(plan_end, confirm_twice_is_once_and_renew_changes_nothing_of_it)
+Test(plan_end, second_confirm_and_renew_change_nothing_of_a_confirmed_request)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=9s", "ok created ACQUIRED a=1[1] ttl=9s due=9s", 0, 0},
            {"confirm k1; confirm k1",
@@ -218,7 +218,7 @@ Test(plan_end, confirm_twice_is_once_and_renew_changes_nothing_of_it)
            {"confirm k2", "unknown_request -", 0, 0});
 }
 
-Test(plan_end, confirmed_request_is_released_only_if_that_is_said)
+Test(plan_end, confirmed_request_is_released_only_with_confirmed)
 {
     EXPECT(PUT_A(1),
            {"acquire k1 a ttl=9s; confirm k1",
@@ -230,7 +230,7 @@ Test(plan_end, confirmed_request_is_released_only_if_that_is_said)
 
 /* ---- forced ---- */
 
-Test(plan_end, forced_release_ends_a_confirmed_request_and_is_recorded_for_each_semaphore)
+Test(plan_end, forced_release_of_a_confirmed_request_is_recorded_for_each_semaphore)
 {
     transcript.shows_record = true;
     EXPECT({"put a capacity=1", "ok created capacity=1 in_use=0 config=1 +a created >1", 0, 0},
@@ -246,7 +246,7 @@ Test(plan_end, forced_release_ends_a_confirmed_request_and_is_recorded_for_each_
            {"acquire k2 a", "ok created ACQUIRED a=2[1] ttl=600s due=600s", 0, 0});
 }
 
-Test(plan_end, forced_release_twice_is_recorded_once)
+Test(plan_end, second_forced_release_is_not_recorded)
 {
     transcript.shows_record = true;
     EXPECT({"put a capacity=1", "ok created capacity=1 in_use=0 config=1 +a created >1", 0, 0},
@@ -260,7 +260,7 @@ Test(plan_end, forced_release_twice_is_recorded_once)
 
 /* ---- owners ---- */
 
-Test(plan_end, ttl_of_the_owner_needs_a_heartbeat)
+Test(plan_end, ttl_owner_needs_a_heartbeat)
 {
     EXPECT(
         PUT_A(3), {"acquire k1 a ttl=owner owner=1", "unknown_owner -", 0, 0},
@@ -270,7 +270,7 @@ Test(plan_end, ttl_of_the_owner_needs_a_heartbeat)
         {"acquire k3 a ttl=9s owner=1", "ok created ACQUIRED a=2[2] ttl=9s due=9s", 0, 0});
 }
 
-Test(plan_end, request_that_lives_by_the_heartbeat_ends_only_with_its_owner)
+Test(plan_end, request_with_ttl_owner_ends_only_with_its_owner)
 {
     EXPECT({"put a capacity=1 max_hold=1s", "ok created capacity=1 in_use=0 config=1", 0, 0},
            {"alive=2; acquire k1 a ttl=owner owner=1", "ok created ACQUIRED a=1[1] ttl=owner due=never", 0, 0},
@@ -283,7 +283,7 @@ Test(plan_end, request_that_lives_by_the_heartbeat_ends_only_with_its_owner)
            {"renew k2 ttl=owner", "invalid -", 0, 0});
 }
 
-Test(plan_end, request_with_a_ttl_ends_with_its_owner_before)
+Test(plan_end, request_with_a_ttl_ends_early_with_its_owner)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=600s owner=1", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"expire k1 owner_dead; renew k1",
@@ -292,7 +292,7 @@ Test(plan_end, request_with_a_ttl_ends_with_its_owner_before)
 
 /* ---- no new grants ---- */
 
-Test(plan_end, while_paused_nothing_is_granted_and_everything_else_goes_on)
+Test(plan_end, pause_stops_only_new_grants)
 {
     EXPECT(PUT_A(3), PUT_B(1),
            {"acquire k1 a; acquire k2 a ttl=1s",
@@ -306,7 +306,7 @@ Test(plan_end, while_paused_nothing_is_granted_and_everything_else_goes_on)
            {"acquire k3 a b", "ok created ACQUIRED a=3[1] b=1[1] ttl=600s due=605s", 0, 0});
 }
 
-Test(plan_end, pause_twice_is_recorded_once_unless_the_reason_is_another)
+Test(plan_end, second_pause_is_recorded_only_with_another_reason)
 {
     transcript.shows_record = true;
     EXPECT({"pause a why=1", "unknown_semaphore -", 0, 0},
@@ -345,7 +345,7 @@ Test(plan_end, each_setting_that_changes_is_recorded)
            {"put a capacity=3", "ok created capacity=3 in_use=0 config=5 +a revived >3", 0, 0});
 }
 
-Test(plan_end, after_a_failover_newcomers_wait_and_holders_go_on)
+Test(plan_end, failover_hold_stops_only_new_grants)
 {
     EXPECT(PUT_A(3),
            {"acquire k1 a; acquire k2 a ttl=1s",
@@ -362,7 +362,7 @@ Test(plan_end, after_a_failover_newcomers_wait_and_holders_go_on)
 
 /* ---- next_due_at ---- */
 
-Test(plan_end, bound_that_says_due_for_nothing_rises_once)
+Test(plan_end, outdated_next_due_at_rises_once)
 {
     EXPECT(PUT_A(2),
            {"acquire k1 a ttl=5s; acquire k2 a ttl=100s",
@@ -372,7 +372,7 @@ Test(plan_end, bound_that_says_due_for_nothing_rises_once)
     cr_expect_eq(next_due_of_a(), SECONDS(100));
 }
 
-Test(plan_end, bound_is_kept_while_nobody_looked)
+Test(plan_end, next_due_at_is_kept_without_a_read)
 {
     EXPECT(PUT_A(2),
            {"acquire k1 a ttl=5s; acquire k2 a ttl=100s",
@@ -383,7 +383,7 @@ Test(plan_end, bound_is_kept_while_nobody_looked)
     cr_expect_eq(next_due_of_a(), SECONDS(5));
 }
 
-Test(plan_end, bound_stays_at_the_first_due_holder_that_was_not_read)
+Test(plan_end, next_due_at_is_the_first_unread_due_holder)
 {
     EXPECT(PUT_A(3), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a ttl=2s", "ok created ACQUIRED a=2[2] ttl=2s due=2s", 0, 0},
@@ -392,7 +392,7 @@ Test(plan_end, bound_stays_at_the_first_due_holder_that_was_not_read)
     cr_expect_eq(next_due_of_a(), SECONDS(2));
 }
 
-Test(plan_end, bound_after_all_due_holders_is_the_next_deadline)
+Test(plan_end, next_due_at_is_the_next_deadline_after_all_due_holders)
 {
     EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a ttl=30s", "ok created ACQUIRED a=2[2] ttl=30s due=30s", 0, 0},
@@ -400,7 +400,7 @@ Test(plan_end, bound_after_all_due_holders_is_the_next_deadline)
     cr_expect_eq(next_due_of_a(), SECONDS(19));
 }
 
-Test(plan_end, walk_of_what_is_due_says_nothing_of_later)
+Test(plan_end, walk_of_due_requests_knows_no_later_deadline)
 {
     EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a ttl=30s", "ok created ACQUIRED a=2[2] ttl=30s due=30s", 0, 0},
@@ -408,7 +408,7 @@ Test(plan_end, walk_of_what_is_due_says_nothing_of_later)
     cr_expect_eq(next_due_of_a(), SECONDS(10) + 1);
 }
 
-Test(plan_end, read_that_was_cut_off_refuses_and_leaves_the_bound)
+Test(plan_end, limited_read_refuses_and_keeps_next_due_at)
 {
     EXPECT(PUT_A(2), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
            {"acquire k2 a ttl=2s", "ok created ACQUIRED a=2[2] ttl=2s due=2s", 0, 0},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Seeded scripts: a few semaphores of small capacity, a few keys that come again with the same and with other content,
- * and administration in between. Each script has its own mixture, so that some are all about one hot semaphore and some
- * all about resizing.
+ * Seeded scripts: a few semaphores of small capacity, a few keys that are repeated with the same and with other
+ * content, and administration in between. Each script has its own mixture: some use one hot semaphore only, some mainly
+ * change capacities.
  */
 #include "plan_model.h"
 #include "random.h"
@@ -11,18 +11,18 @@ enum { PATIENCE_MAX = 4 };
 
 struct mixture {
     uint64_t random;
-    unsigned semaphores;                                   /* names in play; not all of them are made */
-    unsigned keys;                                         /* keys in play */
+    unsigned semaphores;                                   /* names used; not all are created */
+    unsigned keys;                                         /* keys used */
     unsigned weights[OP_KIND_COUNT];                       /* of operations */
-    unsigned batch_percent, stale_percent, moment_percent; /* how they arrive */
-    unsigned cut_percent, walk_percent;                    /* how due holders are read */
-    unsigned wait_percent, aged_percent, behind_percent;   /* how acquires stand in the queue */
+    unsigned batch_percent, stale_percent, moment_percent; /* of arrival */
+    unsigned cut_percent, walk_percent;                    /* of reads of due holders */
+    unsigned wait_percent, aged_percent, behind_percent;   /* of places in the queue */
     unsigned fifo_percent;                                 /* of semaphores */
-    unsigned certain_percent;                              /* of wants: certain slots */
-    bool hasty;                                            /* everything falls due within seconds */
+    unsigned specific_percent;                             /* of wants for specific slots */
+    bool hasty;                                            /* all deadlines are within seconds */
     bool crowd;
-    struct step usual[MODEL_KEYS]; /* what is sent under a key, as a rule */
-    unsigned asked[8];             /* keys that acquires came with lately */
+    struct step usual[MODEL_KEYS]; /* usual content of each key */
+    unsigned asked[8];             /* keys of recent acquires */
     unsigned asked_count;
 };
 
@@ -36,7 +36,7 @@ static bool percent(struct mixture *mixture, unsigned chance)
     return below(mixture, 100) < chance;
 }
 
-/* ---- what names a key ---- */
+/* ---- operations with a key ---- */
 
 static struct ttl random_ttl(struct mixture *mixture)
 {
@@ -54,7 +54,7 @@ static struct ttl random_ttl(struct mixture *mixture)
     }
 }
 
-/* As a rule small; sometimes more than any capacity here, or than any slotted permit may have. */
+/* Returns a count, usually small; sometimes above every capacity here, or above the limit of a slotted permit. */
 static int64_t random_count(struct mixture *mixture)
 {
     unsigned dice = mixture->crowd ? 10 + below(mixture, 30) : below(mixture, 40);
@@ -63,7 +63,7 @@ static int64_t random_count(struct mixture *mixture)
     return dice < 3 ? 4 + below(mixture, 6) : 1 + below(mixture, dice < 25 ? 1 : 3);
 }
 
-/* Some of the first few slots, numbers ascending and then labels. */
+/* Names some of the first slots: numbers ascending, followed by labels. */
 static void random_names(struct mixture *mixture, struct model_want *want)
 {
     unsigned count = 1 + below(mixture, MODEL_NAMES);
@@ -82,7 +82,7 @@ static void random_names(struct mixture *mixture, struct model_want *want)
 
 static void random_choice(struct mixture *mixture, struct model_want *want)
 {
-    if (!percent(mixture, mixture->certain_percent))
+    if (!percent(mixture, mixture->specific_percent))
         return;
     want->choice = (enum slot_choice)below(mixture, 3);
     want->adjacent = want->choice == CHOOSE_LOWEST || (want->choice == CHOOSE_ANY_OF && percent(mixture, 40));
@@ -107,7 +107,7 @@ static void random_content(struct mixture *mixture, unsigned key, struct step *s
     step_finish(step);
 }
 
-/* As a rule one that may be held. */
+/* Returns a key, usually one that may be held. */
 static unsigned known_key(struct mixture *mixture)
 {
     unsigned count = (unsigned)min_i64(mixture->asked_count, ARRAY_LENGTH(mixture->asked));
@@ -116,7 +116,7 @@ static unsigned known_key(struct mixture *mixture)
 
 static void random_stand(struct mixture *mixture, struct step *step)
 {
-    step->stand = (struct stand){percent(mixture, mixture->behind_percent) ? PLACE_BEHIND : PLACE_NEWCOMER, false};
+    step->stand = (struct wait_place){percent(mixture, mixture->behind_percent) ? RANK_BEHIND : RANK_NEW, false};
     step->patience = percent(mixture, mixture->wait_percent) ? 1 + below(mixture, PATIENCE_MAX) : 0;
     step->aged_at = step->patience && percent(mixture, mixture->aged_percent) ? 1 + below(mixture, step->patience) : 0;
 }
@@ -144,7 +144,7 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
     if (kind == OP_RENEW)
         step->ttl = random_ttl(mixture);
     if (kind == OP_RELEASE)
-        step->of_confirmed = percent(mixture, 30);
+        step->allow_confirmed = percent(mixture, 30);
     if (kind == OP_EXPIRE)
         step->expire_as = percent(mixture, 70) ? END_EXPIRED : END_OWNER_DEAD;
     if (kind == OP_FORCE_RELEASE)
@@ -156,7 +156,7 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
 static int64_t random_capacity(struct mixture *mixture)
 {
     static const int64_t capacities[] = {0, 1, 1, 2, 2, 3, 4, 5, 7, 9};
-    if (mixture->certain_percent && percent(mixture, 60))
+    if (mixture->specific_percent && percent(mixture, 60))
         return 3 + below(mixture, 7);
     return capacities[below(mixture, ARRAY_LENGTH(capacities))];
 }
@@ -218,7 +218,7 @@ static void random_put(struct mixture *mixture, struct step *step)
     change->note = notes[below(mixture, ARRAY_LENGTH(notes))];
     random_times(mixture, change);
     random_conditions(mixture, change);
-    if (percent(mixture, mixture->certain_percent / 2))
+    if (percent(mixture, mixture->specific_percent / 2))
         random_labels(mixture, step, 1);
 }
 
@@ -230,14 +230,14 @@ static void random_page(struct mixture *mixture, struct step *step)
     random_labels(mixture, step, 4);
 }
 
-/* The semaphores that a script begins with. */
+/* Creates a semaphore at the start of a script. */
 static void first_put(struct mixture *mixture, unsigned semaphore, struct step *step)
 {
     *step = (struct step){.kind = OP_SEMAPHORE_PUT, .semaphore = semaphore, .new_batch = true};
     step->change = (struct semaphore_change){.has_capacity = true, .capacity = random_capacity(mixture)};
-    step->change.has_kind = percent(mixture, mixture->certain_percent ? 8 : 50);
+    step->change.has_kind = percent(mixture, mixture->specific_percent ? 8 : 50);
     step->change.kind = KIND_COUNTED;
-    if (percent(mixture, mixture->certain_percent) && !step->change.has_kind)
+    if (percent(mixture, mixture->specific_percent) && !step->change.has_kind)
         random_labels(mixture, step, 1);
     step->label_count = (unsigned)min_i64(step->label_count, step->change.capacity);
     step->change.has_queue = percent(mixture, mixture->fifo_percent);
@@ -254,7 +254,7 @@ static void first_put(struct mixture *mixture, unsigned semaphore, struct step *
 
 /* ---- arrival ---- */
 
-/* Time that permitd has served: an hour makes tombstones forgotten, eight days everything that has ended. */
+/* Advances the time served: after an hour tombstones may be deleted, after eight days all ended requests. */
 static void serve_long(struct mixture *mixture, struct moment *moment)
 {
     static const int64_t seconds[] = {60, 600, 3600, 8 * 24 * 3600};
@@ -262,7 +262,7 @@ static void serve_long(struct mixture *mixture, struct moment *moment)
     moment->clock.tick_at = moment->now;
 }
 
-/* Time passes; the clock may jump either way, the cluster may tick, the server may become another one. */
+/* Advances the time: the clock may jump either way, the cluster may tick, the server may change. */
 static void random_moment(struct mixture *mixture, struct moment *moment)
 {
     if (percent(mixture, 3))
@@ -271,7 +271,7 @@ static void random_moment(struct mixture *mixture, struct moment *moment)
     if (percent(mixture, 5))
         moment->now += 3600LL * US_PER_SECOND * (percent(mixture, 50) ? 1 : -1);
     if (percent(mixture, 50))
-        moment->clock = served_clock_tick(&moment->clock, moment->now);
+        moment->clock = lease_clock_tick(&moment->clock, moment->now);
     if (percent(mixture, 5)) {
         moment->epoch += 1 + below(mixture, 3);
         moment->grants_from = model_time(moment) + below(mixture, 4 * US_PER_SECOND);
@@ -280,7 +280,7 @@ static void random_moment(struct mixture *mixture, struct moment *moment)
     moment->owners_alive ^= percent(mixture, 10) ? 2U << below(mixture, MODEL_OWNERS - 1) : 0;
 }
 
-/* All want the same few units, and hardly anybody lets go: they come from those who are due. */
+/* A mixture in which all requests want the same few units and few are released: units come from due holders. */
 static void crowd(struct mixture *mixture)
 {
     mixture->hasty = mixture->crowd = true;
@@ -295,7 +295,7 @@ static void crowd(struct mixture *mixture)
     mixture->moment_percent = 60 + below(mixture, 40);
 }
 
-/* Many who wait, for units that come back one by one. */
+/* A mixture of many waiters for units that are freed one by one. */
 static void waiting(struct mixture *mixture)
 {
     mixture->wait_percent = 40 + below(mixture, 61);
@@ -324,8 +324,8 @@ static void random_mixture(struct mixture *mixture)
         crowd(mixture);
     if (percent(mixture, 60))
         waiting(mixture);
-    mixture->certain_percent = percent(mixture, 35) ? 15 + below(mixture, 75) : 0;
-    mixture->weights[OP_SEMAPHORE_LABELS] = mixture->certain_percent ? below(mixture, 3) : 0;
+    mixture->specific_percent = percent(mixture, 35) ? 15 + below(mixture, 75) : 0;
+    mixture->weights[OP_SEMAPHORE_LABELS] = mixture->specific_percent ? below(mixture, 3) : 0;
     mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
     mixture->walk_percent = percent(mixture, 30) ? below(mixture, 100) : 0;
     mixture->batch_percent = 5 + below(mixture, percent(mixture, 70) ? 40 : 95);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who was served before whom, seen from the outcomes alone: the model is not asked. What each check says is a sentence
- * of core/plan.h, or a promise.
+ * The order of grants, checked by the outcomes alone, without the model. Each check is a rule of core/plan.h, or a
+ * promise.
  */
 #include "plan_model.h"
 
 #define FAIL(run, ...) return buf_printf(&(run)->rows.problem, __VA_ARGS__), false
 
-/* A semaphore that is closed is short as well. */
+/* A closed semaphore counts as short, too. */
 bool is_held_up(const struct decided *decided)
 {
     bool closed = false;
     for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
         closed |= decided->verdict.shortages[i].capacity == 0;
-    return decided->stand.waits && !decided->certain && decided->verdict.status == PERMIT_NO_CAPACITY && !closed;
+    return decided->stand.waits && !decided->is_specific && decided->verdict.status == PERMIT_NO_CAPACITY && !closed;
 }
 
 static const struct step *step_of(const struct run *run, const struct decided *decided)
@@ -21,7 +21,7 @@ static const struct step *step_of(const struct run *run, const struct decided *d
     return &run->script->steps[decided->step];
 }
 
-/* Both want one that serves strictly in turn; all do if the first of the two has aged. */
+/* Returns true if both steps want a semaphore that grants strictly in order; all do if the first has aged. */
 static bool share(const struct run *run, const struct step *first, bool aged, const struct step *second)
 {
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
@@ -31,24 +31,23 @@ static bool share(const struct run *run, const struct step *first, bool aged, co
 }
 
 /*
- * "On a semaphore with queue fifo nobody gets a unit once somebody who waits was refused one for want of room; with
- * backfill only once a PLACE_AGED was." "Nothing new is granted" to PLACE_BEHIND.
+ * On a semaphore with queue fifo no request gets a unit after a waiter was refused for lack of free units; with
+ * backfill only after a PLACE_AGED waiter was. Nothing new is granted to PLACE_BEHIND.
  */
-static bool nobody_passes_within(struct run *run, unsigned first, unsigned at)
+static bool none_passes_within(struct run *run, unsigned first, unsigned at)
 {
     const struct decided *served = &run->decided[at];
-    if (served->stand.place == PLACE_BEHIND)
+    if (served->stand.place == RANK_BEHIND)
         FAIL(run, "step %u is granted, and a waiter before it is not here", served->step);
     for (unsigned i = first; i < at; i++) {
         const struct decided *other = &run->decided[i];
-        if (is_held_up(other) &&
-            share(run, step_of(run, other), other->stand.place == PLACE_AGED, step_of(run, served)))
+        if (is_held_up(other) && share(run, step_of(run, other), other->stand.place == RANK_AGED, step_of(run, served)))
             FAIL(run, "step %u passes step %u", served->step, other->step);
     }
     return true;
 }
 
-/* The last decision about a step; there is one. */
+/* Returns the last decision about a step; there must be one. */
 static const struct decided *last_decision(const struct run *run, unsigned step)
 {
     unsigned at = run->decided_count - 1;
@@ -58,10 +57,10 @@ static const struct decided *last_decision(const struct run *run, unsigned step)
 }
 
 /*
- * Whatever the batches: nobody who came later is served under fifo while somebody waits who came first and was refused
- * for want of room; but for those who were decided later because an earlier operation on their key was.
+ * Independent of batches: under fifo no later request is granted while an earlier waiter was refused for lack of free
+ * units. Exempt are waiters decided later because an earlier operation on their key was.
  */
-static bool nobody_passes_the_queue(struct run *run, const struct decided *served)
+static bool none_passes_the_queue(struct run *run, const struct decided *served)
 {
     for (unsigned i = 0; i < run->queue.count; i++) {
         const struct arrival *waiter = &run->queue.arrivals[i];
@@ -85,7 +84,7 @@ static int64_t units_of(const struct decided *decided, unsigned semaphore)
     return units;
 }
 
-/* It would have found room if the newcomer had not been served. */
+/* Returns true if the waiter would have fit without the grant to the new request. */
 static bool would_fit_without(const struct run *run, const struct decided *waiter, const struct decided *newcomer)
 {
     for (unsigned i = 0; i < waiter->verdict.shortage_count; i++) {
@@ -98,13 +97,16 @@ static bool would_fit_without(const struct run *run, const struct decided *waite
     return true;
 }
 
-/* M24: newcomers planned before waiters. By the rows at the end of the batch, so nothing may be freed meanwhile. */
+/*
+ * M24: new requests planned before waiters. Judged by the rows at the end of the batch, so nothing may be freed
+ * meanwhile.
+ */
 static bool waiters_come_first(struct run *run, unsigned first, unsigned at)
 {
     const struct decided *newcomer = &run->decided[at];
-    for (unsigned i = first; i < run->decided_count && newcomer->stand.place == PLACE_NEWCOMER; i++) {
+    for (unsigned i = first; i < run->decided_count && newcomer->stand.place == RANK_NEW; i++) {
         const struct decided *other = &run->decided[i];
-        bool waiter = (other->stand.place == PLACE_WAITER || other->stand.place == PLACE_AGED) && !other->certain;
+        bool waiter = (other->stand.place == RANK_WAITER || other->stand.place == RANK_AGED) && !other->is_specific;
         if (waiter && other->verdict.status == PERMIT_NO_CAPACITY && would_fit_without(run, other, newcomer))
             FAIL(run, "step %u has just arrived and is served, and step %u waits for that", newcomer->step,
                  other->step);
@@ -112,7 +114,10 @@ static bool waiters_come_first(struct run *run, unsigned first, unsigned at)
     return true;
 }
 
-/* Then an operation may be decided later than its kind says, and end what was granted before. */
+/*
+ * Returns true if the batch has two operations on one key: the later one may be decided out of the order of its kind,
+ * and end an earlier grant.
+ */
 static bool any_key_twice(const struct run *run, unsigned first)
 {
     unsigned seen = 0;
@@ -132,7 +137,7 @@ bool order_holds(struct run *run, unsigned first)
         const struct decided *decided = &run->decided[at];
         if (!decided->verdict.created || !decided->verdict.has_request)
             continue;
-        if (!nobody_passes_within(run, first, at) || !nobody_passes_the_queue(run, decided) ||
+        if (!none_passes_within(run, first, at) || !none_passes_the_queue(run, decided) ||
             (!frees_late && !waiters_come_first(run, first, at)))
             return false;
     }

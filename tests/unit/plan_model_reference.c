@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The model: semaphores, requests, permits and slots, one operation at a time, with nothing stored that can be counted.
- * It knows no locks, versions or lower bounds, and of batches only who was refused before in the same one and waits.
- * "Open:" marks what the documents do not say; there it takes what plan.c does, so it proves nothing about it but that
- * it does not depend on the batches.
+ * The model: semaphores, requests, permits and slots, one operation at a time, without stored sums. It knows no locks,
+ * versions or lower bounds, and of batches only the waiters refused earlier in the same batch. "Open:" marks points
+ * that the documents leave open; there it follows plan.c, so it proves only that the result does not depend on the
+ * batches.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static bool slot_is_held(const struct model *model, unsigned semaphore, uint32_t
     return false;
 }
 
-/* "T has passed due_at"; until somebody has written RELEASED it is held all the same. */
+/* Returns true if the lease clock has passed due_at. The request is held until RELEASED is written. */
 static bool is_due(const struct model_request *request, utc_us now)
 {
     return is_held(request) && request->due_at <= now;
@@ -76,8 +76,8 @@ static unsigned semaphores_of(const struct model_request *request)
 }
 
 /*
- * "Every answer that asserts a state is in a transaction that changes something (replays + 1 ...)". Open: not that of a
- * row which may be deleted by now.
+ * Every answer that asserts a state is in a transaction that changes something (replays + 1). Open: not an answer about
+ * a row that may be deleted by now.
  */
 static void write_again(struct model_request *request, utc_us now)
 {
@@ -95,7 +95,7 @@ static void answer_request(struct verdict *verdict, const struct model_request *
 
 /* ---- limits ---- */
 
-/* "smallest default_ttl, max_ttl and max_hold of them, largest grace" */
+/* The smallest default_ttl, max_ttl and max_hold of the semaphores, and the largest grace. */
 struct limits {
     int64_t default_ttl_ms, max_ttl_ms, max_hold_ms, grace_ms;
 };
@@ -122,8 +122,8 @@ static bool ttl_is_allowed(struct ttl ttl, const struct limits *limits)
 }
 
 /*
- * With a ttl the deadline and the grace; "requests acquired with ttl owner live exactly as long as the heartbeat".
- * Open: without a ttl max_hold alone, as no client was told of it.
+ * With a ttl: the deadline plus the grace. Requests acquired with ttl owner live exactly as long as the heartbeat.
+ * Open: without a ttl max_hold alone, because no deadline is shown to a client.
  */
 static utc_us due_at(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms)
 {
@@ -145,7 +145,7 @@ static void end(struct model *model, struct model_request *request, enum end_rea
     model->ended[reason]++;
 }
 
-/* "stale: no ttl, not confirmed, held longer than max_hold"; all others that fall due have expired. */
+/* Stale: no ttl, not confirmed, held longer than max_hold. All other due requests are expired. */
 static void end_due(struct model *model, struct model_request *request, utc_us now)
 {
     end(model, request, request->ttl_ms == TTL_NONE ? END_STALE : END_EXPIRED, now);
@@ -162,47 +162,47 @@ static void add_event(const struct model *model, struct verdict *verdict, unsign
     snprintf(event->to, sizeof event->to, "%s", to);
 }
 
-/* ---- who may pass ---- */
+/* ---- queue order ---- */
 
 void model_begin_batch(struct model *model)
 {
     model->waiter_count = 0;
 }
 
-/* "Whoever is put back, and waits, keeps its semaphores from those behind it in any case." */
-void model_put_back(struct model *model, const struct step *step, const struct stand *stand)
+/* A waiter that is put back blocks its semaphores for all requests behind it. */
+void model_put_back(struct model *model, const struct step *step, const struct wait_place *stand)
 {
     if (stand->waits)
         model->waiters[model->waiter_count++] = (struct model_waiter){step, true};
 }
 
 /*
- * "A waiter that is refused because a semaphore is paused or closed (capacity 0) holds nobody up; nor does one that
- * waits for certain slots."
+ * A waiter that is refused because a semaphore is paused or closed (capacity 0) blocks no other request, nor does a
+ * waiter for specific slots.
  */
-static void stand_in_the_way(struct model *model, const struct step *step, const struct stand *stand)
+static void block_semaphores(struct model *model, const struct step *step, const struct wait_place *stand)
 {
     for (unsigned i = 0; i < step->want_count; i++)
         if (model->semaphores[step->wants[i].semaphore].capacity == 0)
             return;
-    if (stand->waits && !step_is_certain(step))
-        model->waiters[model->waiter_count++] = (struct model_waiter){step, stand->place == PLACE_AGED};
+    if (stand->waits && !step_is_specific(step))
+        model->waiters[model->waiter_count++] = (struct model_waiter){step, stand->place == RANK_AGED};
 }
 
 /*
- * "On a semaphore with queue fifo nobody gets a unit once somebody who waits was refused one for want of room; with
- * backfill only once a PLACE_AGED was." And nobody gets anything who is behind one that is not here.
+ * On a semaphore with queue fifo no request gets a unit after a waiter was refused for lack of free units; with
+ * backfill only after a PLACE_AGED waiter was. A request behind an absent waiter gets no unit.
  */
-static bool is_behind(const struct model *model, const struct stand *stand, unsigned semaphore)
+static bool is_behind(const struct model *model, const struct wait_place *stand, unsigned semaphore)
 {
-    bool behind = stand->place == PLACE_BEHIND;
+    bool behind = stand->place == RANK_BEHIND;
     for (unsigned i = 0; i < model->waiter_count; i++)
         if (model->waiters[i].keeps_all || model->semaphores[semaphore].queue == QUEUE_FIFO)
             behind |= step_wants(model->waiters[i].step, semaphore);
     return behind;
 }
 
-static bool any_is_behind(const struct model *model, const struct step *step, const struct stand *stand)
+static bool any_is_behind(const struct model *model, const struct step *step, const struct wait_place *stand)
 {
     for (unsigned i = 0; i < step->want_count; i++)
         if (is_behind(model, stand, step->wants[i].semaphore))
@@ -210,14 +210,14 @@ static bool any_is_behind(const struct model *model, const struct step *step, co
     return false;
 }
 
-/* ---- certain slots ---- */
+/* ---- specific slots ---- */
 
-static bool is_certain(const struct model_want *want)
+static bool is_specific(const struct model_want *want)
 {
     return want->choice != CHOOSE_LOWEST || want->adjacent;
 }
 
-/* The number of a slot that is named; 0: there is none. */
+/* Returns the number of a named slot; 0: it does not exist. */
 static uint32_t number_of(const struct model *model, unsigned semaphore, const struct model_name *name)
 {
     if (name->number)
@@ -236,7 +236,7 @@ static bool is_listed(const struct model *model, const struct model_want *want, 
     return want->choice == CHOOSE_LOWEST;
 }
 
-/* One of the keys (a bit each) holds it. */
+/* Returns true if one of the keys (a bit each) holds the slot. */
 static bool is_held_by(const struct model *model, unsigned keys, unsigned semaphore, uint32_t number)
 {
     for (unsigned i = 0; i < MODEL_KEYS; i++)
@@ -251,7 +251,8 @@ static bool is_held_by(const struct model *model, unsigned keys, unsigned semaph
 }
 
 /*
- * Slots of the list that are free if these requests were ended, a bit per number, or those of the lowest run of them.
+ * Returns, as a bit per number, the slots of the list that are free if these requests are ended, or the lowest run of
+ * them.
  */
 static uint64_t usable(const struct model *model, const struct model_want *want, unsigned ended)
 {
@@ -274,7 +275,7 @@ static int64_t count_bits(uint64_t bits)
     return __builtin_popcountll(bits);
 }
 
-/* "Unknown label, a number over the capacity, a retired slot: never_satisfiable. The same twice: invalid." */
+/* Unknown label, number over the capacity, retired slot: never_satisfiable. Duplicate slot: invalid. */
 static enum permit_status names_possible(const struct model *model, const struct model_want *want)
 {
     uint64_t seen = 0;
@@ -300,8 +301,8 @@ static enum permit_status names_possible(const struct model *model, const struct
     return PERMIT_OK;
 }
 
-/* "expires_at as its client was told" */
-static utc_us told_deadline(const struct model_request *request)
+/* Returns expires_at as shown to the client. */
+static utc_us shown_deadline(const struct model_request *request)
 {
     bool told = request->ttl_ms != TTL_NONE && request->ttl_ms != TTL_BY_OWNER && request->confirmed_at == NEVER;
     return told ? request->due_at - request->grace_ms * 1000 : NEVER;
@@ -315,10 +316,10 @@ static void add_taken(const struct model *model, unsigned semaphore, uint32_t nu
                 is_held_by(model, 1U << key, semaphore, number))
                 shortage->taken[shortage->taken_count++] = (struct model_taken){
                     number, model->labels[semaphore][number], model->requests[key].permits[i].token, key,
-                    told_deadline(&model->requests[key])};
+                    shown_deadline(&model->requests[key])};
 }
 
-/* "Only those held, ascending." */
+/* Only the held slots, ascending. */
 static void find_taken(const struct model *model, const struct model_want *want, struct model_shortage *shortage)
 {
     bool closed = model->semaphores[want->semaphore].capacity == 0;
@@ -327,9 +328,9 @@ static void find_taken(const struct model *model, const struct model_want *want,
             add_taken(model, want->semaphore, number, shortage);
 }
 
-/* ---- room ---- */
+/* ---- free units ---- */
 
-/* The units of a want that are missing if these requests (a bit per key) were ended. */
+/* Returns the units of a want that are missing if these requests (a bit per key) are ended. */
 static int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended)
 {
     int64_t missing = want->count + model_in_use(model, want->semaphore) - model->semaphores[want->semaphore].capacity;
@@ -341,12 +342,12 @@ static int64_t missing_without(const struct model *model, const struct model_wan
 }
 
 /*
- * How many of the certain slots that it asks for are missing if these requests were ended; of neighbours, of the lowest
- * run that is free or due, unless there is one that is free already.
+ * Returns how many of the specific slots are missing if these requests are ended. For adjacent slots: of the lowest run
+ * that is free or due, unless a run is free already.
  */
 static int64_t slots_missing(const struct model *model, const struct model_want *want, unsigned ended, unsigned due)
 {
-    if (!is_certain(want) || count_bits(usable(model, want, 0)) >= want->count)
+    if (!is_specific(want) || count_bits(usable(model, want, 0)) >= want->count)
         return 0;
     if (!want->adjacent)
         return max_i64(0, want->count - count_bits(usable(model, want, ended)));
@@ -367,8 +368,8 @@ static bool any_is_missing(const struct model *model, const struct step *step, u
 }
 
 /*
- * Of certain slots who holds one of them helps. And, as slots above a capacity that has shrunk count in what is in use,
- * whoever has units if more are missing than these bring.
+ * For specific slots a holder of one of them helps. If more units are missing than these free (held slots above a
+ * lowered capacity count as used), any holder helps.
  */
 static bool helps_want(const struct model *model, const struct model_want *want, unsigned key, unsigned ended,
                        unsigned due)
@@ -391,13 +392,13 @@ static bool would_help(const struct model *model, const struct step *step, unsig
     return false;
 }
 
-/* Open: of two that fell due together the one that was granted first. */
+/* Open: at equal deadlines the earlier grant comes first. */
 static bool due_longer(const struct model_request *a, const struct model_request *b)
 {
     return a->due_at != b->due_at ? a->due_at < b->due_at : a->order < b->order;
 }
 
-/* A bit per key. */
+/* Returns a bit per key. */
 static unsigned all_due(const struct model *model, utc_us now)
 {
     unsigned due = 0;
@@ -406,7 +407,7 @@ static unsigned all_due(const struct model *model, utc_us now)
     return due & ~model->unread;
 }
 
-/* The longest due holder of something that is missing; MODEL_KEYS: there is none. */
+/* Returns the longest due holder of missing units; MODEL_KEYS: none. */
 static unsigned longest_due(const struct model *model, const struct step *step, utc_us now, unsigned ended)
 {
     unsigned longest = MODEL_KEYS;
@@ -421,10 +422,11 @@ static unsigned longest_due(const struct model *model, const struct step *step, 
 }
 
 /*
- * "At once when somebody needs the unit": the due holders, a bit per key, whose end makes room. Open: the longest due
- * first, no more than are needed, and none if the whole request does not fit all the same, or others are before it.
+ * Due holders end immediately when their units are needed. Returns, as a bit per key, the due holders whose end frees
+ * the units. Open: the longest due first, only as many as needed, and none if the whole request does not fit even then,
+ * or is behind others.
  */
-static unsigned due_in_the_way(const struct model *model, const struct step *step, const struct stand *stand,
+static unsigned due_in_the_way(const struct model *model, const struct step *step, const struct wait_place *stand,
                                utc_us now)
 {
     unsigned ended = 0;
@@ -450,7 +452,7 @@ static bool same_want(const struct model_want *a, const struct model_want *b)
     return same;
 }
 
-/* "Digest: owner, ttl as sent, permits sorted by name with count or the set of slots." */
+/* The digest covers owner, ttl as sent, and the permits sorted by name, each with its count or set of slots. */
 static bool same_content(const struct step *a, const struct step *b)
 {
     bool same = a->owner == b->owner && a->ttl.kind == b->ttl.kind && a->want_count == b->want_count;
@@ -462,8 +464,7 @@ static bool same_content(const struct step *a, const struct step *b)
 }
 
 /*
- * "The digest is compared before the state; a tombstone has none." "An acquire replayed on a due request ends it and
- * answers 410."
+ * The digest is compared before the state; a tombstone has none. A replay of a due request ends it and is answered 410.
  */
 static void acquire_again(struct model *model, const struct step *step, utc_us now, struct verdict *verdict)
 {
@@ -483,7 +484,7 @@ static void acquire_again(struct model *model, const struct step *step, utc_us n
     answer_request(verdict, request);
 }
 
-/* One want by itself. */
+/* Checks one want on its own. */
 static enum permit_status want_possible(const struct model *model, const struct model_want *want)
 {
     const struct model_semaphore *semaphore = &model->semaphores[want->semaphore];
@@ -493,13 +494,13 @@ static enum permit_status want_possible(const struct model *model, const struct 
         return PERMIT_INVALID;
     if (semaphore->capacity != 0 && want->count > semaphore->capacity)
         return PERMIT_NEVER_SATISFIABLE;
-    if (is_certain(want) && semaphore->kind == KIND_COUNTED)
+    if (is_specific(want) && semaphore->kind == KIND_COUNTED)
         return PERMIT_INVALID;
     bool names = want->choice != CHOOSE_LOWEST && semaphore->capacity != 0;
     return names ? names_possible(model, want) : PERMIT_OK;
 }
 
-static void find_shortages(const struct model *model, const struct step *step, const struct stand *stand,
+static void find_shortages(const struct model *model, const struct step *step, const struct wait_place *stand,
                            struct verdict *verdict)
 {
     for (unsigned i = 0; i < step->want_count; i++) {
@@ -517,13 +518,13 @@ static void find_shortages(const struct model *model, const struct step *step, c
     }
 }
 
-/* "count: the lowest free", of those that are meant; with the labels of now */
+/* A count gets the lowest free slots of those meant, with their current labels. */
 static void give_slots(const struct model *model, const struct model_want *want, struct model_permit *permit)
 {
-    uint64_t meant = is_certain(want) ? usable(model, want, 0) : 0;
+    uint64_t meant = is_specific(want) ? usable(model, want, 0) : 0;
     for (uint32_t number = 1; permit->slot_count < permit->count; number++) {
         assert(number <= model->semaphores[permit->semaphore].capacity);
-        if (is_certain(want) ? !(meant >> number & 1) : slot_is_held(model, permit->semaphore, number))
+        if (is_specific(want) ? !(meant >> number & 1) : slot_is_held(model, permit->semaphore, number))
             continue;
         permit->labels[permit->slot_count] = number < MODEL_LABELLED ? model->labels[permit->semaphore][number] : 0;
         permit->slots[permit->slot_count++] = number;
@@ -571,11 +572,11 @@ static void grant(struct model *model, const struct step *step, const struct mom
 }
 
 /*
- * Why a new request may not be granted, whatever is free. Open: the first want (by name) that cannot be decides; then
- * the ttl; then a pause; then the owner; then the hold after a failover.
+ * Checks whether a new request may be granted at all, whatever is free. Open: the order of checks: the first impossible
+ * want (by name), the ttl, a pause, the owner, the hold after a failover.
  */
-static enum permit_status newcomer_possible(const struct model *model, const struct step *step,
-                                            const struct moment *moment, struct limits *ret_limits)
+static enum permit_status new_request_possible(const struct model *model, const struct step *step,
+                                               const struct moment *moment, struct limits *ret_limits)
 {
     unsigned semaphores[MODEL_WANTS];
     bool paused = false;
@@ -597,8 +598,11 @@ static enum permit_status newcomer_possible(const struct model *model, const str
     return model_time(moment) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
 }
 
-/* For what passes one may wait: want of room, also what is closed, a pause, the hold after a failover. */
-static void acquire(struct model *model, const struct step *step, const struct stand *stand,
+/*
+ * A request may wait for temporary conditions: lack of free units, a closed semaphore, a pause, the hold after a
+ * failover.
+ */
+static void acquire(struct model *model, const struct step *step, const struct wait_place *stand,
                     const struct moment *moment, struct verdict *verdict)
 {
     utc_us now = model_time(moment);
@@ -607,7 +611,7 @@ static void acquire(struct model *model, const struct step *step, const struct s
         return;
     }
     struct limits limits;
-    verdict->status = newcomer_possible(model, step, moment, &limits);
+    verdict->status = new_request_possible(model, step, moment, &limits);
     verdict->may_wait = verdict->status == PERMIT_PAUSED || verdict->status == PERMIT_BUSY;
     if (verdict->status != PERMIT_OK)
         return;
@@ -622,12 +626,12 @@ static void acquire(struct model *model, const struct step *step, const struct s
     }
     verdict->status = PERMIT_NO_CAPACITY;
     verdict->may_wait = true;
-    stand_in_the_way(model, step, stand);
+    block_semaphores(model, step, stand);
 }
 
 /* ---- release and expire ---- */
 
-/* "A confirmed request: 409 unless ?confirmed=true. Unknown key: a tombstone is written." */
+/* A confirmed request: 409 unless ?confirmed=true. Unknown key: a tombstone is written. */
 static void release(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
@@ -645,7 +649,7 @@ static void release(struct model *model, const struct step *step, const struct m
     } else if (request->state == REQUEST_RELEASED) {
         verdict->already_released = true;
         write_again(request, now);
-    } else if (request->confirmed_at != NEVER && !step->of_confirmed) {
+    } else if (request->confirmed_at != NEVER && !step->allow_confirmed) {
         verdict->status = PERMIT_CONFIRMED;
         write_again(request, now);
     } else {
@@ -654,7 +658,7 @@ static void release(struct model *model, const struct step *step, const struct m
     answer_request(verdict, request);
 }
 
-/* "An operator, with a reason: recorded", also of a confirmed request. */
+/* An operator's command with a reason, which is recorded, also for a confirmed request. */
 static void force_release(struct model *model, const struct step *step, const struct moment *moment,
                           struct verdict *verdict)
 {
@@ -676,7 +680,7 @@ static void force_release(struct model *model, const struct step *step, const st
     answer_request(verdict, request);
 }
 
-/* permitd's own: by its deadline, if that has passed; with its owner, if it is not confirmed. */
+/* permitd ends a request by its deadline, if that has passed, or with its owner, if the request is not confirmed. */
 static bool expires(const struct model_request *request, const struct step *step, utc_us now)
 {
     if (step->expire_as == END_OWNER_DEAD && is_held(request) && request->confirmed_at == NEVER)
@@ -699,7 +703,7 @@ static void expire(struct model *model, const struct step *step, const struct mo
 
 /* ---- renew and confirm ---- */
 
-/* "Succeed until somebody has written RELEASED; afterwards 410 with the end reason." */
+/* Succeeds until RELEASED is written; afterwards 410 with the end reason. */
 static bool still_held(struct model_request *request, utc_us now, struct verdict *verdict)
 {
     if (!request->exists) {
@@ -712,7 +716,7 @@ static bool still_held(struct model_request *request, utc_us now, struct verdict
     return is_held(request);
 }
 
-/* Open: who lives by the heartbeat stays so, and nobody else begins to. */
+/* Open: a request with ttl owner keeps it, and no other request may change to it. */
 static bool ttl_fits(const struct model_request *request, struct ttl ttl)
 {
     if (request->ttl_ms == TTL_BY_OWNER)
@@ -721,9 +725,9 @@ static bool ttl_fits(const struct model_request *request, struct ttl ttl)
 }
 
 /*
- * "extends from now, never shortens; a confirmed one stays permanent"; grace is fixed at the grant. Open: max_ttl and
- * max_hold are those of now, and a ttl that is kept (none was said) is not held against a max_ttl that is smaller by
- * now.
+ * Extends from now and never shortens; a confirmed request stays permanent; grace is fixed at the grant. Open: max_ttl
+ * and max_hold are the current ones, and a ttl that is kept (none was given) may exceed a max_ttl that was lowered
+ * since.
  */
 static void renew(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
 {
@@ -750,7 +754,7 @@ static void renew(struct model *model, const struct step *step, const struct mom
     answer_request(verdict, request);
 }
 
-/* "confirm makes a hold permanent (a sale)" */
+/* Makes a hold permanent (a sale). */
 static void confirm(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
@@ -766,9 +770,9 @@ static void confirm(struct model *model, const struct step *step, const struct m
     answer_request(verdict, request);
 }
 
-/* ---- what has to be locked ---- */
+/* ---- locks ---- */
 
-static unsigned acquire_touches(const struct model *model, const struct step *step, const struct stand *stand,
+static unsigned acquire_touches(const struct model *model, const struct step *step, const struct wait_place *stand,
                                 const struct moment *moment)
 {
     const struct model_request *request = &model->requests[step->key];
@@ -776,7 +780,7 @@ static unsigned acquire_touches(const struct model *model, const struct step *st
         return request->content && !same_content(request->content, step) ? 0 : semaphores_of(request);
     struct limits limits;
     unsigned touched = 0;
-    if (newcomer_possible(model, step, moment, &limits) != PERMIT_OK)
+    if (new_request_possible(model, step, moment, &limits) != PERMIT_OK)
         return 0;
     unsigned ended = due_in_the_way(model, step, stand, model_time(moment));
     for (unsigned key = 0; key < MODEL_KEYS; key++)
@@ -785,7 +789,7 @@ static unsigned acquire_touches(const struct model *model, const struct step *st
     return touched;
 }
 
-unsigned model_touches(const struct model *model, const struct step *step, const struct stand *stand,
+unsigned model_touches(const struct model *model, const struct step *step, const struct wait_place *stand,
                        const struct moment *moment)
 {
     const struct model_request *request = &model->requests[step->key];
@@ -807,8 +811,9 @@ static void answer_semaphore(const struct model *model, unsigned index, struct v
     verdict->in_use = model_in_use(model, index);
 }
 
-/* A name that is not in service: settings come from the body alone; tokens and versions go on. */
-static struct model_semaphore made_anew(const struct model_semaphore *old, const struct semaphore_change *change)
+/* A name that is new or retired: settings come from the body alone; tokens and versions continue. */
+static struct model_semaphore created_semaphore(const struct model_semaphore *old,
+                                                const struct semaphore_change *change)
 {
     struct model_semaphore made = {
         .exists = true,
@@ -822,7 +827,7 @@ static struct model_semaphore made_anew(const struct model_semaphore *old, const
         .max_ttl_ms = -1,
         .max_hold_ms = DEFAULT_MAX_HOLD_MS,
     };
-    /* Open: a max_ttl below the default of 10 minutes takes the default_ttl along if none is given. */
+    /* Open: a max_ttl below the default of 10 minutes lowers default_ttl too if none is given. */
     if (!change->has_default_ttl && change->has_max_ttl && change->max_ttl_ms != -1)
         made.default_ttl_ms = min_i64(made.default_ttl_ms, change->max_ttl_ms);
     return made;
@@ -848,7 +853,10 @@ static bool makes_sense(const struct model_semaphore *semaphore, const struct se
     return semaphore->max_ttl_ms == -1 || semaphore->default_ttl_ms <= semaphore->max_ttl_ms;
 }
 
-/* "Who did what, when, from, to, why": a line for each setting that changes. The note is for people. */
+/*
+ * An event has actor, action, time, old and new value and reason: one for each setting that changes. The note is free
+ * text and not recorded.
+ */
 static void print_setting(int64_t number, char text[MODEL_EVENT_TEXT])
 {
     if (number == -1)
@@ -904,8 +912,8 @@ static bool label_is_free(const struct model *model, unsigned index, int64_t cap
 }
 
 /*
- * What is said of labels. Open: what is invalid in any case is so before what is in use; what a slot out of service has
- * is given away, unless it is held.
+ * Checks the labels of a PUT. Open: an invalid request is refused as such before one whose slots are in use; a retired
+ * slot gives up its label unless it is held.
  */
 static enum permit_status labels_possible(const struct model *model, unsigned index,
                                           const struct model_semaphore *semaphore, const struct step *step)
@@ -927,7 +935,7 @@ static enum permit_status labels_possible(const struct model *model, unsigned in
     return status;
 }
 
-/* True if a label changes. */
+/* Returns true if a label changes. */
 static bool set_labels(struct model *model, unsigned index, const struct step *step, struct verdict *verdict)
 {
     bool changed = false;
@@ -946,7 +954,7 @@ static bool set_labels(struct model *model, unsigned index, const struct step *s
     return changed;
 }
 
-/* Of one in service: a PUT has changed nothing of it. */
+/* Returns true if a PUT has changed nothing of a live semaphore. */
 static bool is_as_before(const struct model_semaphore *a, const struct model_semaphore *b)
 {
     return a->capacity == b->capacity && a->queue == b->queue && a->default_ttl_ms == b->default_ttl_ms &&
@@ -954,7 +962,7 @@ static bool is_as_before(const struct model_semaphore *a, const struct model_sem
            (a->note.data != NULL) == (b->note.data != NULL) && bytes_equal(a->note, b->note);
 }
 
-/* Open: the conditions are looked at before the content. */
+/* Open: the conditions are checked before the content. */
 static void put(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
@@ -965,7 +973,7 @@ static void put(struct model *model, const struct step *step, struct verdict *ve
         verdict->status = PERMIT_VERSION_MISMATCH;
         return;
     }
-    struct model_semaphore changed = in_service ? *semaphore : made_anew(semaphore, change);
+    struct model_semaphore changed = in_service ? *semaphore : created_semaphore(semaphore, change);
     take_members(&changed, change);
     if ((!in_service && !change->has_capacity) || !makes_sense(&changed, change)) {
         verdict->status = PERMIT_INVALID;
@@ -985,7 +993,7 @@ static void put(struct model *model, const struct step *step, struct verdict *ve
     answer_semaphore(model, step->semaphore, verdict);
 }
 
-/* What pause, resume and retire share. */
+/* The common part of pause, resume and retire. */
 static bool in_service(const struct model *model, const struct step *step, struct verdict *verdict)
 {
     const struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
@@ -1010,7 +1018,7 @@ static void label(struct model *model, const struct step *step, struct verdict *
     answer_semaphore(model, step->semaphore, verdict);
 }
 
-/* "Pause or resume twice: 200"; recorded, and told by config_version, only if it changes something. */
+/* A second pause or resume: 200. It is recorded, and raises config_version, only if it changes something. */
 static void pause_or_resume(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_semaphore *semaphore = &model->semaphores[step->semaphore];
@@ -1042,7 +1050,7 @@ static void retire(struct model *model, const struct step *step, struct verdict 
     answer_semaphore(model, step->semaphore, verdict);
 }
 
-void model_do(struct model *model, const struct step *step, const struct stand *stand, const struct moment *moment,
+void model_do(struct model *model, const struct step *step, const struct wait_place *stand, const struct moment *moment,
               struct verdict *ret_verdict)
 {
     memset(ret_verdict, 0, sizeof *ret_verdict);

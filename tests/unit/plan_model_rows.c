@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The tables of the model test: plain arrays. rows_view reads what step 1 of a batch reads; rows_apply writes what step
- * 3 writes, column by column, with the checks that the SQL makes (compare-and-set, unique keys, row counts, one-way
- * states), and then looks whether all rows still agree.
+ * The tables of the model test: plain arrays. rows_view reads the rows that a batch locks and reads; rows_apply writes
+ * the changes column by column, with the checks of the SQL (compare-and-set, unique keys, row counts, one-way states),
+ * and checks afterwards that all rows agree.
  */
 #include <stdlib.h>
 
@@ -152,7 +152,7 @@ static bool read_slots(const struct rows *rows, unsigned index, int64_t wanted, 
     return slots.numbers != NULL;
 }
 
-/* Who holds the permit with this token; MODEL_KEYS: nobody. */
+/* Returns the holder of the permit with this token; MODEL_KEYS: none. */
 static unsigned holder_of(const struct rows *rows, unsigned index, uint64_t token)
 {
     for (unsigned key = 0; key < MODEL_KEYS; key++)
@@ -173,7 +173,7 @@ static bool is_named(const struct rows_read *read, unsigned index, uint32_t numb
     return read->all_slots;
 }
 
-/* Whatever their state, with who holds them. */
+/* Reads the named slots in any state, with their holders. */
 static bool read_named(const struct rows *rows, const struct rows_read *read, unsigned index, struct arena *arena,
                        struct named_slots *ret_named)
 {
@@ -232,7 +232,7 @@ static bool view_semaphores(const struct rows *rows, const struct rows_read *rea
     return true;
 }
 
-/* In ascending order of the keys, each with copies of its permits. `keys`: a bit per key. */
+/* Reads the requests in ascending order of their keys, with copies of their permits. `keys`: a bit per key. */
 static bool view_requests(const struct rows *rows, unsigned keys, struct arena *arena, struct view *view)
 {
     view->requests = arena_array(arena, MODEL_KEYS, sizeof *view->requests);
@@ -247,7 +247,7 @@ static bool view_requests(const struct rows *rows, unsigned keys, struct arena *
         request->permits = arena_array(arena, request->permit_count + 1, sizeof *request->permits);
         if (!request->permits)
             return false;
-        for (size_t j = 0; j < request->permit_count; j++) /* a read has them in the database's order, not in ours */
+        for (size_t j = 0; j < request->permit_count; j++) /* a read has them in the database's order */
             request->permits[j] = rows->permits[key][request->permit_count - 1 - j];
     }
     return true;
@@ -284,7 +284,7 @@ static bool has_permit(const struct rows *rows, unsigned key, uint64_t semaphore
     return false;
 }
 
-/* The next holder of the semaphore in order of (due_at, id) that is not among `taken`; MODEL_KEYS: none. */
+/* Returns the next holder of the semaphore in order of (due_at, id) that is not in `taken`; MODEL_KEYS: none. */
 static unsigned next_holder(const struct rows *rows, uint64_t semaphore_id, unsigned taken)
 {
     unsigned next = MODEL_KEYS;
@@ -302,7 +302,7 @@ static unsigned next_holder(const struct rows *rows, uint64_t semaphore_id, unsi
 
 /*
  * SELECT ... WHERE semaphore_id = ... AND due_at IS NOT NULL [AND due_at <= now] ORDER BY due_at, id LIMIT units + 1:
- * those that are due; the first one left out is the bound.
+ * returns the due holders; the first one left out is the bound.
  */
 static unsigned due_holders(const struct rows *rows, const struct rows_read *read, const struct semaphore *semaphore,
                             int64_t units, utc_us *ret_bound)
@@ -320,7 +320,7 @@ static unsigned due_holders(const struct rows *rows, const struct rows_read *rea
     return keys;
 }
 
-/* Those due that hold a slot that was named. */
+/* Returns the due holders of named slots. */
 static unsigned due_named(const struct rows *rows, const struct rows_read *read, const struct view *view, size_t index)
 {
     unsigned keys = 0;
@@ -383,7 +383,7 @@ uint64_t view_checksum(const struct view *view)
 #define FAIL(...) return buf_printf(&rows->problem, __VA_ARGS__), false
 #define U(number) ((unsigned long long)(number))
 
-/* What every batch writes of a semaphore. */
+/* Writes the columns of a semaphore that every batch writes. */
 static void write_usage(struct semaphore *row, const struct semaphore *image)
 {
     row->in_use = image->in_use;
@@ -392,7 +392,7 @@ static void write_usage(struct semaphore *row, const struct semaphore *image)
     row->first_free = image->first_free;
 }
 
-/* What is written only with `settings`. */
+/* Writes the columns that are written only with `settings`. */
 static void write_settings(struct semaphore *row, const struct semaphore *image)
 {
     row->config_version = image->config_version;
@@ -509,7 +509,7 @@ static bool copy_permits(struct rows *rows, unsigned key, const struct request *
     return true;
 }
 
-/* P9: every token of the batch is above all that were granted before it; compared with each other in `seen`. */
+/* P9: each token of the batch is above all tokens granted before; `seen` compares the tokens of the batch. */
 static bool check_tokens(struct rows *rows, unsigned key, uint64_t *seen)
 {
     for (size_t i = 0; i < rows->requests[key].permit_count; i++) {
@@ -531,7 +531,10 @@ static bool check_tokens(struct rows *rows, unsigned key, uint64_t *seen)
     return true;
 }
 
-/* The plan's strings live as long as its arena; a table keeps its own. What is nobody's shows in check_identity. */
+/*
+ * The plan's strings live as long as its arena; a table keeps its own copies. Unknown strings become "?", which
+ * check_identity finds.
+ */
 static void keep_strings(struct request *row)
 {
     static const struct bytes nobody = {"?", 1};
@@ -544,7 +547,7 @@ static void keep_strings(struct request *row)
     row->principal = bytes_equal(row->principal, BYTES("someone")) ? BYTES("someone") : nobody;
 }
 
-/* "Confirmed: neither due nor stale"; an ended one may be deleted some day. */
+/* A confirmed request is neither due nor stale; an ended one has a time of deletion. */
 static bool check_deadline(struct rows *rows, unsigned key)
 {
     const struct request *row = &rows->requests[key];
@@ -567,7 +570,7 @@ static bool insert_request(struct rows *rows, const struct request_change *chang
     return copy_permits(rows, key, change->request) && check_tokens(rows, key, seen) && check_deadline(rows, key);
 }
 
-/* `before` is the row as it was read: an UPDATE writes only what differs from it. */
+/* Compares the row with `before`, the row as it was read: an UPDATE writes only the differences. */
 static bool is_as_read(const struct request *row, const struct request *before)
 {
     return before && before->id == row->id && before->state == row->state && before->end_reason == row->end_reason &&
@@ -576,7 +579,7 @@ static bool is_as_read(const struct request *row, const struct request *before)
            before->ended_at == row->ended_at;
 }
 
-/* The columns that an UPDATE writes; `state` goes one way. */
+/* Writes the columns of an UPDATE; `state` changes one way only. */
 static bool update_request(struct rows *rows, const struct request_change *change, unsigned key)
 {
     struct request *row = &rows->requests[key];
@@ -598,7 +601,7 @@ static bool update_request(struct rows *rows, const struct request_change *chang
     return check_deadline(rows, key);
 }
 
-/* "inserts first, ascending by external_id; then updates, ascending by id" */
+/* Inserts come first, ascending by external_id; updates follow, ascending by id. */
 static bool in_order(const struct request_change *before, const struct request_change *after)
 {
     if (before->insert != after->insert)
@@ -638,14 +641,14 @@ static bool write_slots(struct rows *rows, const struct changes *changes)
         if (index < 0 || slot->number == 0 || slot->number >= rows->slot_rows[index] ||
             !rows->slots[index][slot->number].exists)
             FAIL("slot %u of semaphore id %llu has no row", slot->number, U(slot->semaphore_id));
-        if (rows->slots[index][slot->number].permit_id == slot->permit_id) /* the store counts rows that change */
+        if (rows->slots[index][slot->number].permit_id == slot->permit_id) /* the store counts changed rows */
             FAIL("slot %u of semaphore id %llu is as it was", slot->number, U(slot->semaphore_id));
         rows->slots[index][slot->number].permit_id = slot->permit_id;
     }
     return true;
 }
 
-/* "All of one semaphore, ascending; a label may go from one to another"; and that of a held slot stays. */
+/* All labels are of one semaphore, ascending. A label may move between slots; the label of a held slot stays. */
 static bool write_labels(struct rows *rows, const struct changes *changes)
 {
     unsigned seen = 0;
@@ -672,7 +675,7 @@ static bool write_labels(struct rows *rows, const struct changes *changes)
     return true;
 }
 
-/* ---- do all rows agree? ---- */
+/* ---- consistency of all rows ---- */
 
 struct usage {
     int64_t units;
@@ -680,7 +683,7 @@ struct usage {
     utc_us due_at;
 };
 
-/* Sums up the held permits of a semaphore; each slot of them must say so. */
+/* Adds a held permit of a semaphore to the sums; each slot of it must have the permit's id. */
 static bool add_permit(struct rows *rows, unsigned key, const struct permit *permit, unsigned index,
                        struct usage *usage)
 {
@@ -701,7 +704,7 @@ static bool add_permit(struct rows *rows, unsigned key, const struct permit *per
     return true;
 }
 
-/* Slot rows: 1 to capacity in service, none above; first_free is a lower bound of what may be granted. */
+/* Slots 1 to capacity are in service, none above; first_free is a lower bound of the grantable slots. */
 static bool check_slots(struct rows *rows, unsigned index, const struct usage *usage)
 {
     const struct semaphore *row = &rows->semaphores[index];
@@ -774,7 +777,7 @@ bool rows_apply(struct rows *rows, const struct plan *plan)
     return true;
 }
 
-/* ---- in the model's words ---- */
+/* ---- in the model's terms ---- */
 
 static void rows_permit(const struct rows *rows, const struct permit *permit, struct model_permit *ret_permit)
 {

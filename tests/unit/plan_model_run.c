@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs a script: gathers operations into batches as an engine would (what was put back comes first, with the locks it
- * asked for; who waits comes again with every batch; administrative operations alone), plans, compares each outcome
- * with the model's in the order of decision, and writes the changes.
+ * Runs a script: gathers operations into batches as an engine would (operations put back come first, with the locks
+ * they need; waiters join every batch; administrative operations run alone), plans, compares each outcome with the
+ * model's in the order of decision, and writes the changes.
  */
 #include <stdlib.h>
 
 #include "plan_model.h"
 
-/* Each time with more locks, or behind another one of its key. */
+/* Each put-back adds locks, or follows another operation of the key. */
 enum { MAX_PUT_BACKS = 2 * MODEL_SEMAPHORES, LAST_RANK = 6 };
 
 struct batch {
     struct arrival arrivals[MODEL_STEPS];
     unsigned count;
     struct moment moment;
-    struct stand stands[MODEL_STEPS];
+    struct wait_place stands[MODEL_STEPS];
     struct operation operations[MODEL_STEPS];
     struct want wants[MODEL_STEPS][MODEL_WANTS];
     struct slot_name names[MODEL_STEPS][MODEL_WANTS][MODEL_NAMES];
-    struct bytes labels[MODEL_LABELS]; /* of the one operation that sets any */
+    struct bytes labels[MODEL_LABELS]; /* labels of the one operation that sets any */
     struct semaphore_change change;
     struct rows_read read;
     int ranks[MODEL_STEPS];
     unsigned locked;
-    unsigned searched; /* a bit per semaphore: all its due holders were read */
+    unsigned searched; /* a bit per semaphore with all its due holders read */
 };
 
 #define FAIL(run, ...) return buf_printf(&(run)->rows.problem, __VA_ARGS__), false
@@ -61,8 +61,8 @@ bool step_is_administrative(const struct step *step)
            step->kind == OP_SEMAPHORE_RESUME || step->kind == OP_SEMAPHORE_RETIRE;
 }
 
-/* "releases, renewals, confirms, expiries, then waiters, then newcomers" */
-int step_rank(const struct step *step, const struct stand *stand)
+/* The order is releases, renewals, confirms, expiries, waiters, new requests. */
+int step_rank(const struct step *step, const struct wait_place *stand)
 {
     switch (step->kind) {
     case OP_RELEASE:
@@ -70,14 +70,14 @@ int step_rank(const struct step *step, const struct stand *stand)
     case OP_RENEW: return 1;
     case OP_CONFIRM: return 2;
     case OP_EXPIRE: return 3;
-    case OP_ACQUIRE: return stand->place == PLACE_WAITER || stand->place == PLACE_AGED ? 4 : 5;
+    case OP_ACQUIRE: return stand->place == RANK_WAITER || stand->place == RANK_AGED ? 4 : 5;
     default: return LAST_RANK;
     }
 }
 
 /* ---- the batch as plan_batch gets it ---- */
 
-/* What is locked for an operation that was not put back: its wants, or what the directory says of its key. */
+/* Returns the locks of an operation that was not put back: its wants, or the key cache's entry for its key. */
 static unsigned locks_of_step(const struct run *run, const struct step *step)
 {
     unsigned locks = step->more_locks;
@@ -90,15 +90,15 @@ static unsigned locks_of_step(const struct run *run, const struct step *step)
     return locks;
 }
 
-/* Who came into the queue of those who wait is a waiter from then on. */
-static struct stand stand_of(const struct step *step, const struct arrival *arrival)
+/* An acquire in the waitlist is a waiter from then on. */
+static struct wait_place stand_of(const struct step *step, const struct arrival *arrival)
 {
-    struct stand stand = {step->stand.place, step->stand.waits || arrival->tries < step->patience};
-    bool aged = stand.place == PLACE_AGED || (step->aged_at && arrival->tries >= step->aged_at);
+    struct wait_place stand = {step->stand.place, step->stand.waits || arrival->tries < step->patience};
+    bool aged = stand.place == RANK_AGED || (step->aged_at && arrival->tries >= step->aged_at);
     if (arrival->waits_here)
-        stand.place = aged ? PLACE_AGED : PLACE_WAITER;
+        stand.place = aged ? RANK_AGED : RANK_WAITER;
     else if (arrival->is_behind)
-        stand.place = PLACE_BEHIND;
+        stand.place = RANK_BEHIND;
     return stand;
 }
 
@@ -115,7 +115,7 @@ static void make_want(const struct run *run, const struct model_want *asked, str
         names[i] = (struct slot_name){asked->names[i].number, label_text(asked->names[i].label)};
 }
 
-/* What an operator asks, which may be about labels. */
+/* Returns the change of an administrative operation, with its labels. */
 static const struct semaphore_change *make_change(const struct step *step, struct batch *batch)
 {
     batch->change = step->change;
@@ -129,7 +129,7 @@ static const struct semaphore_change *make_change(const struct step *step, struc
 static void make_operation(const struct run *run, unsigned index, struct batch *batch)
 {
     const struct step *step = &run->script->steps[batch->arrivals[index].step];
-    const struct stand *stand = &batch->stands[index];
+    const struct wait_place *stand = &batch->stands[index];
     struct operation *operation = &batch->operations[index];
     struct want *wants = batch->wants[index];
     *operation = (struct operation){.kind = step->kind, .principal = BYTES("someone")};
@@ -142,19 +142,19 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     operation->external_id = key_name(step->key);
     operation->owner = owner_name(step->owner);
     operation->nonce = nonce_text(step->nonce);
-    operation->of_confirmed = step->of_confirmed;
+    operation->allow_confirmed = step->allow_confirmed;
     operation->expire_as = step->expire_as;
     operation->ttl = step->ttl;
     memcpy(operation->digest, step->digest, DIGEST_SIZE);
     operation->wants = wants;
     operation->want_count = step->want_count;
-    operation->place = stand->place;
+    operation->queue_rank = stand->place;
     operation->waits = stand->waits;
     for (unsigned i = 0; i < step->want_count; i++)
         make_want(run, &step->wants[i], batch->names[index][i], &wants[i]);
 }
 
-/* As many free slots as it asks for, of whatever kind; all, for neighbours. What it names as well. */
+/* Reads as many free slots as the want requests, of either kind; for adjacent slots all. Also reads the named slots. */
 static void read_want(const struct model_want *want, unsigned extra, struct rows_read *read)
 {
     int64_t count = want->adjacent ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT) + extra;
@@ -170,8 +170,10 @@ static void read_want(const struct model_want *want, unsigned extra, struct rows
     }
 }
 
-/* Locks and keys of all, and as many free slots as those ask for who may get any; of what is due no more than somebody
- * says. */
+/*
+ * Reads the locks and keys of all operations, as many free slots as they may be granted, and no more due holders than a
+ * step allows.
+ */
 static void batch_read(const struct run *run, const struct batch *batch, struct rows_read *ret_read)
 {
     struct rows_read *read = ret_read;
@@ -189,12 +191,12 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
             read->due_cut = step->due_cut;
         read->walks_due |= step->walks_due;
         for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
-            if (batch->stands[i].place != PLACE_BEHIND || step->wants[j].name_count)
+            if (batch->stands[i].place != RANK_BEHIND || step->wants[j].name_count)
                 read_want(&step->wants[j], step->extra_slots, read);
     }
 }
 
-/* "An operation is never decided before an earlier one on its key." */
+/* An operation is never decided before an earlier one on its key. */
 static void rank_batch(const struct run *run, struct batch *batch)
 {
     for (unsigned i = 0; i < batch->count; i++) {
@@ -272,7 +274,7 @@ static void copy_text(struct bytes text, char ret_text[MODEL_EVENT_TEXT])
         memcpy(ret_text, text.data, length);
 }
 
-/* Of a semaphore in the plan, which may have no row yet. */
+/* Returns the index of a semaphore of the plan, which may have no row yet. */
 static unsigned image_index(const struct changes *changes, uint64_t id)
 {
     unsigned index = MODEL_SEMAPHORES;
@@ -283,7 +285,7 @@ static unsigned image_index(const struct changes *changes, uint64_t id)
     return index;
 }
 
-/* One more event of the plan; those of one forced release are brought into the order of the semaphores. */
+/* Adds an event of the plan; events of one forced release are sorted by semaphore. */
 static bool verdict_add_event(struct run *run, const struct changes *changes, const struct event *event,
                               struct verdict *verdict)
 {
@@ -332,7 +334,7 @@ static bool taken_equal(const struct model_shortage *expected, const struct mode
     return true;
 }
 
-/* The model's are in order of name; those of a row that was read are in the order of the read. */
+/* Finds a permit: the model's are in order of name, those of a row in the order of the read. */
 static const struct model_permit *permit_of(const struct model_request *request, unsigned semaphore)
 {
     for (unsigned i = 0; i < request->permit_count; i++)
@@ -435,7 +437,7 @@ static void name_step(struct run *run, const struct batch *batch, unsigned index
     step_print(&run->script->steps[batch->arrivals[index].step], &run->rows.problem);
 }
 
-/* An earlier operation on its key was put back in this batch. */
+/* Returns true if an earlier operation on its key was put back in this batch. */
 static bool follows_put_back(const struct run *run, const struct batch *batch, const struct plan *plan, unsigned index)
 {
     for (unsigned i = 0; i < index; i++)
@@ -463,8 +465,8 @@ static unsigned semaphores_wanted(const struct run *run, const struct step *step
 }
 
 /*
- * "An operation that would touch a request of which some semaphore is not locked is put back", with all that it needs,
- * and no other. At the moment of the decision: the model is as far.
+ * An operation that would touch a request with an unlocked semaphore is put back with all the locks it needs; no other
+ * operation is put back. Checked at the moment of the decision, when the model is at the same point.
  */
 static bool check_locks(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index)
 {
@@ -491,17 +493,17 @@ static bool check_locks(struct run *run, const struct batch *batch, const struct
     return true;
 }
 
-/* "An ended row past its due_at": it may be deleted. */
-static bool is_forgotten(const struct request *request, const struct moment *moment)
+/* An ended row past its due_at may be deleted. */
+static bool is_deletable(const struct request *request, const struct moment *moment)
 {
     return request->state == REQUEST_RELEASED && request->due_at <= model_time(moment);
 }
 
-/* An outcome that asserts a state is in a transaction that writes it. */
+/* Checks that an outcome that asserts a state is in a transaction that writes it. */
 static bool check_written(struct run *run, const struct outcome *outcome, const struct moment *moment,
                           const struct changes *changes)
 {
-    if (!outcome->request || is_forgotten(outcome->request, moment))
+    if (!outcome->request || is_deletable(outcome->request, moment))
         return true;
     for (size_t i = 0; i < changes->request_count; i++)
         if (bytes_equal(changes->requests[i].request->external_id, outcome->request->external_id))
@@ -509,7 +511,7 @@ static bool check_written(struct run *run, const struct outcome *outcome, const 
     FAIL(run, "asserts a state that is not written");
 }
 
-/* What the model does not know: identity, who asked, the digest. */
+/* Checks the data that the model does not have: identity, principal, digest. */
 static bool check_identity(struct run *run, const struct step *step, const struct outcome *outcome)
 {
     const struct request *request = outcome->request;
@@ -536,11 +538,11 @@ static bool remember_decision(struct run *run, const struct batch *batch, unsign
                                                           .stand = batch->stands[index],
                                                           .moment = batch->moment,
                                                           .verdict = run->verdicts[step],
-                                                          .certain = step_is_certain(&run->script->steps[step])};
+                                                          .is_specific = step_is_specific(&run->script->steps[step])};
     return true;
 }
 
-/* `*event_at`: the first event of the plan that nobody has claimed; moves behind those of this operation. */
+/* `*event_at` is the first event of the plan without an operation so far; it moves past the events of this one. */
 static bool compare_outcome(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index,
                             size_t *event_at)
 {
@@ -562,7 +564,7 @@ static bool compare_outcome(struct run *run, const struct batch *batch, const st
            check_identity(run, step, outcome) && check_written(run, outcome, &batch->moment, &plan->changes);
 }
 
-/* "It is written for its own sake only if it says due and nobody is." */
+/* next_due_at alone is written only if it says due and no holder is. */
 static bool only_next_due(const struct run *run, const struct batch *batch, const struct changes *changes)
 {
     utc_us now = model_time(&batch->moment);
@@ -578,13 +580,13 @@ static bool only_next_due(const struct run *run, const struct batch *batch, cons
     return changes->request_count == 0 && changes->slot_count == 0 && changes->event_count == 0;
 }
 
-/* Nothing is written unless an answer asserts it; but a lower bound that says "due" for nothing may rise. */
+/* Checks that nothing is written without an answer that asserts it, except that an outdated next_due_at may rise. */
 static bool check_needed(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     bool asserts = false;
     for (unsigned i = 0; i < batch->count; i++) {
         const struct outcome *outcome = &plan->outcomes[i];
-        bool forgotten = outcome->request && is_forgotten(outcome->request, &batch->moment);
+        bool forgotten = outcome->request && is_deletable(outcome->request, &batch->moment);
         asserts |= !outcome->put_back && ((outcome->request && !forgotten) || outcome->semaphore);
     }
     if (asserts ? plan->changes.empty : !plan->changes.empty && !only_next_due(run, batch, &plan->changes))
@@ -592,7 +594,7 @@ static bool check_needed(struct run *run, const struct batch *batch, const struc
     return true;
 }
 
-/* Into the queue, at the place of its arrival. */
+/* Inserts into the queue, at the place of arrival. */
 static void queue_insert(struct queue *queue, const struct arrival *arrival)
 {
     unsigned at = queue->count++;
@@ -601,7 +603,7 @@ static void queue_insert(struct queue *queue, const struct arrival *arrival)
     queue->arrivals[at] = *arrival;
 }
 
-/* What was put back, and who waits and may go on waiting. */
+/* Queues operations that were put back, and waiters that may still wait. */
 static void collect_queue(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     for (unsigned i = 0; i < batch->count; i++) {
@@ -620,7 +622,7 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
     }
 }
 
-/* In the order of decision. */
+/* Compares the outcomes in the order of decision. */
 static bool compare_outcomes(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     size_t event_at = 0;
@@ -645,7 +647,10 @@ static bool compare_outcomes(struct run *run, const struct batch *batch, const s
     return true;
 }
 
-/* Where all due holders were read and none is left, next_due_at says so: else every newcomer would look again. */
+/*
+ * Checks that next_due_at says so if all due holders were read and none is left: otherwise each new request would read
+ * them again.
+ */
 static bool check_searched(struct run *run, const struct batch *batch)
 {
     utc_us now = model_time(&batch->moment);
@@ -659,7 +664,7 @@ static bool check_searched(struct run *run, const struct batch *batch)
     return true;
 }
 
-/* "Whoever changes a request, its permits or its slots holds the X locks of all its semaphores." */
+/* A transaction that changes a request, its permits or its slots holds the X locks of all its semaphores. */
 static bool check_touched(struct run *run, const struct batch *batch, const struct changes *changes)
 {
     for (size_t i = 0; i < changes->request_count; i++) {
@@ -673,8 +678,8 @@ static bool check_touched(struct run *run, const struct batch *batch, const stru
 }
 
 /*
- * The rows of a batch. A read of due holders that was cut off may lead to a refusal although others are due: the model
- * is told whom nobody saw. One that was not has to be enough for the outcome.
+ * Reads the rows of a batch. A limited read of due holders may lead to a refusal although others are due, so the model
+ * is told which holders were not read. A read without a limit must be enough for the outcome.
  */
 static bool read_batch(struct run *run, struct batch *batch, const struct operation *const *operations,
                        struct view *ret_view)
@@ -744,12 +749,12 @@ bool step_wants(const struct step *step, unsigned semaphore)
     return false;
 }
 
-bool step_is_certain(const struct step *step)
+bool step_is_specific(const struct step *step)
 {
-    bool certain = false;
+    bool is_specific = false;
     for (unsigned i = 0; i < step->want_count; i++)
-        certain |= step->wants[i].choice != CHOOSE_LOWEST || step->wants[i].adjacent;
-    return certain;
+        is_specific |= step->wants[i].choice != CHOOSE_LOWEST || step->wants[i].adjacent;
+    return is_specific;
 }
 
 static unsigned wants_of(const struct step *step)
@@ -761,8 +766,8 @@ static unsigned wants_of(const struct step *step)
 }
 
 /*
- * From the queue: what was put back, and as many of those who wait as one batch may have, the first of them. Returns a
- * bit per semaphore that others wait for who are left where they are.
+ * Takes from the queue the operations put back, and the first waiters, as many as one batch may have. Returns a bit per
+ * semaphore of the waiters left out.
  */
 static unsigned take_queue(struct run *run, struct batch *batch)
 {
@@ -777,7 +782,7 @@ static unsigned take_queue(struct run *run, struct batch *batch)
             batch->arrivals[batch->count++] = *arrival;
         } else {
             const struct step *step = &run->script->steps[arrival->step];
-            left_out |= step_is_certain(step) ? 0 : wants_of(step); /* who keeps nobody else from what is free */
+            left_out |= step_is_specific(step) ? 0 : wants_of(step); /* blocks no free units */
             queue->arrivals[left++] = *arrival;
         }
     }
@@ -802,8 +807,8 @@ static bool any_put_back(const struct queue *queue)
 }
 
 /*
- * The next batch: what is in the queue and the steps that arrive with the one at `at`; but one that is administrative
- * has to be alone, and what was put back runs before a batch begins. Returns how far the script has come.
+ * Takes the next batch: the queue, and the steps that arrive with the one at `at`. An administrative step runs alone,
+ * after all operations put back. Returns the position in the script.
  */
 static unsigned take_batch(struct run *run, unsigned at, struct batch *batch)
 {
@@ -823,7 +828,7 @@ static unsigned take_batch(struct run *run, unsigned at, struct batch *batch)
     return at;
 }
 
-/* At the end the rows say what the model says. */
+/* Checks that the rows and the model agree at the end. */
 static bool compare_rows(struct run *run)
 {
     for (unsigned i = 0; i < MODEL_KEYS; i++) {

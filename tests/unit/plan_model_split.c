@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The decisions of a run in other batches. Each becomes a step of its own that is tried once, with the place that it
- * had. Where a batch of the run is cut in two, those who wait and were refused in the first part come again at the head
- * of the second, and have to be refused again.
+ * had. If a batch of the run is split, the waiters refused in the first part are repeated at the head of the second,
+ * and must be refused again.
  */
 #include <limits.h>
 
@@ -13,12 +13,12 @@ struct splitter {
     const struct run *run;
     uint64_t random;
     struct split *split;
-    int last_rank;        /* of the step before, by its kind and place */
-    struct moment moment; /* of the batch that grows */
-    bool anybody_held_up; /* in the batch that grows */
-    unsigned first;       /* the batch of the run: decisions from here */
-    unsigned end;         /* to before here */
-    bool cannot_be_cut;   /* its decisions hang together */
+    int last_rank;        /* rank of the last step, by its kind and place */
+    struct moment moment; /* of the current batch */
+    bool any_held_up;     /* in the current batch */
+    unsigned first;       /* first decision of the run's batch */
+    unsigned end;         /* end of the run's batch, exclusive */
+    bool cannot_be_cut;   /* its decisions depend on each other */
 };
 
 static bool add_step(struct splitter *splitter, unsigned at, bool new_batch, bool again)
@@ -38,39 +38,39 @@ static bool add_step(struct splitter *splitter, unsigned at, bool new_batch, boo
     step->stand = decided->stand;
     step->patience = step->aged_at = 0;
     step->moment = decided->moment;
-    splitter->anybody_held_up = (splitter->anybody_held_up && !new_batch) || is_held_up(decided);
+    splitter->any_held_up = (splitter->any_held_up && !new_batch) || is_held_up(decided);
     splitter->last_rank = step_rank(step, &step->stand);
     splitter->moment = decided->moment;
     return true;
 }
 
 /*
- * Those of the batch who were refused before `at`, and wait, once more at the head of a new one: as waiters, unless
- * somebody is among them who has no place in it because another one is not here. *new_batch: nobody has begun it.
+ * Repeats the waiters of the batch that were refused before `at`, at the head of a new batch: as waiters, unless one of
+ * them is behind an absent waiter. *new_batch: the batch has not been started.
  */
 static bool add_waiters(struct splitter *splitter, unsigned at, bool *new_batch)
 {
     bool all_here = true;
     for (unsigned i = splitter->first; i < at; i++)
-        all_here &= splitter->run->decided[i].stand.place != PLACE_BEHIND;
+        all_here &= splitter->run->decided[i].stand.place != RANK_BEHIND;
     for (unsigned i = splitter->first; i < at; i++) {
         if (!is_held_up(&splitter->run->decided[i]))
             continue;
         if (!add_step(splitter, i, *new_batch, true))
             return false;
-        enum place *place = &splitter->split->script.steps[splitter->split->script.count - 1].stand.place;
-        if (*place == PLACE_NEWCOMER && all_here)
-            *place = PLACE_WAITER;
+        enum queue_rank *place = &splitter->split->script.steps[splitter->split->script.count - 1].stand.place;
+        if (*place == RANK_NEW && all_here)
+            *place = RANK_WAITER;
         *new_batch = false;
     }
     return true;
 }
 
-/* Within a batch the decision goes by rank, so a batch may be extended as long as ranks do not fall. */
+/* Within a batch decisions are in order of rank, so a batch may be extended as long as ranks do not fall. */
 static bool may_join(const struct splitter *splitter, const struct decided *decided)
 {
     const struct step *step = &splitter->run->script->steps[decided->step];
-    return step_rank(step, &decided->stand) >= splitter->last_rank && !splitter->anybody_held_up &&
+    return step_rank(step, &decided->stand) >= splitter->last_rank && !splitter->any_held_up &&
            memcmp(&splitter->moment, &decided->moment, sizeof decided->moment) == 0;
 }
 
@@ -93,10 +93,11 @@ static bool add_decision(struct splitter *splitter, unsigned at)
 }
 
 /*
- * Who was refused once may be granted when it comes again, if meanwhile units were freed by an operation that had to
- * follow another one of its key, or have its answer by then if the key is its own.
+ * Returns true if the batch cannot be split: a waiter that was refused may be granted when it is repeated, if units
+ * were freed in between by an operation that had to follow another one of its key, or may be answered by that operation
+ * if the key is its own.
  */
-static bool hangs_together(const struct run *run, unsigned first, unsigned end)
+static bool is_inseparable(const struct run *run, unsigned first, unsigned end)
 {
     bool held_up = false;
     bool key_twice = false;
@@ -118,7 +119,7 @@ bool split_run(const struct run *run, uint64_t seed, struct split *ret_split)
         while (splitter.end < run->decided_count &&
                run->decided[splitter.end].batch == run->decided[splitter.first].batch)
             splitter.end++;
-        splitter.cannot_be_cut = hangs_together(run, splitter.first, splitter.end);
+        splitter.cannot_be_cut = is_inseparable(run, splitter.first, splitter.end);
         for (unsigned at = splitter.first; at < splitter.end; at++)
             if (!add_decision(&splitter, at))
                 return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What plan_batch() decides, as transcripts: the life of a request up to its release, tokens and semaphores.
- * plan_model_end.c has the other ways in which it ends.
+ * Decisions of plan_batch() as transcripts: the life of a request up to its release, tokens and semaphores.
+ * plan_model_end.c has the other ends of a request.
  */
 #include <criterion/criterion.h>
 
@@ -17,7 +17,7 @@ Test(plan, second_holder_is_refused_when_full)
            {"acquire k2 a", "no_capacity a:1+1>1 -", 0, 0});
 }
 
-Test(plan, lowest_free_slots_are_given_first)
+Test(plan, lowest_free_slots_are_granted_first)
 {
     EXPECT(PUT_A(5), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0},
            {"acquire k2 a:2", "ok created ACQUIRED a=2[3,4] ttl=600s due=600s", 0, 0},
@@ -35,7 +35,7 @@ Test(plan, counted_permits_have_no_slots)
             0, 0});
 }
 
-Test(plan, several_semaphores_are_had_together_or_not_at_all)
+Test(plan, several_semaphores_are_granted_together_or_not_at_all)
 {
     EXPECT(PUT_A(2), PUT_B(1), {"acquire k1 a b", "ok created ACQUIRED a=1[1] b=1[1] ttl=600s due=600s", 0, 0},
            {"acquire k2 a b", "no_capacity b:1+1>1 -", 0, 0},
@@ -55,14 +55,14 @@ Test(plan, more_than_the_capacity_is_never_satisfiable)
     EXPECT(PUT_A(2), {"acquire k1 a:3", "never_satisfiable -", 0, 0}, {"release k1", "ok never_held due=3600s", 0, 0});
 }
 
-Test(plan, over_a_thousand_slots_are_invalid_and_units_are_not)
+Test(plan, more_than_1000_slots_are_invalid_but_units_are_not)
 {
     EXPECT(PUT_A(1100), {"acquire k1 a:1001", "invalid -", 0, 0},
            {"put b capacity=1100 counted", "ok created capacity=1100 in_use=0 config=1", 0, 0},
            {"acquire k1 b:1001", "ok created ACQUIRED b=1x1001 ttl=600s due=600s", 0, 0});
 }
 
-Test(plan, unknown_and_retired_semaphores_are_the_same)
+Test(plan, retired_semaphores_are_treated_as_unknown)
 {
     EXPECT(PUT_A(1), {"acquire k1 a b", "unknown_semaphore -", 0, 0},
            {"retire a", "ok capacity=1 in_use=0 config=2", 0, 0}, {"acquire k1 a", "unknown_semaphore -", 0, 0},
@@ -71,14 +71,16 @@ Test(plan, unknown_and_retired_semaphores_are_the_same)
 
 /* ---- the key ---- */
 
-Test(plan, replay_gives_the_same_grant_and_is_written)
+Test(plan, replay_returns_the_same_grant_and_is_written)
 {
     EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"acquire k1 a", "ok replayed ACQUIRED a=1[1] ttl=600s due=600s replays=1", 5, 0},
            {"acquire k1 a", "ok replayed ACQUIRED a=1[1] ttl=600s due=600s replays=2", 0, 0});
 }
 
-/* Part of no digest, and kept as it was whoever asks again: with another one, or with none. */
+/*
+ * The nonce is not part of the digest, and is kept when a client repeats the request with another nonce or with none.
+ */
 Test(plan, grant_keeps_the_nonce_of_its_acquire)
 {
     EXPECT(PUT_A(2), {"acquire k1 a nonce=1", "ok created ACQUIRED a=1[1] ttl=600s due=600s nonce=1", 0, 0},
@@ -93,7 +95,7 @@ Test(plan, grant_keeps_the_nonce_of_its_acquire)
            {"release k1", "ok released a=1[1] due=604800s renewals=1 replays=2 nonce=1", 0, 0});
 }
 
-Test(plan, one_key_twice_in_one_batch_is_granted_once)
+Test(plan, duplicate_key_in_a_batch_is_granted_once)
 {
     EXPECT(PUT_A(1), {"acquire k1 a; acquire k2 a; acquire k1 a",
                       "ok created ACQUIRED a=1[1] ttl=600s due=600s; no_capacity a:1+1>1; "
@@ -101,7 +103,7 @@ Test(plan, one_key_twice_in_one_batch_is_granted_once)
                       0, 0});
 }
 
-Test(plan, key_with_other_content_is_refused_also_after_the_end)
+Test(plan, key_with_other_content_is_refused_even_after_the_end)
 {
     EXPECT(PUT_A(5), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"acquire k1 a:2", "key_reused -", 0, 0}, {"acquire k1 a owner=1", "key_reused -", 0, 0},
@@ -110,7 +112,7 @@ Test(plan, key_with_other_content_is_refused_also_after_the_end)
            {"acquire k1 a", "ended released a=1[1] due=604800s replays=1", 0, 0});
 }
 
-Test(plan, refused_key_may_come_again_with_other_content)
+Test(plan, refused_key_may_be_reused_with_other_content)
 {
     EXPECT(PUT_A(2), {"acquire k1 a:3", "never_satisfiable -", 0, 0},
            {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0});
@@ -118,14 +120,14 @@ Test(plan, refused_key_may_come_again_with_other_content)
 
 /* ---- release ---- */
 
-Test(plan, second_release_says_so_and_is_written)
+Test(plan, second_release_is_already_released_and_is_written)
 {
     EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"release k1", "ok released a=1[1] due=604810s", 10, 0},
            {"release k1", "ok already_released released a=1[1] due=604810s replays=1", 20, 0});
 }
 
-Test(plan, release_that_overtakes_its_acquire_leaves_a_tombstone)
+Test(plan, release_before_its_acquire_writes_a_tombstone)
 {
     EXPECT(PUT_A(1), {"release k1", "ok never_held due=3600s", 0, 0},
            {"acquire k1 a", "ended never_held due=3600s replays=1", 0, 0},
@@ -135,7 +137,7 @@ Test(plan, release_that_overtakes_its_acquire_leaves_a_tombstone)
            {"acquire k2 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0});
 }
 
-Test(plan, release_frees_for_a_newcomer_that_arrived_before_it_in_the_batch)
+Test(plan, release_frees_units_for_a_new_request_before_it_in_the_batch)
 {
     EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"acquire k2 a; release k1", "ok created ACQUIRED a=2[1] ttl=600s due=600s; ok released a=1[1] due=604800s",
@@ -159,7 +161,7 @@ Test(plan, release_without_all_its_locks_is_put_back)
            {"acquire k2 a", "ok created ACQUIRED a=2[1] ttl=600s due=600s", 0, 0});
 }
 
-Test(plan, later_operations_on_a_key_that_was_put_back_follow_it)
+Test(plan, later_operations_follow_one_of_their_key_put_back)
 {
     EXPECT(PUT_A(1), PUT_B(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"~renew k1 ttl=900s; ~release k1; acquire k1 b; acquire k2 b",
@@ -169,7 +171,7 @@ Test(plan, later_operations_on_a_key_that_was_put_back_follow_it)
             0, 0});
 }
 
-Test(plan, answers_about_ended_requests_need_their_locks_too)
+Test(plan, answers_about_ended_requests_need_their_locks)
 {
     EXPECT(PUT_A(1),
            {"acquire k1 a; release k1", "ok created ACQUIRED a=1[1] ttl=600s due=600s; ok released a=1[1] due=604800s",
@@ -196,7 +198,7 @@ Test(plan, renew_extends_and_never_shortens)
            {"renew k1 ttl=900s", "ended released a=1[1] due=604900s renewals=3 replays=1", 0, 0});
 }
 
-Test(plan, renewals_come_before_newcomers_and_after_releases)
+Test(plan, renewals_are_decided_after_releases_and_before_new_requests)
 {
     EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"acquire k2 a; renew k2; renew k1; release k1",
@@ -205,7 +207,7 @@ Test(plan, renewals_come_before_newcomers_and_after_releases)
             10, 0});
 }
 
-Test(plan, ttl_over_the_maximum_is_refused_and_never_cut)
+Test(plan, ttl_over_the_maximum_is_refused_not_capped)
 {
     EXPECT({"put a capacity=9 max_ttl=60s", "ok created capacity=9 in_use=0 config=1", 0, 0},
            {"acquire k1 a ttl=61s", "invalid -", 0, 0}, {"acquire k1 a ttl=none", "invalid -", 0, 0},
@@ -215,7 +217,7 @@ Test(plan, ttl_over_the_maximum_is_refused_and_never_cut)
            {"renew k1 ttl=60s", "ok ACQUIRED a=1[1] ttl=60s due=65s renewals=1", 5, 0});
 }
 
-Test(plan, smallest_times_and_largest_grace_of_several_semaphores_count)
+Test(plan, smallest_times_and_largest_grace_of_several_semaphores_apply)
 {
     EXPECT({"put a capacity=9 default_ttl=60s grace=1s max_hold=500s", "ok created capacity=9 in_use=0 config=1", 0, 0},
            {"put b capacity=9 default_ttl=40s max_ttl=50s grace=3s", "ok created capacity=9 in_use=0 config=1", 0, 0},
@@ -252,7 +254,7 @@ Test(plan, tokens_begin_above_the_epoch)
            {"acquire k4 b", "ok created ACQUIRED b=3072[1] ttl=600s due=600s", 0, 0});
 }
 
-Test(plan, tokens_go_on_after_a_semaphore_was_retired)
+Test(plan, tokens_continue_after_a_semaphore_was_retired)
 {
     EXPECT(PUT_A(1),
            {"acquire k1 a; release k1", "ok created ACQUIRED a=1[1] ttl=600s due=600s; ok released a=1[1] due=604800s",
@@ -264,7 +266,7 @@ Test(plan, tokens_go_on_after_a_semaphore_was_retired)
 
 /* ---- semaphores ---- */
 
-Test(plan, shrinking_throws_nobody_out)
+Test(plan, lowering_the_capacity_ends_no_holder)
 {
     EXPECT(PUT_A(3),
            {"acquire k1 a; acquire k2 a; acquire k3 a",
@@ -280,7 +282,7 @@ Test(plan, shrinking_throws_nobody_out)
             0, 0});
 }
 
-Test(plan, slot_freed_before_the_last_retired_one_is_found_again)
+Test(plan, slot_freed_before_the_last_retired_one_is_granted_again)
 {
     EXPECT(PUT_A(2),
            {"acquire k1 a; acquire k2 a",
@@ -291,7 +293,7 @@ Test(plan, slot_freed_before_the_last_retired_one_is_found_again)
             0, 0});
 }
 
-Test(plan, held_slot_above_the_capacity_is_in_service_again_after_growing)
+Test(plan, held_slot_above_the_capacity_returns_to_service_after_growing)
 {
     EXPECT(PUT_A(3),
            {"acquire k1 a:2; acquire k2 a",
@@ -302,7 +304,7 @@ Test(plan, held_slot_above_the_capacity_is_in_service_again_after_growing)
            {"acquire k3 a:3", "ok created ACQUIRED a=3[1,2,4] ttl=600s due=600s", 0, 0});
 }
 
-Test(plan, semaphore_that_is_held_is_not_retired)
+Test(plan, held_semaphore_is_not_retired)
 {
     EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"retire a", "in_use -", 0, 0}, {"release k1", "ok released a=1[1] due=604800s", 0, 0},
@@ -318,7 +320,7 @@ Test(plan, put_changes_only_what_it_names)
            {"retire b", "unknown_semaphore -", 0, 0});
 }
 
-Test(plan, put_after_retiring_starts_the_settings_anew)
+Test(plan, put_after_retiring_resets_the_settings)
 {
     EXPECT({"put a capacity=2 default_ttl=30s max_ttl=40s grace=1s", "ok created capacity=2 in_use=0 config=1", 0, 0},
            {"retire a", "ok capacity=2 in_use=0 config=2", 0, 0}, {"put a grace=2s", "invalid -", 0, 0},
@@ -328,7 +330,7 @@ Test(plan, put_after_retiring_starts_the_settings_anew)
            {"renew k1 ttl=none", "ok ACQUIRED a=1[1,2,3] ttl=none due=86400s renewals=1", 0, 0});
 }
 
-Test(plan, put_refuses_what_cannot_be)
+Test(plan, put_refuses_invalid_settings)
 {
     EXPECT({"put a", "invalid -", 0, 0}, {"put a counted", "invalid -", 0, 0},
            {"put a capacity=65537", "invalid -", 0, 0},
@@ -341,7 +343,7 @@ Test(plan, put_refuses_what_cannot_be)
            {"put b capacity=65537 counted", "ok created capacity=65537 in_use=0 config=1", 0, 0});
 }
 
-Test(plan, put_has_conditions)
+Test(plan, put_honours_its_conditions)
 {
     EXPECT({"put a capacity=1 if_match=1", "version_mismatch -", 0, 0},
            {"put a capacity=1 if_none_match", "ok created capacity=1 in_use=0 config=1", 0, 0},
@@ -356,7 +358,7 @@ Test(plan, put_has_conditions)
            {"put a capacity=3 if_none_match", "ok created capacity=3 in_use=0 config=5", 0, 0});
 }
 
-/* ---- by hand: what no script can say ---- */
+/* ---- direct calls, for cases that no script can express ---- */
 
 struct direct {
     struct arena arena;
@@ -366,7 +368,7 @@ struct direct {
     struct plan plan;
 };
 
-/* One acquire on the rows that the transcript left; the arena may have `limit` bytes. */
+/* Plans one acquire on the rows that the transcript left; the arena may have `limit` bytes. */
 static enum permit_status plan_acquire(struct direct *direct, size_t limit)
 {
     const struct operation *operations[] = {&direct->operation};
@@ -406,7 +408,7 @@ Test(plan, thousand_slots_fit_into_one_permit)
     arena_release(&direct.arena);
 }
 
-Test(plan, remembered_id_of_another_name_is_an_unknown_semaphore)
+Test(plan, cached_id_of_another_name_is_an_unknown_semaphore)
 {
     struct direct direct = {0};
     EXPECT(PUT_A(1), PUT_B(1));
@@ -419,8 +421,8 @@ Test(plan, remembered_id_of_another_name_is_an_unknown_semaphore)
     arena_release(&direct.arena);
 }
 
-/* Until it is enough. */
-static void plan_with_ever_more_memory(struct direct *direct)
+/* Plans with more and more memory, until it is enough. Asserts that the view never changes. */
+static void plan_with_increasing_memory(struct direct *direct)
 {
     uint64_t before = view_checksum(&direct->view);
     enum permit_status status = PERMIT_NO_MEMORY;
@@ -433,20 +435,20 @@ static void plan_with_ever_more_memory(struct direct *direct)
     cr_assert_eq(status, PERMIT_OK);
 }
 
-Test(plan, without_memory_there_is_no_plan_and_nothing_has_changed)
+Test(plan, plan_without_memory_fails_and_changes_nothing)
 {
     struct direct direct = {0};
     EXPECT(PUT_A(9), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0});
     read_a(&direct, &transcript.run.arena, 3, 0);
     direct.want =
         (struct want){.semaphore = BYTES("a"), .semaphore_id = transcript.run.rows.semaphores[0].id, .count = 3};
-    plan_with_ever_more_memory(&direct);
+    plan_with_increasing_memory(&direct);
     cr_expect(direct.plan.outcomes[0].created);
     cr_expect_eq(direct.plan.ids_used, 1);
     arena_release(&direct.arena);
 }
 
-Test(plan, without_memory_nobody_is_ended_for_a_newcomer)
+Test(plan, plan_without_memory_ends_no_holder)
 {
     struct direct direct = {0};
     EXPECT(PUT_A(2), PUT_B(1),
@@ -455,7 +457,7 @@ Test(plan, without_memory_nobody_is_ended_for_a_newcomer)
     read_a(&direct, &transcript.run.arena, 2, 10);
     direct.want =
         (struct want){.semaphore = BYTES("a"), .semaphore_id = transcript.run.rows.semaphores[0].id, .count = 2};
-    plan_with_ever_more_memory(&direct);
+    plan_with_increasing_memory(&direct);
     cr_expect(direct.plan.outcomes[0].created);
     cr_expect_eq(direct.plan.ended[END_EXPIRED], 2);
     arena_release(&direct.arena);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations and outcomes of the model test as text: for transcripts, and to show a script that failed. */
+/* Operations and outcomes of the model test as text: for transcripts, and to print a script that failed. */
 #include <stdlib.h>
 
 #include "plan_model.h"
@@ -26,7 +26,7 @@ void step_finish(struct step *step)
 
 /* ---- reading ---- */
 
-/* The next word; length 0 at the end. */
+/* Returns the next word; length 0 at the end. */
 static struct bytes next_word(const char **at)
 {
     while (**at == ' ')
@@ -36,7 +36,7 @@ static struct bytes next_word(const char **at)
     return word;
 }
 
-/* True if the word is name=value; then *ret_value is what follows. */
+/* Returns true if the word is name=value; *ret_value is the value. */
 static bool word_has(struct bytes word, const char *name, struct bytes *ret_value)
 {
     size_t length = strlen(name);
@@ -59,13 +59,13 @@ static bool read_semaphore(struct bytes word, unsigned *ret_semaphore)
     return *ret_semaphore < MODEL_SEMAPHORES;
 }
 
-/* "L3"; 0: none. */
+/* Returns the index of a label such as "L3"; 0: none. */
 static unsigned read_label(struct bytes word)
 {
     return word.length == 2 ? label_index(word) : 0;
 }
 
-/* The next of "1,L2,-"; length 0 at the end. */
+/* Returns the next part of a list such as "1,L2,-"; length 0 at the end. */
 static struct bytes next_part(struct bytes *list)
 {
     const char *comma = list->length ? memchr(list->data, ',', list->length) : NULL;
@@ -87,7 +87,7 @@ static bool read_names(struct bytes list, struct model_want *want)
     return want->name_count > 0;
 }
 
-/* "a" or "a:2", "a:2~", "a:2@1,L2", "a@1,L2": see step_parse. */
+/* Reads a want: "a" or "a:2", "a:2~", "a:2@1,L2", "a@1,L2": see step_parse. */
 static bool read_want(struct bytes word, struct step *step)
 {
     struct model_want want = {.count = 1};
@@ -114,7 +114,7 @@ static bool read_want(struct bytes word, struct step *step)
     return word.length == 1 || at == end;
 }
 
-/* "labels=L1,-,L3" or "from=2" */
+/* Reads "labels=L1,-,L3" or "from=2". */
 static bool read_labels(struct bytes word, struct step *step)
 {
     struct bytes value;
@@ -145,9 +145,9 @@ static bool read_ttl(struct bytes value, struct ttl *ret_ttl)
 }
 
 static const char *const places[] = {
-    [PLACE_NEWCOMER] = "newcomer", [PLACE_BEHIND] = "behind", [PLACE_WAITER] = "waiter", [PLACE_AGED] = "aged"};
+    [RANK_NEW] = "newcomer", [RANK_BEHIND] = "behind", [RANK_WAITER] = "waiter", [RANK_AGED] = "aged"};
 
-/* How it stands in the queue. */
+/* Reads the place of an acquire in the queue. */
 static bool read_stand(struct bytes word, struct step *step)
 {
     struct bytes value;
@@ -159,7 +159,7 @@ static bool read_stand(struct bytes word, struct step *step)
         return step->stand.waits = true;
     for (unsigned i = 0; i < ARRAY_LENGTH(places); i++)
         if (bytes_equal(word, bytes_of(places[i])))
-            return step->stand.place = (enum place)i, true;
+            return step->stand.place = (enum queue_rank)i, true;
     return false;
 }
 
@@ -189,13 +189,13 @@ static bool read_word(struct bytes word, struct step *step)
     if (step->kind == OP_ACQUIRE && read_stand(word, step))
         return true;
     if (step->kind == OP_RELEASE && bytes_equal(word, BYTES("confirmed")))
-        return step->of_confirmed = true;
+        return step->allow_confirmed = true;
     if (step->kind == OP_EXPIRE && bytes_equal(word, BYTES("owner_dead")))
         return step->expire_as = END_OWNER_DEAD, true;
     return step->kind == OP_ACQUIRE && read_want(word, step);
 }
 
-/* A member that is a duration or a number: name=... */
+/* Reads a member that is a duration or a number: name=value. */
 static bool read_number(struct bytes word, struct semaphore_change *change)
 {
     const struct {
@@ -254,7 +254,7 @@ static bool read_change(struct bytes word, struct step *step)
     return step->reason < MODEL_REASONS;
 }
 
-/* "put", and otherwise as operation_kind_word: "renew", "pause". */
+/* Returns "put", or else operation_kind_word: "renew", "pause". */
 static const char *kind_word(enum operation_kind kind)
 {
     static const char administrative[] = "semaphore_";
@@ -373,12 +373,12 @@ static void print_request_step(const struct step *step, struct buf *out)
         buf_printf(out, " owner=%u", step->owner);
     if (step->nonce)
         buf_printf(out, " nonce=%u", step->nonce);
-    buf_append_text(out, step->of_confirmed ? " confirmed" : "");
+    buf_append_text(out, step->allow_confirmed ? " confirmed" : "");
     buf_append_text(out, step->expire_as == END_OWNER_DEAD ? " owner_dead" : "");
     buf_append_text(out, step->walks_due ? " walks" : "");
     if (step->due_cut)
         buf_printf(out, " cut=%u", step->due_cut);
-    if (step->stand.place != PLACE_NEWCOMER)
+    if (step->stand.place != RANK_NEW)
         buf_printf(out, " %s", places[step->stand.place]);
     buf_append_text(out, step->stand.waits ? " waits" : "");
     if (step->patience)
@@ -444,7 +444,7 @@ static void print_permit(const struct model_permit *permit, struct buf *out)
         buf_append_char(out, ']');
 }
 
-/* Deadlines count from the beginning of the script. */
+/* Prints a request; deadlines count from the beginning of the script. */
 static void print_request(const struct model_request *request, struct buf *out)
 {
     bool held = request->state == REQUEST_ACQUIRED;

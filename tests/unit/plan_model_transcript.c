@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads transcripts, runs them and prints how they went. */
+/* Reads transcripts, runs them and prints the results. */
 #include "plan_model_transcript.h"
 
 #include <criterion/criterion.h>
@@ -19,7 +19,7 @@ void transcript_release(void)
     run_release(&transcript.run);
 }
 
-/* True if it says how things are, and is no operation. */
+/* Returns true if the text sets a circumstance, and is not an operation. */
 static bool read_circumstance(const char *text, struct moment *moment)
 {
     static const char alive[] = "alive=";

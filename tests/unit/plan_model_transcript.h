@@ -27,14 +27,14 @@ struct line {
 struct transcript {
     struct run run;
     struct script script;
-    bool shows_record; /* what operators did follows each outcome: " +a capacity 1>2" */
+    bool shows_record; /* events follow each outcome: " +a capacity 1>2" */
 };
 
 extern struct transcript transcript;
 
 void transcript_init(void);
 void transcript_release(void);
-/* Notes of a PUT point into the text that was parsed, so no transcript has any. */
+/* Notes of a PUT would point into the parsed text, so transcripts have none. */
 void transcript_expect(const struct line *lines, size_t count);
 
 #define EXPECT(...)                                                                                                    \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting, as transcripts: who found no room comes again with each later line, as often as its patience lasts, and what
- * stands beside it is how it ended at last. core_plan.c has single batches.
+ * Waiting, as transcripts: a request that does not fit is tried again with each later line, as often as its patience
+ * allows, and the expected text beside it is its final result. core_plan.c has single batches.
  */
 #include <criterion/criterion.h>
 
@@ -9,23 +9,23 @@
 
 TestSuite(plan_wait, .init = transcript_init, .fini = transcript_release);
 
-/* ---- for what one waits ---- */
+/* ---- waits that end with a grant ---- */
 
-Test(plan_wait, waiter_is_served_by_the_batch_that_frees_and_before_newcomers)
+Test(plan_wait, waiter_is_granted_in_the_freeing_batch_before_new_requests)
 {
     EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"acquire k2 a patience=9", "ok created ACQUIRED a=2[1] ttl=600s due=610s", 0, 0},
            {"acquire k3 a; release k1", "no_capacity a:1+1>1; ok released a=1[1] due=604810s", 10, 0});
 }
 
-Test(plan_wait, waiter_is_served_when_a_holder_falls_due)
+Test(plan_wait, waiter_is_granted_when_a_holder_is_due)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=5s", "ok created ACQUIRED a=1[1] ttl=5s due=5s", 0, 0},
            {"acquire k2 a patience=9", "ok created ACQUIRED a=2[1] ttl=600s due=605s", 0, 0},
            {"acquire k3 a", "no_capacity a:1+1>1 -", 4, 0}, {"acquire k4 a", "no_capacity a:1+1>1", 5, 0});
 }
 
-Test(plan_wait, waiter_is_served_when_it_fits_on_all_its_semaphores)
+Test(plan_wait, waiter_is_granted_when_it_fits_all_its_semaphores)
 {
     EXPECT(PUT_A(1), PUT_B(1),
            {"acquire k1 a; acquire k2 b",
@@ -35,20 +35,20 @@ Test(plan_wait, waiter_is_served_when_it_fits_on_all_its_semaphores)
            {"release k2", "ok released b=1[1] due=604800s", 0, 0});
 }
 
-Test(plan_wait, waiter_is_served_when_the_capacity_grows)
+Test(plan_wait, waiter_is_granted_when_the_capacity_grows)
 {
     EXPECT(PUT_A(0), {"acquire k1 a patience=9", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"put a capacity=1", "ok capacity=1 in_use=0 config=2", 0, 0});
 }
 
-Test(plan_wait, waiter_stays_through_a_pause)
+Test(plan_wait, waiter_waits_through_a_pause)
 {
     EXPECT(PUT_A(1), {"pause a why=1", "ok capacity=1 in_use=0 config=2", 0, 0},
            {"acquire k1 a patience=9; acquire k2 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s; paused -", 0, 0},
            {"resume a", "ok capacity=1 in_use=0 config=3", 0, 0});
 }
 
-Test(plan_wait, waiter_stays_until_grants_begin_again)
+Test(plan_wait, waiter_waits_until_the_end_of_a_failover_hold)
 {
     EXPECT(PUT_A(1),
            {"grants_from=10s; acquire k1 a patience=9", "ok created ACQUIRED a=2048[1] ttl=600s due=610s", 0, 2},
@@ -63,9 +63,9 @@ Test(plan_wait, waiter_is_granted_under_its_own_nonce)
            {"release k1", "ok released a=1[1] due=604800s", 0, 0});
 }
 
-/* ---- how a wait ends without a grant ---- */
+/* ---- waits that end without a grant ---- */
 
-Test(plan_wait, wait_that_is_over_ends_without_room)
+Test(plan_wait, expired_wait_is_refused_for_lack_of_units)
 {
     EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"acquire k2 a patience=1", "no_capacity a:1+1>1", 0, 0},
@@ -73,7 +73,7 @@ Test(plan_wait, wait_that_is_over_ends_without_room)
            {"release k1", "ok released a=1[1] due=604800s replays=1", 0, 0});
 }
 
-Test(plan_wait, waiter_for_more_than_what_is_left_of_the_capacity_is_refused)
+Test(plan_wait, waiter_over_a_lowered_capacity_is_refused)
 {
     EXPECT(PUT_A(3), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0},
            {"acquire k2 a:2 patience=9", "never_satisfiable", 0, 0},
@@ -81,13 +81,13 @@ Test(plan_wait, waiter_for_more_than_what_is_left_of_the_capacity_is_refused)
            {"release k1", "ok released a=1[1,2] due=604800s", 0, 0});
 }
 
-Test(plan_wait, waiter_for_what_is_retired_is_refused)
+Test(plan_wait, waiter_for_a_retired_semaphore_is_refused)
 {
     EXPECT(PUT_A(0), {"acquire k1 a patience=9", "unknown_semaphore -", 0, 0},
            {"retire a", "ok capacity=0 in_use=0 config=2", 0, 0});
 }
 
-Test(plan_wait, waiter_whose_key_is_released_has_ended)
+Test(plan_wait, waiter_with_a_released_key_has_ended)
 {
     EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
            {"acquire k2 a patience=9", "ended never_held due=3600s replays=1", 0, 0},
@@ -96,9 +96,9 @@ Test(plan_wait, waiter_whose_key_is_released_has_ended)
             0, 0});
 }
 
-/* ---- who may pass ---- */
+/* ---- queue order ---- */
 
-/* One for 5 of 8 units among others for 3. */
+/* A request for 5 of 8 units, among others for 3. */
 #define EIGHT_UNITS(queue)                                                                                             \
     {                                                                                                                  \
         "put a capacity=8 counted " queue, "ok created capacity=8 in_use=0 config=1", 0, 0                             \
@@ -109,7 +109,7 @@ Test(plan_wait, waiter_whose_key_is_released_has_ended)
             "ok created ACQUIRED a=1x3 ttl=600s due=600s; ok created ACQUIRED a=2x3 ttl=600s due=600s", 0, 0           \
     }
 
-Test(plan_wait, under_backfill_small_ones_pass_a_large_one)
+Test(plan_wait, small_requests_pass_a_large_one_under_backfill)
 {
     EXPECT(EIGHT_UNITS("backfill"), ALL_BUT_TWO,
            {"acquire k3 a:5 patience=2; acquire k4 a:2",
@@ -119,7 +119,7 @@ Test(plan_wait, under_backfill_small_ones_pass_a_large_one)
            {"release k2", "ok released a=2x3 due=604800s", 0, 0});
 }
 
-Test(plan_wait, under_fifo_a_large_one_is_served_in_its_turn)
+Test(plan_wait, large_request_is_granted_in_its_turn_under_fifo)
 {
     EXPECT(EIGHT_UNITS("fifo"), ALL_BUT_TWO,
            {"acquire k3 a:6 patience=9; acquire k4 a:2 patience=9; acquire k5 a:2",
@@ -130,7 +130,7 @@ Test(plan_wait, under_fifo_a_large_one_is_served_in_its_turn)
            {"release k2; acquire k6 a:2", "ok released a=2x3 due=604800s; no_capacity a:8+2>8", 0, 0});
 }
 
-Test(plan_wait, under_backfill_nobody_passes_a_large_one_that_has_aged)
+Test(plan_wait, no_request_passes_an_aged_one_under_backfill)
 {
     EXPECT(EIGHT_UNITS("backfill"), ALL_BUT_TWO,
            {"acquire k3 a:6 patience=9 aged_at=1; acquire k4 a:1",
@@ -142,7 +142,7 @@ Test(plan_wait, under_backfill_nobody_passes_a_large_one_that_has_aged)
             0, 0});
 }
 
-Test(plan_wait, under_fifo_who_is_put_back_keeps_its_turn)
+Test(plan_wait, request_put_back_keeps_its_turn_under_fifo)
 {
     EXPECT({"put a capacity=1 fifo", "ok created capacity=1 in_use=0 config=1", 0, 0}, PUT_B(1),
            {"acquire k1 a b ttl=1s", "ok created ACQUIRED a=1[1] b=1[1] ttl=1s due=1s", 0, 0},

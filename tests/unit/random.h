@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers for generated cases: the same in every run, so that a failure can be run again. */
+/* Random numbers for generated cases, the same in every run, so that a failure can be repeated. */
 #ifndef UNIT_RANDOM_H
 #define UNIT_RANDOM_H
 
 #include <stdint.h>
 
-/* splitmix64 of Steele, Lea and Flood. */
+/* Returns the next number: splitmix64 of Steele, Lea and Flood. */
 static inline uint64_t next_random(uint64_t *state)
 {
     uint64_t word = *state += 0x9e3779b97f4a7c15;
@@ -14,7 +14,7 @@ static inline uint64_t next_random(uint64_t *state)
     return word ^ word >> 31;
 }
 
-/* 0 to below - 1. */
+/* Returns a number from 0 to below - 1. */
 static inline uint64_t random_below(uint64_t *state, uint64_t below)
 {
     return next_random(state) % below;

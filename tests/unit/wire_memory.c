@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies that are read while memory is short. Each allocation fails in turn; what is read all the same has to be what
- * was sent, and what is not has to be refused as what passes.
+ * Reading of bodies while memory is short. Each allocation fails in turn: an accepted body must have been read as it
+ * was sent, and a refusal must be temporary.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/operations.h"
-#include "http/service.h"
+#include "api/operations.h"
+#include "api/service.h"
 
-/* How many allocations until the one that fails; 0 or less: none does. */
+/* Number of allocations up to the one that fails; 0 or less: none fails. */
 static atomic_llong until;
 
-#ifndef __SANITIZE_ADDRESS__ /* which has these for itself: then nothing fails */
+#ifndef __SANITIZE_ADDRESS__ /* it has its own allocator: no allocation fails */
 #include "failing_malloc.h"
 
 static bool fails(const void *caller)
@@ -32,38 +32,40 @@ static bool fails(const void *caller)
 
 enum { BODY_MAX = 64 * 1024, ALLOCATIONS_MAX = 100000 };
 
-/* An exchange whose body was read as an acquire. */
+/* A call with its body read as an acquire. */
 struct reading {
     struct service service;
-    struct exchange *exchange;
+    struct call *call;
     enum permit_status status;
 };
 
-/* The n-th allocation fails; 0: none. Returns whether it came to that. */
+/* Reads an acquire while the n-th allocation fails; 0: none. Returns true if that allocation was reached. */
 static bool read_acquire(struct reading *reading, const char *text, long long n)
 {
     *reading = (struct reading){.service = {.max_wait_ms = 1000}};
     buf_init(&reading->service.message, 1024);
-    reading->exchange = exchange_new(&reading->service);
-    cr_assert_not_null(reading->exchange);
-    reading->exchange->body = bytes_of(text);
+    struct exchange *exchange = exchange_new(sizeof *reading->call, NULL);
+    cr_assert_not_null(exchange);
+    exchange->service = &reading->service;
+    exchange->body = bytes_of(text);
+    reading->call = call_of(exchange);
     atomic_store(&until, n);
-    reading->status = operation_read_acquire(reading->exchange, (struct bytes){0}, &reading->exchange->first);
+    reading->status = operation_read_acquire(exchange, (struct bytes){0}, &reading->call->first);
     return atomic_exchange(&until, 0) <= 0;
 }
 
 static void reading_release(struct reading *reading)
 {
-    exchange_free(reading->exchange);
+    exchange_free(&reading->call->exchange);
     buf_release(&reading->service.message);
 }
 
-/* True if there is an n-th allocation. */
+/* Returns true if the body needs an n-th allocation. */
 static bool judge(const char *text, const struct operation *expected, long long n)
 {
     struct reading reading;
     bool met = read_acquire(&reading, text, n);
-    const struct operation *operation = &reading.exchange->first.operation;
+    const struct operation *operation = &reading.call->first.operation;
     if (reading.status == PERMIT_OK)
         cr_assert(bytes_equal(operation->external_id, expected->external_id) &&
                       memcmp(operation->digest, expected->digest, DIGEST_SIZE) == 0,
@@ -81,21 +83,21 @@ static void judge_all(const char *text)
     long long n = 1;
     (void)read_acquire(&expected, text, 0);
     cr_assert_eq(expected.status, PERMIT_OK, "%s", buf_text(&expected.service.message));
-    while (n < ALLOCATIONS_MAX && judge(text, &expected.exchange->first.operation, n))
+    while (n < ALLOCATIONS_MAX && judge(text, &expected.call->first.operation, n))
         n++;
     cr_assert_lt(n, ALLOCATIONS_MAX);
     reading_release(&expected);
 }
 
-Test(wire_memory, an_acquire)
+Test(wire_memory, acquire_is_read_completely_or_refused)
 {
     judge_all(
         "{\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"backups\"},{\"semaphore\":\"network\",\"count\":3}],"
         "\"ttl\":\"30s\",\"wait\":1.5}");
 }
 
-/* Text that grows piece by piece: what gets lost would leave another name. */
-Test(wire_memory, long_names_with_escapes)
+/* Text that grows piece by piece: a lost piece would leave another name. */
+Test(wire_memory, long_escaped_names_are_read_completely_or_refused)
 {
     char text[BODY_MAX] = "{\"external_id\":\"";
     for (int i = 0; i < 40; i++)
@@ -106,7 +108,7 @@ Test(wire_memory, long_names_with_escapes)
     judge_all(strcat(text, "\",\"count\":1}],\"ttl\":30}"));
 }
 
-Test(wire_memory, many_slots)
+Test(wire_memory, many_slots_are_read_completely_or_refused)
 {
     char text[BODY_MAX] = "{\"permits\":[{\"semaphore\":\"seats\",\"slots\":[1";
     for (int i = 2; i <= 70; i++)
@@ -114,7 +116,7 @@ Test(wire_memory, many_slots)
     judge_all(strcat(text, "]}],\"external_id\":\"k\",\"ttl\":30}"));
 }
 
-Test(wire_memory, many_labels)
+Test(wire_memory, many_labels_are_read_completely_or_refused)
 {
     char text[BODY_MAX] = "{\"permits\":[{\"semaphore\":\"seats\",\"count\":2,\"any_of\":[\"A1\"";
     for (int i = 2; i <= 70; i++)
@@ -122,8 +124,8 @@ Test(wire_memory, many_labels)
     judge_all(strcat(text, "]}],\"external_id\":\"k\"}"));
 }
 
-/* 503, and not 500, is what is told of the one. */
-Test(wire_memory, an_answer_without_memory_is_not_one_that_is_too_long)
+/* An answer without memory is a 503, not a 500. */
+Test(wire_memory, answer_without_memory_is_not_too_long)
 {
     struct buf buf;
     buf_init(&buf, 10);

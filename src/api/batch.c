@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * POST /v1/batch: up to 1,000 independent operations, each decided like a single one, answered together in the order of
+ * the request. Several engine threads decide the operations: each writes its result into the batch's pieces under the
+ * batch's mutex, and the thread that decides the last operation puts the pieces in order.
+ */
+#include <assert.h>
+
+#include "api/json_in.h"
+#include "api/operations.h"
+#include "api/problem.h"
+#include "api/routes.h"
+#include "api/service.h"
+
+enum { BATCH_REQUEST_MAX = 1000 };
+
+/* Values of `op`, and the functions that read the operations. */
+static const struct {
+    const char *word;
+    enum permit_status (*read)(struct exchange *exchange, struct bytes object, struct batch_item *item);
+} batch_operations[] = {
+    {"acquire", operation_read_batched_acquire},
+    {"release", operation_read_batched_release},
+    {"renew", operation_read_batched_renew},
+    {"confirm", operation_read_batched_confirm},
+};
+
+static enum permit_status read_operation(struct exchange *exchange, struct bytes object, struct batch_item *item)
+{
+    struct bytes word = wire_find(object, "op");
+    for (size_t i = 0; i < ARRAY_LENGTH(batch_operations); i++)
+        if (word.length && wire_is_word(word, batch_operations[i].word))
+            return batch_operations[i].read(exchange, object, item);
+    buf_clear(&exchange->service->message);
+    buf_append_text(&exchange->service->message, "op must be acquire, release, renew or confirm");
+    return PERMIT_INVALID;
+}
+
+/* Writes all results in the order of the request. */
+static void batch_assemble(struct call *call)
+{
+    struct buf *out = &call->exchange.answer.body;
+    buf_append_text(out, "{\"results\":[");
+    for (size_t i = 0; i < call->item_count; i++) {
+        const struct batch_item *item = &call->batch->items[i];
+        call->exchange.answer.must_arrive |= item_is_generated_grant(item);
+        buf_append_text(out, i ? ",{\"status\":" : "{\"status\":");
+        buf_append_i64(out, item->http_status);
+        buf_append_text(out, ",\"body\":");
+        if (!call->batch->pieces.broken)
+            buf_append(out, call->batch->pieces.data + item->offset, item->length);
+        buf_append_char(out, '}');
+    }
+    buf_append_text(out, "]}");
+    out->broken |= call->batch->pieces.broken;
+}
+
+/* Decrements the count of undecided operations. Returns true for the last one. */
+static bool batch_count_down(struct batch_items *batch)
+{
+    pthread_mutex_lock(&batch->mutex);
+    assert(batch->remaining > 0);
+    bool last = --batch->remaining == 0;
+    pthread_mutex_unlock(&batch->mutex);
+    return last;
+}
+
+static void item_decided(struct op *op, const struct decision *decision)
+{
+    struct batch_item *item = CONTAINER_OF(op, struct batch_item, op);
+    struct call *call = call_of(item->exchange);
+    struct batch_items *batch = call->batch;
+    enum permit_status status;
+    pthread_mutex_lock(&batch->mutex);
+    item->offset = batch->pieces.length;
+    operation_write_decision(&batch->pieces, item, decision, &status, &item->http_status);
+    item->length = batch->pieces.length - item->offset;
+    pthread_mutex_unlock(&batch->mutex);
+    if (!batch_count_down(batch))
+        return;
+    batch_assemble(call);
+    exchange_finish(&call->exchange);
+}
+
+/* Refuses one operation. The others continue. */
+static void item_refuse(struct batch_item *item, enum permit_status status, const char *detail)
+{
+    struct batch_items *batch = call_of(item->exchange)->batch;
+    pthread_mutex_lock(&batch->mutex);
+    item->offset = batch->pieces.length;
+    item->http_status = permit_status_http(operation_public_status(status));
+    operation_write_refusal(&batch->pieces, item, status, detail);
+    item->length = batch->pieces.length - item->offset;
+    assert(batch->remaining > 0);
+    batch->remaining--;
+    pthread_mutex_unlock(&batch->mutex);
+}
+
+static bool batch_submit(struct exchange *exchange)
+{
+    struct call *call = call_of(exchange);
+    for (size_t i = 0; i < call->item_count; i++) {
+        struct batch_item *item = &call->batch->items[i];
+        if (item->http_status)
+            continue; /* refused already */
+        op_init(&item->op, &item->operation, exchange->deadline, item_decided);
+        enum permit_status status = engine_submit(exchange->service->engine, &item->op);
+        if (status != PERMIT_OK)
+            item_refuse(item, status, operation_reject_reason(exchange, status, item->op.bound));
+    }
+    if (!batch_count_down(call->batch))
+        return false;
+    batch_assemble(call);
+    return true;
+}
+
+/*
+ * Reads all operations. An invalid operation is refused alone; a malformed body refuses the whole batch, and nothing is
+ * submitted.
+ */
+static enum permit_status read_operations(struct exchange *exchange, struct wire_list *list)
+{
+    struct batch_items *batch = call_make_batch(call_of(exchange), list->count);
+    if (!batch)
+        return PERMIT_NO_MEMORY;
+    batch->remaining = list->count + 1; /* 1 for batch_submit: no thread finishes the batch before all are submitted */
+    for (size_t i = 0; i < list->count; i++) {
+        struct batch_item *item = &batch->items[i];
+        item->exchange = exchange;
+        enum permit_status status = read_operation(exchange, wire_next(list), item);
+        if (status == PERMIT_MALFORMED)
+            return status;
+        if (status != PERMIT_OK)
+            item_refuse(item, status, buf_text(&exchange->service->message));
+    }
+    return PERMIT_OK;
+}
+
+bool request_batch(struct exchange *exchange)
+{
+    static const struct wire_member operations = {
+        "operations", WIRE_LIST, true, 0, 0, 1, BATCH_REQUEST_MAX, NULL, "an array of 1 to 1000 operations"};
+    static const struct wire_table table = {&operations, 1};
+    static const struct wire_limit limit = {BATCH_REQUEST_MAX, PERMIT_TOO_LARGE,
+                                            "a batch takes at most 1000 operations"};
+    struct buf *message = &exchange->service->message;
+    struct wire_list list = {.count = 0};
+    enum permit_status status = wire_read_body(exchange->body, &limit, &table, &list, &exchange->arena, message);
+    if (status == PERMIT_OK)
+        status = read_operations(exchange, &list);
+    if (status != PERMIT_OK)
+        return operation_refuse(exchange, status);
+    return batch_submit(exchange);
+}

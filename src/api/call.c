@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#include "api/call.h"
+
+static void batch_items_release(struct batch_items *batch)
+{
+    if (!batch)
+        return;
+    buf_release(&batch->pieces);
+    pthread_mutex_destroy(&batch->mutex);
+}
+
+struct batch_items *call_make_batch(struct call *call, size_t count)
+{
+    const struct buf *body = &call->exchange.answer.body;
+    struct batch_items *batch = arena_alloc(&call->exchange.arena, sizeof *batch);
+    struct batch_item *items = arena_array(&call->exchange.arena, count, sizeof *items);
+    if (!batch || !items)
+        return NULL;
+    batch->items = items;
+    buf_init(&batch->pieces, body->max);
+    batch->pieces.budget = body->budget;
+    pthread_mutex_init(&batch->mutex, NULL);
+    call->batch = batch;
+    call->item_count = count;
+    return batch;
+}
+
+void call_clear(struct exchange *exchange)
+{
+    struct call *call = call_of(exchange);
+    batch_items_release(call->batch);
+    call->batch = NULL;
+    call->item_count = 0;
+    call->wait_ms = 0;
+    call->of_owner = false;
+    call->first = (struct batch_item){0};
+}
+
+struct batch_item *call_items(struct call *call, size_t *ret_count)
+{
+    *ret_count = call->item_count;
+    return call->batch ? call->batch->items : &call->first;
+}
+
+bool call_close(struct call *call)
+{
+    if (call->of_owner)
+        return stage_answer(&call->owner.stage);
+    if (call->item_count == 0)
+        return stage_answer(&call->engine_query.stage);
+    bool closed = true;
+    size_t count;
+    struct batch_item *items = call_items(call, &count);
+    for (size_t i = 0; i < count; i++) /* all of them: an unsent operation must not be sent later */
+        closed &= stage_answer(&items[i].op.stage);
+    return closed;
+}

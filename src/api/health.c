@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/* Endpoints for operators: health, readiness, metrics, API description. */
+#include "api/json_out.h"
+#include "api/openapi.h"
+#include "api/problem.h"
+#include "api/queries.h"
+#include "api/routes.h"
+#include "api/service.h"
+#include "base/clock.h"
+#include "http/server.h"
+#include "store/owners.h"
+
+static void append_member(struct buf *out, const char *name, int64_t number)
+{
+    buf_append_text(out, ",\"");
+    buf_append_text(out, name);
+    buf_append_text(out, "\":");
+    buf_append_i64(out, number);
+}
+
+/* Answers that the process is alive, independently of the database, with the times that keys are kept. */
+bool ops_health(struct exchange *exchange)
+{
+    const struct service *service = exchange->service;
+    struct buf *out = &exchange->answer.body;
+    buf_append_text(out, "{\"status\":\"ok\",\"version\":\"" PERMIT_VERSION "\"");
+    append_member(out, "uptime_ms", (clock_mono() - service->started_at) / US_PER_MS);
+    append_member(out, "retention_ms", service->retention_ms);
+    append_member(out, "retention_rows", service->retention_rows);
+    append_member(out, "tombstone_ms", service->tombstone_ms);
+    append_member(out, "max_wait_ms", service->max_wait_ms);
+    write_member_text(out, "database", bytes_of(service->database));
+    buf_append_char(out, '}');
+    return true;
+}
+
+static void ready_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    char refusal[STORE_MESSAGE_SIZE];
+    struct query_time time;
+    if (status == PERMIT_OK)
+        status = query_clock(session, &time);
+    if (engine_refusal(exchange->service->engine, refusal))
+        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, refusal);
+    else if (status == PERMIT_OK)
+        buf_append_text(&exchange->answer.body, "{\"status\":\"ready\"}");
+    else
+        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, session ? session_message(session) : NULL);
+    exchange_finish(exchange);
+}
+
+/*
+ * Answers whether permitd can serve: the database is reachable, has our tables and, as far as the engine has checked,
+ * is safe (P14).
+ */
+bool ops_ready(struct exchange *exchange)
+{
+    return query_submit_always(exchange, QUERY_PROBE, ready_work, NULL);
+}
+
+/* ---- metrics ---- */
+
+static void append_head(struct buf *out, const char *metric, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", metric, help, metric, type);
+}
+
+static void append_number(struct buf *out, const char *metric, const char *type, const char *help, uint64_t number)
+{
+    append_head(out, metric, type, help);
+    buf_printf(out, "%s %llu\n", metric, (unsigned long long)number);
+}
+
+static int64_t capacity_of(struct engine *engine, const struct semaphore *semaphore)
+{
+    (void)engine;
+    return semaphore->capacity;
+}
+
+static int64_t in_use_of(struct engine *engine, const struct semaphore *semaphore)
+{
+    (void)engine;
+    return semaphore->in_use;
+}
+
+static int64_t waiting_of(struct engine *engine, const struct semaphore *semaphore)
+{
+    return (int64_t)engine_waiting(engine, semaphore->name).count;
+}
+
+static const struct {
+    const char *metric;
+    const char *help;
+    int64_t (*value)(struct engine *engine, const struct semaphore *semaphore);
+} semaphore_gauges[] = {
+    {"permitd_semaphore_capacity", "Units of the semaphore.", capacity_of},
+    {"permitd_semaphore_in_use", "Units held.", in_use_of},
+    {"permitd_semaphore_waiting", "Requests waiting in this process.", waiting_of},
+};
+
+/* Labels need no escaping: names have neither quote, backslash nor line end (name.h). */
+static void append_semaphores(struct buf *out, struct engine *engine, const struct semaphore_row *rows, size_t count)
+{
+    for (size_t g = 0; g < ARRAY_LENGTH(semaphore_gauges); g++) {
+        append_head(out, semaphore_gauges[g].metric, "gauge", semaphore_gauges[g].help);
+        for (size_t i = 0; i < count; i++) {
+            struct bytes name = rows[i].semaphore.name;
+            buf_printf(out, "%s{semaphore=\"%.*s\"} %lld\n", semaphore_gauges[g].metric, (int)name.length, name.data,
+                       (long long)semaphore_gauges[g].value(engine, &rows[i].semaphore));
+        }
+    }
+}
+
+/*
+ * Writes the gauges of at most metrics_semaphores semaphores; only sums if there are more, because a scrape must stay
+ * small and a part of them would mislead. The same if so many names are out of service that one query does not list all
+ * the others.
+ */
+static void append_all_semaphores(struct exchange *exchange, struct session *session)
+{
+    unsigned limit = exchange->service->metrics_semaphores;
+    struct buf *out = &exchange->answer.body;
+    struct semaphore_row *rows;
+    struct bytes following;
+    size_t count;
+    struct query_time time;
+    struct semaphore_sums sums = {0};
+    if (query_semaphore_sums(session, &sums) != PERMIT_OK)
+        return;
+    append_number(out, "permitd_semaphores", "gauge", "Semaphores in service.", (uint64_t)sums.count);
+    append_number(out, "permitd_semaphores_capacity", "gauge", "Units of all semaphores together.",
+                  (uint64_t)sums.capacity);
+    append_number(out, "permitd_semaphores_in_use", "gauge", "Units held of all semaphores together.",
+                  (uint64_t)sums.in_use);
+    if (sums.count <= (int64_t)limit &&
+        query_semaphores(session, (struct bytes){0}, (struct bytes){0}, limit, &exchange->arena, &rows, &count,
+                         &following, &time) == PERMIT_OK &&
+        !following.data)
+        append_semaphores(out, exchange->service->engine, rows, count);
+}
+
+static void append_owners(struct buf *out, struct session *session)
+{
+    uint64_t counts[OWNER_LIFE_COUNT];
+    if (owners_count(session, counts) != PERMIT_OK)
+        return;
+    append_head(out, "permitd_owners", "gauge",
+                "Owners that have sent heartbeats or were found dead by the liveness probe.");
+    for (enum owner_life life = 0; life < OWNER_LIFE_COUNT; life++)
+        buf_printf(out, "permitd_owners{state=\"%s\"} %llu\n", owner_life_word(life), (unsigned long long)counts[life]);
+}
+
+static void append_server(struct buf *out, const struct server_counts *counts)
+{
+    append_number(out, "permitd_http_connections", "gauge", "Client connections open.", counts->connections);
+    append_number(out, "permitd_http_connections_total", "counter", "Client connections accepted.", counts->accepted);
+    append_number(out, "permitd_http_full_total", "counter",
+                  "Times that accepting stopped at max_connections because no connection was idle.", counts->full);
+    append_number(out, "permitd_http_yielded_total", "counter", "Idle connections closed to accept a new one.",
+                  counts->yielded);
+    append_number(out, "permitd_http_crowded_total", "counter",
+                  "Connections refused with 429 (max_connections_per_address).", counts->crowded);
+    append_number(out, "permitd_http_buffered_bytes", "gauge", "Memory of requests and answers, small pieces excluded.",
+                  counts->buffered);
+    append_number(out, "permitd_http_memory_refused_total", "counter",
+                  "Requests and answers refused memory by max_memory.", counts->memory_refused);
+    append_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
+    for (unsigned class = 2; class < ARRAY_LENGTH(counts->answers); class ++)
+        buf_printf(out, "permitd_http_answers_total{class=\"%uxx\"} %llu\n", class,
+                   (unsigned long long)counts->answers[class]);
+    append_number(out, "permitd_http_late_total", "counter", "Requests answered because they timed out.", counts->late);
+}
+
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+static void metrics_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    struct answer *answer = &exchange->answer;
+    engine_metrics(exchange->service->engine, &answer->body);
+    struct waiting waiting = engine_waiting(exchange->service->engine, (struct bytes){0});
+    append_number(&answer->body, "permitd_waiting", "gauge", "Requests waiting in this process, for any semaphore.",
+                  waiting.count);
+    append_head(&answer->body, "permitd_oldest_wait_seconds", "gauge", "Age of the oldest wait.");
+    buf_printf(&answer->body, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / (double)MS_PER_SECOND);
+    append_server(&answer->body, exchange->context);
+    if (status == PERMIT_OK) {
+        append_all_semaphores(exchange, session);
+        append_owners(&answer->body, session);
+    }
+    answer->content_type = METRICS_TYPE;
+    exchange_finish(exchange);
+}
+
+bool ops_metrics(struct exchange *exchange)
+{
+    struct server_counts *counts = arena_alloc(&exchange->arena, sizeof *counts);
+    if (!counts)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    server_counts(exchange->server, counts);
+    if (exchange->service->engine)
+        return query_submit_always(exchange, QUERY_OPERATOR, metrics_work, counts);
+    append_number(&exchange->answer.body, "permitd_database_up", "gauge", "1 while the database is usable.", 0);
+    append_server(&exchange->answer.body, counts);
+    exchange->answer.content_type = METRICS_TYPE;
+    return true;
+}
+
+bool ops_openapi(struct exchange *exchange)
+{
+    buf_append(&exchange->answer.body, openapi_text, openapi_length);
+    return true;
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+#include "api/json_out.h"
+
+#include "base/clock.h"
+#include "base/utf8.h"
+
+/* Writes a character that must be escaped or checked. Returns the number of bytes used. */
+static size_t write_escaped(struct buf *out, const unsigned char *at, size_t left)
+{
+    if (*at == '"' || *at == '\\') {
+        buf_append_char(out, '\\');
+        buf_append_char(out, (char)*at);
+        return 1;
+    }
+    if (*at < 0x20 || *at == 0x7F) {
+        buf_append_text(out, "\\u00");
+        buf_append_hex(out, at, 1);
+        return 1;
+    }
+    size_t length = utf8_length(at, left);
+    if (length)
+        buf_append(out, at, length);
+    else
+        buf_append_text(out, "\\ufffd");
+    return length ? length : 1;
+}
+
+void write_text(struct buf *out, struct bytes text)
+{
+    const unsigned char *at = (const unsigned char *)text.data;
+    size_t done = 0;
+    buf_append_char(out, '"');
+    while (done < text.length) {
+        size_t plain = done;
+        while (plain < text.length && at[plain] >= 0x20 && at[plain] < 0x7F && at[plain] != '"' && at[plain] != '\\')
+            plain++;
+        buf_append(out, at + done, plain - done);
+        done = plain;
+        if (done < text.length)
+            done += write_escaped(out, at + done, text.length - done);
+    }
+    buf_append_char(out, '"');
+}
+
+void write_time(struct buf *out, utc_us time)
+{
+    char text[RFC3339_SIZE];
+    size_t length = clock_format_rfc3339(time, text);
+    buf_append_char(out, '"');
+    buf_append(out, text, length);
+    buf_append_char(out, '"');
+}
+
+static void write_name(struct buf *out, const char *name)
+{
+    buf_append(out, ",\"", 2);
+    buf_append_text(out, name);
+    buf_append(out, "\":", 2);
+}
+
+void write_member_text(struct buf *out, const char *name, struct bytes text)
+{
+    write_name(out, name);
+    write_text(out, text);
+}
+
+void write_member_i64(struct buf *out, const char *name, int64_t number)
+{
+    write_name(out, name);
+    buf_append_i64(out, number);
+}
+
+static void write_member_u64(struct buf *out, const char *name, uint64_t number)
+{
+    write_name(out, name);
+    buf_append_u64(out, number);
+}
+
+void write_member_bool(struct buf *out, const char *name, bool value)
+{
+    write_name(out, name);
+    buf_append_text(out, value ? "true" : "false");
+}
+
+/* Writes a time of the database's clock; nothing for NEVER. */
+static void write_member_time(struct buf *out, const char *name, utc_us time)
+{
+    if (time == NEVER)
+        return;
+    write_name(out, name);
+    write_time(out, time);
+}
+
+static void write_slots(struct buf *out, const struct slots *slots)
+{
+    write_name(out, "slots");
+    buf_append_char(out, '[');
+    for (uint32_t i = 0; i < slots->count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        buf_append_u64(out, slots->numbers[i]);
+    }
+    buf_append_char(out, ']');
+}
+
+/* Writes the labels of the slots at the time of the grant. */
+static void write_labels(struct buf *out, const struct bytes *labels, uint32_t count)
+{
+    write_name(out, "labels");
+    buf_append_char(out, '[');
+    for (uint32_t i = 0; i < count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        if (labels[i].length)
+            write_text(out, labels[i]);
+        else
+            buf_append_text(out, "null");
+    }
+    buf_append_char(out, ']');
+}
+
+/* Writes count, token and slots of a permit. A counted permit has no slots. */
+static void write_permit(struct buf *out, const struct permit *permit)
+{
+    write_member_i64(out, "count", permit->count);
+    write_member_u64(out, "token", permit->token);
+    if (permit->slots.count)
+        write_slots(out, &permit->slots);
+    if (permit->slots.count && permit->labels)
+        write_labels(out, permit->labels, permit->slots.count);
+}
+
+static void write_permits(struct buf *out, const struct request *request, const struct bytes *names,
+                          const uint64_t *floors)
+{
+    write_name(out, "permits");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < request->permit_count; i++) {
+        buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
+        write_text(out, names[i]);
+        write_permit(out, &request->permits[i]);
+        if (floors)
+            write_member_u64(out, "floor", floors[i]);
+        buf_append_char(out, '}');
+    }
+    buf_append_char(out, ']');
+}
+
+/*
+ * Returns when the lease clock reaches `served`, by the database's clock. Only the remaining time of the lease clock
+ * counts, because the database's clock may have been stepped since the last tick.
+ */
+static utc_us deadline_to_wall(utc_us served, const struct lease_clock *clock, utc_us now)
+{
+    return served == NEVER ? NEVER : now + (served - lease_time(clock, now));
+}
+
+/* Writes expires_at and expires_in_ms; nothing for NEVER. */
+static void write_expiry(struct buf *out, utc_us expires_at, const struct lease_clock *clock, utc_us now)
+{
+    utc_us at = deadline_to_wall(expires_at, clock, now);
+    if (at == NEVER)
+        return;
+    write_member_time(out, "expires_at", at);
+    write_member_i64(out, "expires_in_ms", max_i64(0, (at - now) / US_PER_MS));
+}
+
+static void write_deadline(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now)
+{
+    if (request->confirmed_at != NEVER) {
+        write_name(out, "expires_at");
+        buf_append_text(out, "null");
+    }
+    write_expiry(out, request_expires_at(request), clock, now);
+}
+
+void write_request_begin(struct buf *out, const struct request *request, const struct bytes *names,
+                         const uint64_t *floors, const struct lease_clock *clock, utc_us now)
+{
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, request->external_id);
+    write_member_text(out, "state", bytes_of(request_state_word(request->state)));
+    if (request->owner.length)
+        write_member_text(out, "owner", request->owner);
+    write_permits(out, request, names, floors);
+    if (request->ttl_ms == TTL_BY_OWNER)
+        buf_append_text(out, ",\"ttl\":\"owner\",\"ttl_ms\":null");
+    else if (request->ttl_ms != TTL_NONE && request->end_reason != END_NEVER_HELD)
+        write_member_i64(out, "ttl_ms", request->ttl_ms);
+    write_member_time(out, "acquired_at", lease_to_wall(clock, request->acquired_at));
+    write_member_time(out, "confirmed_at", lease_to_wall(clock, request->confirmed_at));
+    if (request->state == REQUEST_RELEASED) {
+        write_member_text(out, "end_reason", bytes_of(end_reason_word(request->end_reason)));
+        write_member_time(out, "ended_at", lease_to_wall(clock, request->ended_at));
+        write_member_time(out, "forgotten_at", lease_to_wall(clock, request->due_at));
+    } else {
+        write_deadline(out, request, clock, now);
+    }
+}
+
+void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now)
+{
+    if (request->state == REQUEST_ACQUIRED)
+        write_member_bool(out, "overdue", request->due_at <= lease_time(clock, now));
+}
+
+void write_suspect(struct buf *out, const struct request *request, bool suspect)
+{
+    if (request->state == REQUEST_ACQUIRED)
+        write_member_bool(out, "suspect", suspect);
+}
+
+/* Writes the settings after kind and capacity, which have their places at the beginning. */
+static void write_settings(struct buf *out, const struct semaphore *semaphore)
+{
+    for (size_t i = SETTING_default_ttl; i < SETTING_COUNT; i++) {
+        const struct semaphore_setting *setting = &semaphore_settings[i];
+        struct bytes text = setting_text(setting, semaphore);
+        if (text.data)
+            write_member_text(out, setting->column, text);
+        else if (setting_is_number(setting) && setting_number(setting, semaphore) != SETTING_NONE)
+            write_member_i64(out, setting->column, setting_number(setting, semaphore));
+    }
+    if (semaphore->paused_reason.data)
+        write_member_text(out, "paused_reason", semaphore->paused_reason);
+}
+
+void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting)
+{
+    buf_append_text(out, "{\"name\":");
+    write_text(out, semaphore->name);
+    write_member_text(out, "kind", bytes_of(semaphore_kind_word(semaphore->kind)));
+    write_member_i64(out, "capacity", semaphore->capacity);
+    write_member_i64(out, "in_use", semaphore->in_use);
+    write_member_i64(out, "available", max_i64(0, semaphore->capacity - semaphore->in_use));
+    write_member_i64(out, "waiting", (int64_t)waiting.count);
+    write_member_i64(out, "oldest_wait_ms", waiting.oldest_ms);
+    write_member_u64(out, "next_token", semaphore->next_permit_id);
+    if (floor)
+        write_member_u64(out, "floor", floor);
+    write_member_u64(out, "version", semaphore->version);
+    write_member_u64(out, "config_version", semaphore->config_version);
+    write_settings(out, semaphore);
+    if (semaphore->retired_at != NEVER)
+        write_member_bool(out, "retired", true);
+}
+
+void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting)
+{
+    write_semaphore_begin(out, semaphore, floor, waiting);
+    buf_append_char(out, '}');
+}
+
+void write_template(struct buf *out, const struct template *template)
+{
+    const struct semaphore *settings = &template->settings;
+    buf_append_text(out, "{\"prefix\":");
+    write_text(out, template->prefix);
+    write_member_text(out, "kind", bytes_of(semaphore_kind_word(settings->kind)));
+    write_member_i64(out, "capacity", settings->capacity);
+    write_member_u64(out, "config_version", settings->config_version);
+    write_settings(out, settings);
+    buf_append_char(out, '}');
+}
+
+void write_event(struct buf *out, const struct event_row *event)
+{
+    buf_append_text(out, "{\"at\":");
+    write_time(out, event->at);
+    if (event->who.length)
+        write_member_text(out, "who", event->who);
+    write_member_text(out, "what", event->what);
+    if (event->from.data)
+        write_member_text(out, "from", event->from);
+    if (event->to.data)
+        write_member_text(out, "to", event->to);
+    if (event->why.data)
+        write_member_text(out, "why", event->why);
+    write_member_u64(out, "next_permit_id", event->next_permit_id);
+    buf_append_char(out, '}');
+}
+
+void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect)
+{
+    const struct request *request = &holder->request;
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, request->external_id);
+    if (request->owner.length)
+        write_member_text(out, "owner", request->owner);
+    write_permit(out, &holder->permit);
+    write_member_time(out, "acquired_at", lease_to_wall(&time->clock, request->acquired_at));
+    write_member_time(out, "confirmed_at", lease_to_wall(&time->clock, request->confirmed_at));
+    write_deadline(out, request, &time->clock, time->now);
+    write_overdue(out, request, &time->clock, time->now);
+    write_suspect(out, request, suspect);
+    buf_append_char(out, '}');
+}
+
+void write_slot(struct buf *out, const struct slot_list_row *slot, const struct query_time *time)
+{
+    const struct request *request = &slot->request;
+    buf_append_text(out, "{\"number\":");
+    buf_append_u64(out, slot->number);
+    if (slot->label.data)
+        write_member_text(out, "label", slot->label);
+    if (slot->token) {
+        write_member_u64(out, "token", slot->token);
+        write_member_text(out, "external_id", request->external_id);
+        if (request->confirmed_at != NEVER)
+            write_member_bool(out, "confirmed", true);
+        write_member_time(out, "expires_at", deadline_to_wall(request_expires_at(request), &time->clock, time->now));
+    }
+    buf_append_char(out, '}');
+}
+
+void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count)
+{
+    write_name(out, name);
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        write_text(out, keys[i]);
+    }
+    buf_append_char(out, ']');
+}
+
+void write_wait(struct buf *out, const struct waiter_row *waiter, utc_us now)
+{
+    write_member_time(out, "since", waiter->since);
+    write_member_i64(out, "waited_ms", max_i64(0, (now - waiter->since) / US_PER_MS));
+    write_member_time(out, "deadline", waiter->deadline);
+    write_member_i64(out, "deadline_in_ms", max_i64(0, (waiter->deadline - now) / US_PER_MS));
+}
+
+static void write_named(struct buf *out, const char *name, const struct want *want)
+{
+    write_name(out, name);
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < want->named_count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        if (want->named[i].number)
+            buf_append_u64(out, want->named[i].number);
+        else
+            write_text(out, want->named[i].label);
+    }
+    buf_append_char(out, ']');
+}
+
+void write_choice(struct buf *out, const struct want *want)
+{
+    if (want->choice != CHOOSE_LOWEST)
+        write_named(out, want->choice == CHOOSE_NAMED ? "slots" : "any_of", want);
+    if (want->adjacent)
+        write_member_bool(out, "adjacent", true);
+}
+
+static void write_wants(struct buf *out, const struct want *wants, size_t count)
+{
+    write_name(out, "permits");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
+        write_text(out, wants[i].semaphore);
+        write_member_i64(out, "count", wants[i].count);
+        write_choice(out, &wants[i]);
+        buf_append_char(out, '}');
+    }
+    buf_append_char(out, ']');
+}
+
+void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us now)
+{
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, waiter->external_id);
+    if (waiter->owner.length)
+        write_member_text(out, "owner", waiter->owner);
+    write_wants(out, waiter->wants, waiter->want_count);
+    write_wait(out, waiter, now);
+    write_member_i64(out, "place", (int64_t)waiter->place);
+    if (waiter->behind.data)
+        write_member_text(out, "behind", waiter->behind);
+    buf_append_char(out, '}');
+}
+
+static void write_blocking_holder(struct buf *out, const struct blocking_holder *holder, utc_us now)
+{
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, holder->external_id);
+    if (holder->owner.length)
+        write_member_text(out, "owner", holder->owner);
+    write_member_time(out, "since", holder->since);
+    write_member_time(out, "expires_at", holder->expires_at);
+    if (holder->expires_at != NEVER)
+        write_member_i64(out, "expires_in_ms", max_i64(0, (holder->expires_at - now) / US_PER_MS));
+    buf_append_char(out, '}');
+}
+
+void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now)
+{
+    write_name(out, "holders");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        write_blocking_holder(out, &holders[i], now);
+    }
+    buf_append_char(out, ']');
+}
+
+/* Writes the held slots among those that the request names. */
+static void write_taken(struct buf *out, const struct taken_slot *taken, size_t count, const struct lease_clock *clock,
+                        utc_us now)
+{
+    write_name(out, "taken");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(out, i ? ",{\"slot\":" : "{\"slot\":");
+        buf_append_u64(out, taken[i].number);
+        if (taken[i].label.length)
+            write_member_text(out, "label", taken[i].label);
+        write_member_u64(out, "token", taken[i].token);
+        write_member_text(out, "external_id", taken[i].holder);
+        write_expiry(out, taken[i].expires_at, clock, now);
+        buf_append_char(out, '}');
+    }
+    buf_append_char(out, ']');
+}
+
+static void write_one_blocking(struct buf *out, const struct blocking *blocking, const struct lease_clock *clock,
+                               utc_us now)
+{
+    buf_append_text(out, "{\"semaphore\":");
+    write_text(out, blocking->semaphore);
+    write_member_i64(out, "capacity", blocking->capacity);
+    write_member_i64(out, "in_use", blocking->in_use);
+    write_member_i64(out, "requested", blocking->requested);
+    if (blocking->ahead) {
+        write_member_i64(out, "waiting_ahead", (int64_t)blocking->ahead);
+        write_keys(out, "ahead", blocking->ahead_keys, blocking->ahead_key_count);
+    }
+    if (blocking->taken_count)
+        write_taken(out, blocking->taken, blocking->taken_count, clock, now);
+    write_longest_holders(out, blocking->holders, blocking->holder_count, now);
+    buf_append_char(out, '}');
+}
+
+void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, const struct lease_clock *clock,
+                    utc_us now)
+{
+    write_name(out, "blocking");
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            buf_append_char(out, ',');
+        write_one_blocking(out, &blocking[i], clock, now);
+    }
+    buf_append_char(out, ']');
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* Writes answers as JSON directly into a buffer: the objects of docs/protocol.md. Uses no library and no tree. */
+#ifndef API_JSON_OUT_H
+#define API_JSON_OUT_H
+
+#include "base/buf.h"
+#include "core/lease_time.h"
+#include "core/request.h"
+#include "core/template.h"
+#include "engine/engine.h"
+#include "store/history.h"
+#include "store/slot_list.h"
+
+/* Writes a JSON string. Bytes that are not UTF-8 become U+FFFD. */
+void write_text(struct buf *out, struct bytes text);
+/* Writes "2026-11-21T09:14:31.123456Z" with its quotes. */
+void write_time(struct buf *out, utc_us time);
+/* Writes ,"name":"text" */
+void write_member_text(struct buf *out, const char *name, struct bytes text);
+
+/*
+ * Writes a request as POST, GET, DELETE and renew answer it, without its closing brace. names and floors have one value
+ * per permit. floors may be NULL: not written.
+ */
+void write_request_begin(struct buf *out, const struct request *request, const struct bytes *names,
+                         const uint64_t *floors, const struct lease_clock *clock, utc_us now);
+/* Writes ,"overdue":... for a held request: true if it is due and its end is not committed. */
+void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now);
+/* Writes ,"suspect":... for a held request: true if its owner may not be alive (owners.h). */
+void write_suspect(struct buf *out, const struct request *request, bool suspect);
+/* Writes a semaphore without its closing brace. floor 0: not written. */
+void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting);
+/* Like write_semaphore_begin, with the closing brace. */
+void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting);
+/* Writes a template. */
+void write_template(struct buf *out, const struct template *template);
+/* Writes an entry of /holders. */
+void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect);
+/* Writes an entry of /slots. */
+void write_slot(struct buf *out, const struct slot_list_row *slot, const struct query_time *time);
+/* Writes an entry of /events. */
+void write_event(struct buf *out, const struct event_row *event);
+/* Writes an entry of /waiters. now: this machine's clock. */
+void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us now);
+/* Writes ,"since":... and the times that a waiter has waited and has left. now: this machine's clock. */
+void write_wait(struct buf *out, const struct waiter_row *waiter, utc_us now);
+/* Writes ,"name":["key",...] */
+void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count);
+/* Writes ,"name":true */
+void write_member_bool(struct buf *out, const char *name, bool value);
+/* Writes ,"name":7 */
+void write_member_i64(struct buf *out, const char *name, int64_t number);
+/* Writes ,"holders":[...]. now: the database's clock. */
+void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now);
+/* Writes the slots that a want names: ,"slots":[...] or ,"any_of":[...], and ,"adjacent":true. */
+void write_choice(struct buf *out, const struct want *want);
+/* Writes ,"blocking":[...]. now: the database's clock. clock converts the times of `taken`. */
+void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, const struct lease_clock *clock,
+                    utc_us now);
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+#include "api/not_found.h"
+
+#include <stdio.h>
+
+#include "api/problem.h"
+#include "api/service.h"
+#include "core/name.h"
+#include "store/nearest.h"
+
+static const struct {
+    enum permit_status status;
+    enum nearest_kind kind;
+    const char *word;
+} kinds[] = {
+    {PERMIT_UNKNOWN_SEMAPHORE, NEAREST_SEMAPHORE, "semaphore"},
+    {PERMIT_UNKNOWN_TEMPLATE, NEAREST_TEMPLATE, "template"},
+    {PERMIT_UNKNOWN_OWNER, NEAREST_OWNER, "owner"},
+    {PERMIT_UNKNOWN_REQUEST, NEAREST_REQUEST, "request"},
+};
+
+static bool find_kind(enum permit_status status, size_t *ret_index)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++)
+        if (kinds[i].status == status) {
+            *ret_index = i;
+            return true;
+        }
+    return false;
+}
+
+/* Writes the 404. If the object has been created meanwhile, the nearest name is left out. */
+static void write_not_found(struct exchange *exchange, size_t kind, struct bytes name, const struct nearest *nearest)
+{
+    char detail[2 * NAME_MAX_BYTES + 100];
+    int length =
+        snprintf(detail, sizeof detail, "there is no %s \"%.*s\"", kinds[kind].word, (int)name.length, name.data);
+    if (nearest->name.data && !nearest->exists)
+        snprintf(detail + length, sizeof detail - (size_t)length, "; the nearest name is \"%.*s\"",
+                 (int)nearest->name.length, nearest->name.data);
+    (void)problem_answer(exchange, kinds[kind].status, detail);
+}
+
+static struct nearest find_nearest(struct exchange *exchange, struct session *session, size_t kind, struct bytes name)
+{
+    struct nearest nearest = {0};
+    if (session && query_nearest(session, kinds[kind].kind, name, &exchange->arena, &nearest) != PERMIT_OK)
+        return (struct nearest){0}; /* the answer is correct without it */
+    return nearest;
+}
+
+bool not_found_answer(struct exchange *exchange, struct session *session, enum permit_status status, struct bytes name)
+{
+    size_t kind;
+    if (!find_kind(status, &kind) || !name.length)
+        return false;
+    struct nearest nearest = find_nearest(exchange, session, kind, name);
+    write_not_found(exchange, kind, name, &nearest);
+    return true;
+}
+
+/* ---- after a decision ---- */
+
+struct question {
+    struct query query;
+    struct exchange *exchange;
+    size_t kind;
+};
+
+/*
+ * Finds the missing object and its nearest name: the path parameter, or for an acquire the first semaphore that does
+ * not exist.
+ */
+static void nearest_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct question *question = CONTAINER_OF(query, struct question, query);
+    struct exchange *exchange = question->exchange;
+    const struct operation *operation = &call_of(exchange)->first.operation;
+    bool by_path = exchange->path_values[0].length > 0;
+    size_t count = by_path ? 1 : operation->want_count;
+    for (size_t i = 0; status == PERMIT_OK && i < count; i++) {
+        struct bytes name = by_path ? exchange->path_values[0] : operation->wants[i].semaphore;
+        struct nearest nearest = find_nearest(exchange, session, question->kind, name);
+        if (!by_path && nearest.exists)
+            continue;
+        write_not_found(exchange, question->kind, name, &nearest);
+        break;
+    }
+    exchange_finish(exchange);
+}
+
+void not_found_finish(struct exchange *exchange, enum permit_status status)
+{
+    struct question *question = arena_alloc(&exchange->arena, sizeof *question);
+    if (question && find_kind(status, &question->kind)) {
+        question->exchange = exchange;
+        question->query = (struct query){.work = nearest_work, .lane = QUERY_ROW, .deadline = exchange->deadline};
+        if (engine_query(exchange->service->engine, &question->query) == PERMIT_OK)
+            return;
+    }
+    exchange_finish(exchange);
+}

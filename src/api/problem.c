@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#include "api/problem.h"
+
+#include "api/json_out.h"
+
+enum { USUAL_RETRY_MS = 1000 };
+
+int64_t problem_retry_ms(enum permit_status status, int64_t asked)
+{
+    int code = permit_status_http(status);
+    if (code != 423 && code != 429 && code != 503)
+        return 0;
+    return asked > 0 ? asked : USUAL_RETRY_MS;
+}
+
+void problem_begin(struct buf *out, enum permit_status status, const char *detail)
+{
+    buf_append_text(out, "{\"type\":\"/problems/");
+    buf_append_text(out, permit_status_word(status));
+    buf_append_text(out, "\",\"title\":\"");
+    buf_append_text(out, permit_status_title(status));
+    buf_append_text(out, "\",\"status\":");
+    buf_append_i64(out, permit_status_http(status));
+    buf_append_text(out, ",\"detail\":");
+    write_text(out, bytes_of(detail ? detail : permit_status_title(status)));
+}
+
+void problem_retry_after(struct buf *out, int64_t retry_after_ms)
+{
+    if (retry_after_ms <= 0)
+        return;
+    buf_append_text(out, ",\"retry_after_ms\":");
+    buf_append_i64(out, retry_after_ms);
+}
+
+void problem_end(struct buf *out)
+{
+    buf_append_char(out, '}');
+}
+
+void problem_head(struct answer *answer, enum permit_status status, int64_t retry_after_ms)
+{
+    answer->http_status = permit_status_http(status);
+    answer->content_type = PROBLEM_CONTENT_TYPE;
+    answer->retry_after_ms = problem_retry_ms(status, retry_after_ms);
+    answer->etag[0] = '\0';
+}
+
+void problem_write(struct answer *answer, const char *request_id, enum permit_status status, const char *detail)
+{
+    buf_clear(&answer->body);
+    problem_head(answer, status, 0);
+    problem_begin(&answer->body, status, detail);
+    if (status == PERMIT_INTERNAL) {
+        buf_append_text(&answer->body, ",\"request_id\":");
+        write_text(&answer->body, bytes_of(request_id));
+    }
+    problem_retry_after(&answer->body, answer->retry_after_ms);
+    problem_end(&answer->body);
+}
+
+bool problem_answer(struct exchange *exchange, enum permit_status status, const char *detail)
+{
+    problem_write(&exchange->answer, exchange->id, status, detail);
+    return true;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+#include "api/queries.h"
+
+#include "api/json_out.h"
+#include "api/not_found.h"
+#include "api/operations.h"
+#include "api/problem.h"
+#include "api/service.h"
+#include "base/log.h"
+
+struct exchange *query_exchange(struct query *query)
+{
+    return &CONTAINER_OF(query, struct call, engine_query)->exchange;
+}
+
+static bool submit(struct exchange *exchange, enum query_lane lane, query_work *work, void *context, bool always)
+{
+    struct query *query = &call_of(exchange)->engine_query;
+    exchange->context = context;
+    query->work = work;
+    query->lane = lane;
+    query->always = always;
+    query->deadline = exchange->deadline;
+    enum permit_status status = engine_query(exchange->service->engine, query);
+    return status == PERMIT_OK ? false : operation_reject(exchange, status, BOUND_QUERIES);
+}
+
+bool query_submit(struct exchange *exchange, enum query_lane lane, query_work *work, void *context)
+{
+    return submit(exchange, lane, work, context, false);
+}
+
+bool query_submit_always(struct exchange *exchange, enum query_lane lane, query_work *work, void *context)
+{
+    return submit(exchange, lane, work, context, true);
+}
+
+enum permit_status query_begin_change(struct exchange *exchange)
+{
+    return stage_send(&call_of(exchange)->engine_query.stage) ? PERMIT_OK : PERMIT_BUSY;
+}
+
+void query_refuse(struct exchange *exchange, struct session *session, enum permit_status status)
+{
+    if (status == PERMIT_INTERNAL)
+        log_write(LOG_ERROR, "query failed", "request_id", exchange->id, NULL);
+    if (not_found_answer(exchange, session, status, exchange->path_values[0]))
+        return;
+    const char *detail =
+        status == PERMIT_BUSY ? "the database took too long; ask for a smaller page, or retry later" : NULL;
+    problem_answer(exchange, operation_public_status(status), detail);
+}
+
+bool param_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,
+                  uint64_t fallback, uint64_t *ret_number)
+{
+    struct bytes text = exchange->query_values[index];
+    uint64_t number = 0;
+    bool good = text.data == NULL || (text.length > 0 && text.length <= 19);
+    for (size_t i = 0; good && i < text.length; i++) {
+        good = text.data[i] >= '0' && text.data[i] <= '9';
+        number = number * 10 + (uint64_t)(text.data[i] - '0');
+    }
+    if (!text.data)
+        number = fallback;
+    if (good && (!text.data || (number >= min && number <= max))) {
+        *ret_number = number;
+        return true;
+    }
+    struct buf *message = &exchange->service->message;
+    buf_clear(message);
+    buf_printf(message, "%s must be a whole number from %llu to %llu", name, (unsigned long long)min,
+               (unsigned long long)max);
+    return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
+}
+
+bool param_flag(struct exchange *exchange, size_t index, const char *name, bool *ret_flag)
+{
+    struct bytes text = exchange->query_values[index];
+    bool yes = bytes_equal(text, BYTES("true"));
+    if (!text.data || yes || bytes_equal(text, BYTES("false"))) {
+        *ret_flag = yes;
+        return true;
+    }
+    struct buf *message = &exchange->service->message;
+    buf_clear(message);
+    buf_printf(message, "%s must be true or false", name);
+    return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
+}
+
+void list_begin(struct exchange *exchange, const char *name)
+{
+    struct buf *out = &exchange->answer.body;
+    buf_append_text(out, "{\"");
+    buf_append_text(out, name);
+    buf_append_text(out, "\":[");
+}
+
+void list_end_with_next(struct exchange *exchange, struct bytes next)
+{
+    buf_append_char(&exchange->answer.body, ']');
+    write_member_text(&exchange->answer.body, "next", next);
+    buf_append_char(&exchange->answer.body, '}');
+}
+
+void list_end_with_next_number(struct exchange *exchange, uint64_t next)
+{
+    buf_append_text(&exchange->answer.body, "],\"next\":\"");
+    buf_append_u64(&exchange->answer.body, next);
+    buf_append_text(&exchange->answer.body, "\"}");
+}
+
+void list_end(struct exchange *exchange)
+{
+    buf_append_text(&exchange->answer.body, "]}");
+}

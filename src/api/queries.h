@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * For handlers that query the database without a batch: submits queries to the engine's readers, writes lists in pages
+ * and reads query parameters.
+ */
+#ifndef API_QUERIES_H
+#define API_QUERIES_H
+
+#include "api/call.h"
+
+enum { LIST_DEFAULT_LIMIT = 100, LIST_MAX_LIMIT = 1000 };
+
+typedef void query_work(struct query *query, struct session *session, enum permit_status status);
+
+/*
+ * Submits the exchange's query to a reader of the engine. Returns false if it was accepted, or true with a refusal as
+ * the answer, as handlers do. Sets exchange->context to `context`.
+ */
+bool query_submit(struct exchange *exchange, enum query_lane lane, query_work *work, void *context);
+/* Like query_submit, and also accepted while permitd refuses an unsafe database (P14). */
+bool query_submit_always(struct exchange *exchange, enum query_lane lane, query_work *work, void *context);
+struct exchange *query_exchange(struct query *query);
+/*
+ * Called by a `work` before it changes the database. PERMIT_OK: from now on a client that gets no answer in time is
+ * answered outcome_unknown. PERMIT_BUSY: the client has already been told that nothing was done, so the work must stop.
+ */
+enum permit_status query_begin_change(struct exchange *exchange) MUST_CHECK;
+/* Answers a query that failed with this status. session NULL: the query had no session. */
+void query_refuse(struct exchange *exchange, struct session *session, enum permit_status status);
+
+/* Writes the answer of GET /v1/requests/{external_id}. Writes nothing unless it returns PERMIT_OK. */
+enum permit_status request_show(struct exchange *exchange, struct session *session);
+
+/* Reads a whole number from a query parameter; `fallback` if absent. False: the exchange's answer is the refusal. */
+bool param_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,
+                  uint64_t fallback, uint64_t *ret_number);
+
+/* Reads "true" or "false" from a query parameter; false if absent. False: the exchange's answer is the refusal. */
+bool param_flag(struct exchange *exchange, size_t index, const char *name, bool *ret_flag);
+
+/* Write {"name":[ ... ],"next":"..."}. `next` is written only if more rows follow. */
+void list_begin(struct exchange *exchange, const char *name);
+void list_end_with_next(struct exchange *exchange, struct bytes next);
+void list_end_with_next_number(struct exchange *exchange, uint64_t next);
+void list_end(struct exchange *exchange);
+#endif

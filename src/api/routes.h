@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* Routing: the table of methods, paths and handlers in docs/protocol.md. */
+#ifndef API_ROUTES_H
+#define API_ROUTES_H
+
+#include "http/exchange.h"
+
+/*
+ * Called when the headers are complete. Sets *ret_body_max to the body size accepted for the method and path. False:
+ * the exchange's answer refuses the host that the request names or the page that sent it (origin.h).
+ */
+bool routes_admit(struct exchange *exchange, size_t *ret_body_max) MUST_CHECK;
+/* Finds the route, checks query parameters, size and type of the body, and calls the handler. */
+bool routes_handle(struct exchange *exchange);
+
+/* The handlers. exchange.h documents their result. */
+bool request_acquire(struct exchange *exchange); /* requests.c */
+bool request_release(struct exchange *exchange);
+bool request_renew(struct exchange *exchange);
+bool request_confirm(struct exchange *exchange);
+bool request_force_release(struct exchange *exchange);
+bool request_get(struct exchange *exchange);
+bool request_list(struct exchange *exchange);
+bool request_why(struct exchange *exchange);      /* why.c */
+bool request_batch(struct exchange *exchange);    /* batch.c */
+bool semaphore_put(struct exchange *exchange);    /* semaphores.c */
+bool semaphore_labels(struct exchange *exchange); /* labels.c */
+bool semaphore_retire(struct exchange *exchange); /* retire.c */
+bool semaphore_pause(struct exchange *exchange);  /* semaphores.c */
+bool semaphore_resume(struct exchange *exchange);
+bool semaphore_get(struct exchange *exchange);
+bool semaphore_list(struct exchange *exchange);
+bool semaphore_holders(struct exchange *exchange);
+bool semaphore_waiters(struct exchange *exchange);
+bool semaphore_events(struct exchange *exchange);
+bool semaphore_fence(struct exchange *exchange);
+bool template_put(struct exchange *exchange); /* templates.c */
+bool template_get(struct exchange *exchange);
+bool template_list(struct exchange *exchange);
+bool template_delete(struct exchange *exchange);
+bool semaphore_slots(struct exchange *exchange); /* slots.c */
+bool fence_bump(struct exchange *exchange);      /* fence.c */
+bool owner_put(struct exchange *exchange);       /* owners.c */
+bool owner_get(struct exchange *exchange);
+bool owner_delete(struct exchange *exchange);
+bool ops_health(struct exchange *exchange); /* health.c */
+bool ops_ready(struct exchange *exchange);
+bool ops_metrics(struct exchange *exchange);
+bool ops_openapi(struct exchange *exchange);
+bool ops_doctor(struct exchange *exchange); /* doctor.c */
+#endif

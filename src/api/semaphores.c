@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+/* /v1/semaphores: put, pause, resume, get and list semaphores; list holders, waiters and events; check tokens. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/json_in.h"
+#include "api/json_out.h"
+#include "api/labels.h"
+#include "api/operations.h"
+#include "api/owners.h"
+#include "api/problem.h"
+#include "api/queries.h"
+#include "api/routes.h"
+#include "api/semaphores.h"
+#include "api/service.h"
+#include "base/clock.h"
+
+/* ---- PUT ---- */
+
+struct put_form {
+    struct wire_list labels;
+    struct semaphore_change change; /* not first: a given_offset of 0 means none */
+};
+
+#define CHANGE(member) (offsetof(struct put_form, change) + offsetof(struct semaphore_change, member))
+#define PUT_MEMBER(name, c_type, member, type, flags, min, max, initial, words, expected, ...)                         \
+    {#name, WIRE_##type, false, CHANGE(member), CHANGE(has_##name), min, max, words, expected},
+
+static const struct wire_member put_members[] = {
+    SEMAPHORE_SETTINGS(PUT_MEMBER) /* a template has only these */
+    {"labels", WIRE_LIST, false, offsetof(struct put_form, labels), 0, 0, SLOTS_MAX_CAPACITY, NULL, LABELS_EXPECTED},
+};
+static const struct wire_table put_table = {put_members, ARRAY_LENGTH(put_members)};
+static const struct wire_table template_table = {put_members, SETTING_COUNT};
+
+/* Parses a config_version, "7" or 7. The weak tag W/"7" becomes 0, which never matches (RFC 9110, 13.1.1). */
+static bool parse_tag(struct bytes tag, uint64_t *ret_version)
+{
+    bool weak = bytes_begin_with(tag, BYTES("W/"));
+    uint64_t version = 0;
+    if (weak)
+        tag = (struct bytes){tag.data + 2, tag.length - 2};
+    if (tag.length >= 2 && tag.data[0] == '"' && tag.data[tag.length - 1] == '"')
+        tag = (struct bytes){tag.data + 1, tag.length - 2};
+    for (size_t i = 0; i < tag.length; i++) {
+        if (tag.data[i] < '0' || tag.data[i] > '9')
+            return false;
+        version = version * 10 + (uint64_t)(tag.data[i] - '0');
+    }
+    *ret_version = weak ? 0 : version;
+    return tag.length > 0 && tag.length <= 18;
+}
+
+/* Returns the next of a list of tags, without the white space around it. */
+static struct bytes next_tag(struct bytes *list)
+{
+    const char *comma = memchr(list->data, ',', list->length);
+    struct bytes tag = {list->data, comma ? (size_t)(comma - list->data) : list->length};
+    *list = (struct bytes){tag.data + tag.length + (comma != NULL), list->length - tag.length - (comma != NULL)};
+    while (tag.length && strchr(" \t", tag.data[0]))
+        tag = (struct bytes){tag.data + 1, tag.length - 1};
+    while (tag.length && strchr(" \t", tag.data[tag.length - 1]))
+        tag.length--;
+    return tag;
+}
+
+/* Parses "*", or config_versions such as "3", "4". */
+static bool parse_if_match(struct bytes list, struct semaphore_change *change)
+{
+    change->if_exists = bytes_equal(list, BYTES("*"));
+    if (change->if_exists)
+        return true;
+    while (list.length) {
+        struct bytes tag = next_tag(&list);
+        if (!tag.length)
+            continue; /* RFC 9110, 5.6.1: a recipient accepts empty list elements */
+        if (change->match_count == MATCH_MAX || !parse_tag(tag, &change->config_versions[change->match_count++]))
+            return false;
+    }
+    return change->match_count > 0;
+}
+
+bool semaphore_read_preconditions(struct exchange *exchange, struct semaphore_change *change)
+{
+    unsigned times;
+    struct bytes match = bytes_of(exchange_header(exchange, "If-Match", &times));
+    bool matches = times > 0;
+    if (times > 1 || (times == 1 && !parse_if_match(match, change)))
+        return !problem_answer(exchange, PERMIT_INVALID,
+                               "If-Match must be *, or at most 16 config_versions such as \"3\", \"4\"");
+    struct bytes none_match = bytes_of(exchange_header(exchange, "If-None-Match", &times));
+    if (times > 1 || (times == 1 && !bytes_equal(none_match, BYTES("*"))))
+        return !problem_answer(exchange, PERMIT_INVALID, "If-None-Match must be *");
+    change->if_none_match = times == 1;
+    if (matches && change->if_none_match)
+        return !problem_answer(exchange, PERMIT_INVALID, "If-Match and If-None-Match exclude each other");
+    return true;
+}
+
+static enum permit_status read_put(struct exchange *exchange, const struct wire_table *table, struct put_form *form)
+{
+    enum permit_status status =
+        wire_read_body(exchange->body, &labels_limit, table, form, &exchange->arena, &exchange->service->message);
+    if (status == PERMIT_OK && form->labels.count)
+        status = labels_read(exchange, &form->labels, 1, &form->change);
+    return status;
+}
+
+enum permit_status semaphore_read_template(struct exchange *exchange, struct semaphore_change *ret_change)
+{
+    struct put_form form = {0};
+    enum permit_status status = read_put(exchange, &template_table, &form);
+    if (status == PERMIT_OK)
+        *ret_change = form.change;
+    return status;
+}
+
+bool semaphore_put(struct exchange *exchange)
+{
+    struct put_form *form = arena_alloc(&exchange->arena, sizeof *form);
+    if (!form)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    enum permit_status status = read_put(exchange, &put_table, form);
+    if (status != PERMIT_OK)
+        return operation_refuse(exchange, status);
+    if (!semaphore_read_preconditions(exchange, &form->change))
+        return true;
+    call_of(exchange)->first.operation = (struct operation){
+        .kind = OP_SEMAPHORE_PUT,
+        .semaphore = exchange->path_values[0],
+        .change = &form->change,
+    };
+    return operation_submit(exchange);
+}
+
+/* ---- pause and resume ---- */
+
+bool semaphore_pause(struct exchange *exchange)
+{
+    struct operation operation = {.kind = OP_SEMAPHORE_PAUSE, .semaphore = exchange->path_values[0]};
+    enum permit_status status = operation_read_reason(exchange, &operation.why);
+    if (status != PERMIT_OK)
+        return operation_refuse(exchange, status);
+    call_of(exchange)->first.operation = operation;
+    return operation_submit(exchange);
+}
+
+bool semaphore_resume(struct exchange *exchange)
+{
+    enum permit_status status = operation_read_nothing(exchange);
+    if (status != PERMIT_OK)
+        return operation_refuse(exchange, status);
+    call_of(exchange)->first.operation =
+        (struct operation){.kind = OP_SEMAPHORE_RESUME, .semaphore = exchange->path_values[0]};
+    return operation_submit(exchange);
+}
+
+/* ---- queries ---- */
+
+static void get_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    struct answer *answer = &exchange->answer;
+    struct semaphore_row row;
+    struct query_time time;
+    if (status == PERMIT_OK)
+        status = query_semaphore(session, exchange->path_values[0], &exchange->arena, &row, &time);
+    if (status == PERMIT_OK) {
+        write_semaphore(&answer->body, &row.semaphore, row.floor,
+                        engine_waiting(exchange->service->engine, row.semaphore.name));
+        snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
+    } else {
+        query_refuse(exchange, session, status);
+    }
+    exchange_finish(exchange);
+}
+
+bool semaphore_get(struct exchange *exchange)
+{
+    return query_submit(exchange, QUERY_ROW, get_work, NULL);
+}
+
+/* A page: at most `limit` rows after `after` (a name) or `after_number`. */
+struct page {
+    struct bytes prefix;
+    struct bytes after;
+    uint64_t after_number;
+    uint64_t limit;
+};
+
+static void list_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    const struct page *page = exchange->context;
+    struct semaphore_row *rows;
+    struct bytes following;
+    size_t count;
+    struct query_time time;
+    if (status == PERMIT_OK)
+        status = query_semaphores(session, page->prefix, page->after, (unsigned)page->limit, &exchange->arena, &rows,
+                                  &count, &following, &time);
+    if (status == PERMIT_OK) {
+        list_begin(exchange, "semaphores");
+        for (size_t i = 0; i < count; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_semaphore(&exchange->answer.body, &rows[i].semaphore, rows[i].floor,
+                            engine_waiting(exchange->service->engine, rows[i].semaphore.name));
+        }
+        if (following.data)
+            list_end_with_next(exchange, following);
+        else
+            list_end(exchange);
+    } else {
+        query_refuse(exchange, session, status);
+    }
+    exchange_finish(exchange);
+}
+
+bool semaphore_list(struct exchange *exchange)
+{
+    struct page *page = arena_alloc(&exchange->arena, sizeof *page);
+    if (!page)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    page->prefix = exchange->query_values[0];
+    page->after = exchange->query_values[1];
+    if (!param_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
+        return true;
+    return query_submit(exchange, QUERY_LIST, list_work, page);
+}
+
+static void holders_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    const struct page *page = exchange->context;
+    struct holder_row *rows;
+    size_t count;
+    struct query_time time;
+    const bool *suspects;
+    if (status == PERMIT_OK)
+        status = query_holders(session, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
+                               &exchange->arena, &rows, &count, &time);
+    if (status == PERMIT_OK)
+        status = suspects_find(exchange, session, count ? &rows->request : NULL, count, sizeof *rows, &suspects);
+    if (status == PERMIT_OK) {
+        list_begin(exchange, "holders");
+        for (size_t i = 0; i < count && i < page->limit; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_holder(&exchange->answer.body, &rows[i], &time, suspects[i]);
+        }
+        if (count > page->limit)
+            list_end_with_next_number(exchange, rows[page->limit - 1].permit.token);
+        else
+            list_end(exchange);
+    } else {
+        query_refuse(exchange, session, status);
+    }
+    exchange_finish(exchange);
+}
+
+/* Reads a page of waiters. The waitlist is in memory; only the database knows whether the semaphore exists. */
+static enum permit_status read_waiters(struct exchange *exchange, struct session *session, struct waiter_row **ret_rows,
+                                       size_t *ret_count, bool *ret_more)
+{
+    const struct page *page = exchange->context;
+    struct semaphore_row semaphore;
+    struct query_time time;
+    enum permit_status status = query_semaphore(session, exchange->path_values[0], &exchange->arena, &semaphore, &time);
+    if (status != PERMIT_OK)
+        return status;
+    return engine_waiters(exchange->service->engine, exchange->path_values[0], page->after_number, page->limit,
+                          &exchange->arena, ret_rows, ret_count, ret_more)
+               ? PERMIT_OK
+               : PERMIT_NO_MEMORY;
+}
+
+static void waiters_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    struct waiter_row *rows;
+    size_t count;
+    bool more;
+    if (status == PERMIT_OK)
+        status = read_waiters(exchange, session, &rows, &count, &more);
+    if (status == PERMIT_OK) {
+        utc_us now = clock_wall();
+        buf_append_text(&exchange->answer.body, "{\"scope\":\"process\",\"waiters\":[");
+        for (size_t i = 0; i < count; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_waiter(&exchange->answer.body, &rows[i], now);
+        }
+        if (more)
+            list_end_with_next_number(exchange, rows[count - 1].number);
+        else
+            list_end(exchange);
+    } else {
+        query_refuse(exchange, session, status);
+    }
+    exchange_finish(exchange);
+}
+
+/* Lists events newest first, because an operator asks for the latest changes. */
+static void events_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    const struct page *page = exchange->context;
+    struct event_row *rows;
+    size_t count;
+    if (status == PERMIT_OK)
+        status = query_events(session, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
+                              &exchange->arena, &rows, &count);
+    if (status == PERMIT_OK) {
+        list_begin(exchange, "events");
+        for (size_t i = 0; i < count && i < page->limit; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_event(&exchange->answer.body, &rows[i]);
+        }
+        if (count > page->limit)
+            list_end_with_next_number(exchange, rows[page->limit - 1].id);
+        else
+            list_end(exchange);
+    } else {
+        query_refuse(exchange, session, status);
+    }
+    exchange_finish(exchange);
+}
+
+/* Submits the query for a page of /holders, /waiters or /events, which continues after a number. */
+static bool numbered_page(struct exchange *exchange,
+                          void (*work)(struct query *query, struct session *session, enum permit_status status))
+{
+    struct page *page = arena_alloc(&exchange->arena, sizeof *page);
+    if (!page)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    if (!param_number(exchange, 0, "after", 0, INT64_MAX, 0, &page->after_number) ||
+        !param_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
+        return true;
+    return query_submit(exchange, QUERY_LIST, work, page);
+}
+
+bool semaphore_holders(struct exchange *exchange)
+{
+    return numbered_page(exchange, holders_work);
+}
+
+bool semaphore_waiters(struct exchange *exchange)
+{
+    return numbered_page(exchange, waiters_work);
+}
+
+bool semaphore_events(struct exchange *exchange)
+{
+    return numbered_page(exchange, events_work);
+}
+
+/* ---- fence ---- */
+
+struct fence_params {
+    uint64_t token;
+    uint64_t slot; /* 0: the semaphore as a whole */
+};
+
+static void write_fence(struct buf *out, uint64_t token, const struct fence_row *row)
+{
+    const char *state = row->known ? request_state_word(row->state) : "UNKNOWN";
+    buf_append_text(out, "{\"token\":");
+    buf_append_u64(out, token);
+    buf_append_text(out, row->live ? ",\"live\":true" : ",\"live\":false");
+    write_member_text(out, "state", bytes_of(state));
+    if (row->known && row->end_reason != END_NONE)
+        write_member_text(out, "end_reason", bytes_of(end_reason_word(row->end_reason)));
+    buf_append_text(out, ",\"floor\":");
+    buf_append_u64(out, row->floor);
+    buf_append_char(out, '}');
+}
+
+static void fence_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    const struct fence_params *question = exchange->context;
+    struct fence_row row;
+    if (status == PERMIT_OK)
+        status = query_fence(session, exchange->path_values[0], question->token, (uint32_t)question->slot, &row);
+    if (status == PERMIT_OK)
+        write_fence(&exchange->answer.body, question->token, &row);
+    else
+        query_refuse(exchange, session, status);
+    exchange_finish(exchange);
+}
+
+bool semaphore_fence(struct exchange *exchange)
+{
+    struct fence_params *question = arena_alloc(&exchange->arena, sizeof *question);
+    if (!question)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    if (!exchange->query_values[0].data)
+        return problem_answer(exchange, PERMIT_INVALID, "missing query parameter: token");
+    if (!param_number(exchange, 0, "token", 1, INT64_MAX, 0, &question->token) ||
+        !param_number(exchange, 1, "slot", 1, SLOTS_MAX_CAPACITY, 0, &question->slot))
+        return true;
+    return query_submit(exchange, QUERY_ROW, fence_work, question);
+}

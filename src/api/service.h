@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * State shared by the handlers of one thread: one service for the loop, one for the thread that reads large bodies
+ * (bodies.c). The two differ in `message`. Owned by permitd.c. The loop's thread changes settings while the other
+ * thread reads them.
+ */
+#ifndef API_SERVICE_H
+#define API_SERVICE_H
+
+#include "engine/engine.h"
+
+struct doctor_options;
+
+struct service {
+    struct engine *engine; /* NULL while permitd starts */
+    /* Returns true while the database cannot be used, with the reason. */
+    bool (*is_unavailable)(void *context, char ret_sentence[STORE_MESSAGE_SIZE]);
+    void *is_unavailable_context;
+    struct buf message; /* buffer for messages of the handlers */
+    mono_us started_at;
+    _Atomic int64_t retention_ms;
+    _Atomic int64_t retention_rows;
+    int64_t tombstone_ms;
+    _Atomic int64_t max_wait_ms;
+    _Atomic int64_t failover_hold_ms;
+    _Atomic int64_t default_ttl_ms; /* default_ttl of a template that sets none */
+    unsigned metrics_semaphores;
+    const char *allowed_hosts; /* host names that URLs may have beside localhost, separated by commas; NULL: none.
+                                  Only the loop reads it */
+    const struct doctor_options *doctor;
+    const char *database; /* "private" or "external"; for /healthz */
+};
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * /v1/templates: put, get, list and delete templates, from which semaphores are created on first use. All run on
+ * readers' sessions.
+ */
+#include "store/templates.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/json_out.h"
+#include "api/operations.h"
+#include "api/problem.h"
+#include "api/queries.h"
+#include "api/routes.h"
+#include "api/semaphores.h"
+#include "api/service.h"
+
+static void answer_template(struct exchange *exchange, const struct template *template)
+{
+    struct answer *answer = &exchange->answer;
+    write_template(&answer->body, template);
+    snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", template->settings.config_version);
+}
+
+/* Answers a failed change: it was not done, or its outcome is unknown. */
+static void refuse_change(struct exchange *exchange, struct session *session, enum permit_status status, bool begun,
+                          const char *refusal)
+{
+    if (begun && status == PERMIT_DATABASE_LOST)
+        problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN,
+                       "the template may or may not have been changed; read it to find out");
+    else if (refusal)
+        problem_answer(exchange, status, refusal);
+    else
+        query_refuse(exchange, session, status);
+}
+
+/* ---- PUT ---- */
+
+struct put {
+    struct semaphore_change change;
+    int64_t default_ttl_ms;
+};
+
+static void put_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    const struct put *put = exchange->context;
+    struct template template;
+    bool created = false;
+    const char *refusal = NULL;
+    if (status == PERMIT_OK)
+        status = query_begin_change(exchange);
+    bool begun = status == PERMIT_OK;
+    if (begun)
+        status = templates_put(session, exchange->path_values[0], &put->change, put->default_ttl_ms, &exchange->arena,
+                               &template, &created, &refusal);
+    if (status == PERMIT_OK) {
+        exchange->answer.http_status = created ? 201 : 200;
+        answer_template(exchange, &template);
+    } else {
+        refuse_change(exchange, session, status, begun, refusal);
+    }
+    exchange_finish(exchange);
+}
+
+bool template_put(struct exchange *exchange)
+{
+    struct put *put = arena_alloc(&exchange->arena, sizeof *put);
+    if (!put)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    enum permit_status status = semaphore_read_template(exchange, &put->change);
+    if (status != PERMIT_OK)
+        return operation_refuse(exchange, status);
+    if (!semaphore_read_preconditions(exchange, &put->change))
+        return true;
+    put->default_ttl_ms = exchange->service->default_ttl_ms;
+    return query_submit(exchange, QUERY_OPERATOR, put_work, put);
+}
+
+/* ---- DELETE ---- */
+
+static void delete_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    struct template template;
+    if (status == PERMIT_OK)
+        status = query_begin_change(exchange);
+    bool begun = status == PERMIT_OK;
+    if (begun)
+        status = templates_delete(session, exchange->path_values[0], &exchange->arena, &template);
+    if (status == PERMIT_OK)
+        write_template(&exchange->answer.body, &template);
+    else
+        refuse_change(exchange, session, status, begun, NULL);
+    exchange_finish(exchange);
+}
+
+bool template_delete(struct exchange *exchange)
+{
+    return query_submit(exchange, QUERY_OPERATOR, delete_work, NULL);
+}
+
+/* ---- queries ---- */
+
+static void get_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    struct template template;
+    if (status == PERMIT_OK)
+        status = templates_get(session, exchange->path_values[0], &exchange->arena, &template);
+    if (status == PERMIT_OK)
+        answer_template(exchange, &template);
+    else
+        query_refuse(exchange, session, status);
+    exchange_finish(exchange);
+}
+
+bool template_get(struct exchange *exchange)
+{
+    return query_submit(exchange, QUERY_ROW, get_work, NULL);
+}
+
+struct page {
+    struct bytes prefix;
+    struct bytes after;
+    uint64_t limit;
+};
+
+static void list_work(struct query *query, struct session *session, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    const struct page *page = exchange->context;
+    struct template *templates;
+    size_t count;
+    if (status == PERMIT_OK)
+        status = templates_list(session, page->prefix, page->after, (unsigned)page->limit + 1, &exchange->arena,
+                                &templates, &count);
+    if (status == PERMIT_OK) {
+        list_begin(exchange, "templates");
+        for (size_t i = 0; i < count && i < page->limit; i++) {
+            if (i)
+                buf_append_char(&exchange->answer.body, ',');
+            write_template(&exchange->answer.body, &templates[i]);
+        }
+        if (count > page->limit)
+            list_end_with_next(exchange, templates[page->limit - 1].prefix);
+        else
+            list_end(exchange);
+    } else {
+        query_refuse(exchange, session, status);
+    }
+    exchange_finish(exchange);
+}
+
+bool template_list(struct exchange *exchange)
+{
+    struct page *page = arena_alloc(&exchange->arena, sizeof *page);
+    if (!page)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    page->prefix = exchange->query_values[0];
+    page->after = exchange->query_values[1];
+    if (!param_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
+        return true;
+    return query_submit(exchange, QUERY_LIST, list_work, page);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+#include "api/wants.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "api/json_in.h"
+#include "api/service.h"
+
+/* Limits the memory of one waiter. */
+enum { REQUEST_MAX_NAMED = SLOTS_MAX_COUNT };
+
+#define SLOTS_EXPECTED "an array of 1 to 1000 slots, each a number from 1, or a label"
+
+struct want_form {
+    struct bytes semaphore;
+    int64_t count;
+    struct wire_list slots;
+    struct wire_list any_of;
+    bool adjacent;
+    bool has_count;
+};
+
+static const struct wire_member want_members[] = {
+    /* name, type, required, value, given, min, max, choices, expected */
+    {"semaphore", WIRE_SEMAPHORE, true, offsetof(struct want_form, semaphore), 0, 0, 0, NULL,
+     "a name of 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .."},
+    {"count", WIRE_INTEGER, false, offsetof(struct want_form, count), offsetof(struct want_form, has_count), 1,
+     COUNTED_MAX_CAPACITY, NULL, "a whole number from 1 to 9007199254740991"},
+    {"slots", WIRE_LIST, false, offsetof(struct want_form, slots), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},
+    {"any_of", WIRE_LIST, false, offsetof(struct want_form, any_of), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},
+    {"adjacent", WIRE_BOOLEAN, false, offsetof(struct want_form, adjacent), 0, 0, 0, NULL, "true or false"},
+};
+static const struct wire_table want_table = {want_members, ARRAY_LENGTH(want_members)};
+
+/* A number above the capacity is never_satisfiable, not invalid: only the semaphore's row shows the capacity. */
+static const struct wire_member slot_member = {
+    .type = WIRE_SLOT,
+    .min = 1,
+    .max = INT32_MAX,
+    .expected = "a slot's number from 1 to 2147483647, or its label, 1 to 255 bytes without control characters",
+};
+
+/* Reads the slots that a want names. `where` is the want's prefix, "permits[1]."; `member` is slots or any_of. */
+static enum permit_status read_named(struct exchange *exchange, struct wire_list *list, const char *where,
+                                     const char *member, struct want *want)
+{
+    struct buf *message = &exchange->service->message;
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", where, member);
+    want->named_count = list->count;
+    want->named = arena_array(&exchange->arena, want->named_count, sizeof *want->named);
+    if (!want->named)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = wire_read_elements(list, &slot_member, name, want->named, &exchange->arena, message);
+    if (status != PERMIT_OK)
+        return status;
+    status = want_sort_named(want);
+    if (status != PERMIT_OK)
+        buf_printf(message, "%s names the same slot twice", name);
+    return status;
+}
+
+/*
+ * Reads slots, any_of and adjacent. The number of `slots` is the permit's count, so count, any_of and adjacent cannot
+ * be combined with it.
+ */
+static enum permit_status read_choice(struct exchange *exchange, struct want_form *form, const char *where,
+                                      struct want *want)
+{
+    bool by_slots = form->slots.count > 0;
+    bool by_any_of = form->any_of.count > 0;
+    want->adjacent = form->adjacent;
+    if (by_slots && (form->has_count || by_any_of || form->adjacent)) {
+        buf_printf(&exchange->service->message, "%sslots cannot be combined with count, any_of or adjacent", where);
+        return PERMIT_INVALID;
+    }
+    if (!by_slots && !by_any_of)
+        return PERMIT_OK;
+    want->choice = by_slots ? CHOOSE_NAMED : CHOOSE_ANY_OF;
+    enum permit_status status = by_slots ? read_named(exchange, &form->slots, where, "slots", want)
+                                         : read_named(exchange, &form->any_of, where, "any_of", want);
+    if (by_slots)
+        want->count = (int64_t)want->named_count;
+    return status;
+}
+
+/* Reads one element of `permits`. `*named` counts the slots that all permits name together. */
+static enum permit_status read_want(struct exchange *exchange, struct bytes object, size_t index, size_t *named,
+                                    struct want *want)
+{
+    struct want_form form = {.count = 1};
+    struct buf *message = &exchange->service->message;
+    char where[32];
+    snprintf(where, sizeof where, "permits[%zu].", index);
+    enum permit_status status = wire_read(object, &want_table, where, &form, &exchange->arena, message);
+    if (status != PERMIT_OK)
+        return status;
+    *named += form.slots.count + form.any_of.count;
+    if (*named > REQUEST_MAX_NAMED) {
+        buf_printf(message, "permits name more than %d slots", REQUEST_MAX_NAMED);
+        return PERMIT_INVALID;
+    }
+    want->semaphore = form.semaphore;
+    want->count = form.count;
+    return read_choice(exchange, &form, where, want);
+}
+
+enum permit_status wants_read(struct exchange *exchange, struct wire_list *list, struct operation *operation)
+{
+    size_t count = list->count;
+    size_t named = 0;
+    assert(count <= REQUEST_MAX_SEMAPHORES);
+    struct want *wants = arena_array(&exchange->arena, count, sizeof *wants);
+    if (!wants)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        enum permit_status status = read_want(exchange, wire_next(list), i, &named, &wants[i]);
+        if (status != PERMIT_OK)
+            return status;
+    }
+    operation->wants = wants;
+    operation->want_count = count;
+    enum permit_status status = wants_sort(wants, count);
+    if (status != PERMIT_OK)
+        buf_append_text(&exchange->service->message, "duplicate semaphore in permits; use count");
+    return status;
+}

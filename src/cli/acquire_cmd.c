@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/acquire_cmd.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/owner.h"
+#include "cli/signals.h"
+
+enum { SENTENCE_SIZE = 1024, RELEASE_TIMEOUT_MS = 2000 };
+
+/* Reads all signals that have arrived. Returns the first; 0: none. */
+static int drain_signals(int fd)
+{
+    int first = signals_next(fd);
+    for (int more = first; more;)
+        more = signals_next(fd);
+    return first;
+}
+
+bool acquire_cmd_release(const struct cli *cli, const char *key, int signal_fd)
+{
+    struct permit_client_options options = cli->server;
+    struct permit_client *client;
+    options.timeout_ms = RELEASE_TIMEOUT_MS;
+    options.retry_ms = 1; /* only a try without an answer is repeated */
+    options.cancel_fd = signal_fd;
+    if (permit_client_new(&options, &client))
+        return false;
+    enum permit_status status = permit_release(client, key, NULL);
+    permit_client_free(client);
+    return status == PERMIT_OK;
+}
+
+/* Explains "-s user:4711", which asks for 4711 units of user. */
+static void print_count_hint(const struct cli_options *given)
+{
+    for (size_t i = 0; i < given->want_count; i++) {
+        const struct permit_want *want = &given->wants[i];
+        if (want->count > 0)
+            (void)cli_error(0, "-s %s:%lld asks for %lld of %s; one unit of \"%s:%lld\" is -s %s:%lld:1",
+                            want->semaphore, (long long)want->count, (long long)want->count, want->semaphore,
+                            want->semaphore, (long long)want->count, want->semaphore, (long long)want->count);
+    }
+}
+
+/* Explains that "--slot 1" names a label, even if it is a number. */
+static void print_slot_hint(const struct cli_options *given)
+{
+    for (size_t i = 0; i < given->name_count; i++)
+        if (given->names[i][0] && strspn(given->names[i], "0123456789") == strlen(given->names[i]))
+            (void)cli_error(0, "%s is a label here; the slot with the number %s is '#%s'", given->names[i],
+                            given->names[i], given->names[i]);
+}
+
+/*
+ * Adds a hint in terms of permitctl, because the server's message speaks of its HTTP interface. `owner`: the owner that
+ * was sent, or NULL.
+ */
+static void print_hint(const struct cli_options *given, const char *owner, enum permit_status status)
+{
+    if (status == PERMIT_UNKNOWN_SEMAPHORE)
+        print_count_hint(given);
+    else if (status == PERMIT_NEVER_SATISFIABLE)
+        print_slot_hint(given);
+    else if (status == PERMIT_UNKNOWN_OWNER && owner)
+        (void)cli_error(0, "permitctl owner beat %s sends a heartbeat%s", owner,
+                        given->owner ? "" : "; --owner names another owner");
+}
+
+/* Reports a failed acquire and cleans up. Returns the exit status. */
+static int fail_acquire(struct cli *cli, int signal_fd, const char *owner, enum permit_status status)
+{
+    int signal = drain_signals(signal_fd);
+    int code = signal ? 128 + signal : cli_fail(cli, status);
+    print_hint(&cli->options, owner, status);
+    /*
+     * A request in doubt may have been granted. Under a random key it is released, so that nothing is left behind. A
+     * key that the user chose may name another client's permit, so it is only reported and left to its ttl. A request
+     * that only waited has left the waitlist with the connection.
+     */
+    const char *key = permit_client_key(cli->client);
+    if (permit_client_in_doubt(cli->client) && (cli->options.id || !acquire_cmd_release(cli, key, signal_fd)))
+        (void)cli_error(
+            0, "%s may have been granted; if so, it is held until its ttl expires. To release it: permitctl release %s",
+            key, key);
+    int late = signal ? 0 : drain_signals(signal_fd);
+    return late ? 128 + late : code;
+}
+
+/* Prints the reason of the wait, and prints it again when it changes. */
+static void print_wait_reason(void *context, enum permit_status status, const char *message)
+{
+    char *last = context;
+    if (strncmp(last, message, SENTENCE_SIZE - 1) == 0)
+        return;
+    (void)snprintf(last, SENTENCE_SIZE, "%s", message);
+    (void)cli_error(0, "waiting%s %s", status == PERMIT_NO_CAPACITY ? " for" : ":", message);
+}
+
+bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct permit_request **ret_request, int *ret_code)
+{
+    const struct cli_options *given = &cli->options;
+    char owner[OWNER_SIZE];
+    char last_reason[SENTENCE_SIZE] = "";
+    struct permit_acquire_options options = {
+        .external_id = given->id,
+        .owner = given->owner || given->id ? given->owner : owner_default(owner),
+        .permits = given->wants,
+        .permit_count = given->want_count,
+        .ttl_ms = given->ttl_ms == CLI_UNSET ? cmd->ttl_ms : given->ttl_ms,
+        .wait_ms = given->no_wait                ? 0
+                   : given->wait_ms == CLI_UNSET ? cmd->wait_ms
+                                                 : given->wait_ms,
+        .wait_piece_ms = given->wait_piece_ms == CLI_UNSET ? 0 : given->wait_piece_ms,
+        .cancel_fd = cmd->signal_fd,
+        .waiting = given->verbose || isatty(STDERR_FILENO) ? print_wait_reason : NULL,
+        .waiting_context = last_reason,
+    };
+    enum permit_status status = permit_acquire(cli->client, &options, ret_request);
+    if (status)
+        *ret_code = fail_acquire(cli, cmd->signal_fd, options.owner, status);
+    return status == PERMIT_OK;
+}

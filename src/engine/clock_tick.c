@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Clock tick. Every 500 ms one thread advances the lease clock, checks for a failover, refreshes floors, and times out
+ * overdue operations. Every 5 s it repeats the safety check of the server (P14).
+ */
+#include <stdio.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/failover.h"
+
+enum { TICK_MS = 500, SAFETY_CHECK_MS = 5000, FLOORS_PER_TICK = 500, TOKENS_PER_TICK = 50 };
+
+struct clock_task {
+    struct engine *engine;
+    struct store *store;
+    mono_us checked_at;
+    unsigned servers; /* engine->server_generation when the session was last used */
+};
+
+/* Sleeps TICK_MS; returns early when the engine stops. */
+static void sleep_until_tick(struct engine *engine)
+{
+    const struct timespec piece = {.tv_nsec = 50 * 1000000L};
+    for (int slept = 0; slept < TICK_MS && !atomic_load(&engine->stopping); slept += 50)
+        nanosleep(&piece, NULL);
+}
+
+/* Reads the stale floors of the most recently used semaphores. A floor never falls. After a failure they stay stale. */
+static void refresh_floors(struct engine *engine, struct store *store)
+{
+    uint64_t ids[FLOORS_PER_TICK];
+    uint64_t floors[FLOORS_PER_TICK] = {0};
+    size_t count = 0;
+    struct list *recent = &engine->queue.semaphores.recent;
+    pthread_mutex_lock(&engine->mutex);
+    for (struct list *node = recent->prev; node != recent && count < FLOORS_PER_TICK; node = node->prev) {
+        struct semaphore_entry *entry = LIST_ENTRY(node, struct semaphore_entry, recent);
+        if (!entry->floor_stale)
+            continue;
+        entry->floor_stale = false;
+        ids[count++] = entry->id;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    if (count == 0)
+        return;
+    bool known = store_floors(store, ids, count, floors) == PERMIT_OK;
+    pthread_mutex_lock(&engine->mutex);
+    for (size_t i = 0; i < count; i++) {
+        struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, ids[i]);
+        if (entry && !known)
+            entry->floor_stale = true;
+        else if (entry && floors[i] > entry->floor)
+            entry->floor = floors[i];
+    }
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+/*
+ * Decides the queued operations past their deadline. None of them has an unknown outcome: an operation that was sent
+ * with a COMMIT belongs to a worker, or was put back after it.
+ */
+static void time_out_ops(struct engine *engine)
+{
+    struct list expired;
+    list_init(&expired);
+    pthread_mutex_lock(&engine->mutex);
+    queue_take_expired(&engine->queue, clock_mono(), &expired);
+    pthread_mutex_unlock(&engine->mutex);
+    bool up = engine_database_up(engine);
+    list_for_each (node, next, &expired)
+        decide_status(engine, LIST_ENTRY(node, struct op, node), up ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE, NULL);
+}
+
+/* ---- safety check ---- */
+
+/* Connects, which checks a new connection. Repeats the check every SAFETY_CHECK_MS, because settings can change. */
+static enum permit_status check_safety(struct clock_task *task)
+{
+    enum permit_status status = store_reconnect(task->store);
+    mono_us now = clock_mono();
+    if (status != PERMIT_OK || now - task->checked_at < SAFETY_CHECK_MS * US_PER_MS)
+        return status;
+    task->checked_at = now;
+    return store_check_safety(task->store);
+}
+
+/* Stores the finding of the safety check, and logs a change. Only this thread writes engine->refusal. */
+static void set_refusal(struct engine *engine, const char *refusal)
+{
+    if (strcmp(engine->refusal, refusal) == 0)
+        return;
+    if (refusal[0])
+        log_write(LOG_ERROR, "unsafe database settings, refusing requests", "finding", refusal, NULL);
+    else
+        log_write(LOG_INFO, "database settings are safe again", NULL);
+    pthread_mutex_lock(&engine->mutex);
+    snprintf(engine->refusal, sizeof engine->refusal, "%s", refusal);
+    atomic_store(&engine->refusing, refusal[0] != '\0');
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+/* ---- the thread ---- */
+
+/* Advances the lease clock. After a failover it also raises the epoch, which starts the hold. */
+static enum permit_status tick(struct clock_task *task)
+{
+    struct engine *engine = task->engine;
+    struct tokens_seen seen[TOKENS_PER_TICK];
+    struct tick tick = {.seen = seen, .seen_count = failover_tokens_seen(engine, seen, TOKENS_PER_TICK)};
+    enum permit_status status = store_tick(task->store, &tick);
+    if (tick.ret_won)
+        atomic_store(&engine->tick_won_at, clock_mono());
+    if (status == PERMIT_OK && !tick.ret_same_server)
+        return failover_run(engine, task->store, EPOCH_SERVER, tick.ret_epoch);
+    if (status == PERMIT_OK && tick.ret_tokens_behind)
+        return failover_run(engine, task->store, EPOCH_TOKENS, tick.ret_epoch);
+    return status;
+}
+
+static void run_tick(struct clock_task *task)
+{
+    struct engine *engine = task->engine;
+    unsigned servers = atomic_load(&engine->server_generation);
+    if (servers != task->servers)
+        store_disconnect(task->store);
+    task->servers = servers;
+    enum permit_status status = check_safety(task);
+    set_refusal(engine, task->store->refusal);
+    if (status == PERMIT_OK)
+        status = tick(task);
+    if (status == PERMIT_OK)
+        refresh_floors(engine, task->store);
+    bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
+    atomic_store(&engine->metrics.database_up, up);
+}
+
+void *clock_tick_thread(void *context)
+{
+    struct engine *engine = context;
+    session_thread_begin();
+    struct clock_task task = {.engine = engine, .store = engine_open_store(engine, "keeper")};
+    while (!atomic_load(&engine->stopping)) {
+        if (task.store)
+            run_tick(&task);
+        time_out_ops(engine);
+        sleep_until_tick(engine);
+    }
+    store_free(task.store);
+    session_thread_end();
+    return NULL;
+}

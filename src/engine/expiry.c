@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Expiry: one thread ends due requests that no acquire has ended already. It takes no locks: it reads the due requests,
+ * submits an ordinary expire operation for each to the engine, and sleeps until the next deadline. (A task that locks
+ * the requests first deadlocked with 4 % of the batches.) The server that won the clock tick expires requests
+ * immediately. The other servers expire the remaining ones one second later.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/state.h"
+
+enum {
+    PAGE = 100,           /* requests per page; no query of this task reads more rows */
+    UNDECIDED_MAX = 1000, /* undecided operations at which a round starts again from the beginning */
+    UNDECIDED_FEW = 400,  /* undecided operations at which the next page is read: a batch gathers while one runs */
+    MAX_SLEEP_MS = 2000,  /* longest sleep: deadlines set by another server are not announced here */
+    STUCK_AFTER_MS = 200, /* longest wait for the decisions of a page; the round then goes on behind it */
+    LEADER_FOR_MS = 1600, /* time as leader after a clock tick was won; ticks are 1 to 1.5 s apart */
+    FOLLOWER_DELAY_US = 1000000, /* a server that does not lead leaves due requests to the leader for this time */
+    REFUSED_PAUSE_MS = 50,       /* pause after the engine has refused an operation */
+    DEADLINE_MS = 10000,         /* of an operation */
+};
+
+struct expiry_task {
+    struct engine *engine;
+    struct store *store;
+    struct arena arena;
+    unsigned servers;
+    bool more;           /* the last page was full of due requests */
+    bool failing;        /* the last read failed; its failure is logged */
+    utc_us after_due_at; /* the last request of this round that was submitted; 0: the round begins */
+    uint64_t after_id;   /* its id */
+    utc_us now;          /* lease clock at `now_at` */
+    mono_us now_at;
+};
+
+/* An expire operation, with its key. */
+struct expiry {
+    struct op op;
+    struct operation operation;
+    struct engine *engine;
+    char key[];
+};
+
+/* ---- operations ---- */
+
+static void expiry_decided(struct op *op, const struct decision *decision)
+{
+    struct expiry *expiry = CONTAINER_OF(op, struct expiry, op);
+    struct engine *engine = expiry->engine;
+    (void)decision; /* a request that was not ended is found again */
+    pthread_mutex_lock(&engine->mutex);
+    assert(engine->expiring > 0);
+    engine->expiring--;
+    if (engine->expiring == 0 || engine->expiring == UNDECIDED_FEW)
+        pthread_cond_signal(&engine->expiry_wake);
+    pthread_mutex_unlock(&engine->mutex);
+    free(expiry);
+}
+
+/* Submits the expiry of a request. False: the engine refuses it, or out of memory. */
+static bool submit(struct engine *engine, struct bytes external_id)
+{
+    struct expiry *expiry = malloc(sizeof *expiry + external_id.length);
+    if (!expiry)
+        return false;
+    memcpy(expiry->key, external_id.data, external_id.length);
+    expiry->engine = engine;
+    expiry->operation = (struct operation){
+        .kind = OP_EXPIRE, .external_id = {expiry->key, external_id.length}, .expire_as = END_EXPIRED};
+    op_init(&expiry->op, &expiry->operation, clock_mono() + DEADLINE_MS * US_PER_MS, expiry_decided);
+    pthread_mutex_lock(&engine->mutex);
+    engine->expiring++;
+    pthread_mutex_unlock(&engine->mutex);
+    if (engine_submit(engine, &expiry->op) == PERMIT_OK)
+        return true;
+    expiry_decided(&expiry->op, NULL);
+    return false;
+}
+
+/* ---- a round ---- */
+
+static bool read_page(struct expiry_task *task, size_t limit, struct due_page *ret_page)
+{
+    struct engine *engine = task->engine;
+    unsigned servers = atomic_load(&engine->server_generation);
+    if (servers != task->servers)
+        store_disconnect(task->store);
+    task->servers = servers;
+    arena_clear(&task->arena);
+    *ret_page = (struct due_page){.after_due_at = task->after_due_at, .after_id = task->after_id, .limit = limit};
+    enum permit_status status = store_reconnect(task->store);
+    if (status == PERMIT_OK)
+        status = store_due(task->store, ret_page, &task->arena);
+    if (status != PERMIT_OK && !task->failing)
+        log_write(LOG_WARN, "cannot read due requests", "status", permit_status_word(status), "error",
+                  task->store->message, NULL);
+    task->failing = status != PERMIT_OK;
+    task->now = ret_page->ret_now;
+    task->now_at = clock_mono();
+    return status == PERMIT_OK;
+}
+
+/*
+ * Submits the due requests of the page. Returns the next deadline (lease clock): of the first request that is not due;
+ * the present time if more due requests may follow; NEVER if no request follows.
+ */
+static utc_us expire_page(struct expiry_task *task, const struct due_page *page)
+{
+    mono_us won_at = atomic_load(&task->engine->tick_won_at);
+    bool leads = won_at && clock_mono() - won_at < LEADER_FOR_MS * US_PER_MS;
+    utc_us due_until = page->ret_now - (leads ? 0 : FOLLOWER_DELAY_US);
+    for (size_t i = 0; i < page->ret_count; i++) {
+        const struct due_request *request = &page->ret_requests[i];
+        if (request->due_at > due_until) {
+            task->after_due_at = 0;
+            return request->due_at + (page->ret_now - due_until);
+        }
+        if (!submit(task->engine, request->external_id))
+            return page->ret_now + REFUSED_PAUSE_MS * US_PER_MS;
+        task->after_due_at = request->due_at;
+        task->after_id = request->id;
+    }
+    if (page->ret_count == page->limit)
+        return page->ret_now;
+    task->after_due_at = 0;
+    return NEVER;
+}
+
+/* Runs one page. Reads the first row alone before, unless the last page was full: most rounds find nothing due. */
+static utc_us sweep(struct expiry_task *task)
+{
+    struct due_page page;
+    if (!task->more && !read_page(task, 1, &page))
+        return NEVER;
+    bool due = task->more || (page.ret_count && page.ret_requests[0].due_at <= page.ret_now);
+    if (due && !read_page(task, PAGE, &page))
+        return NEVER;
+    return expire_page(task, &page);
+}
+
+/* ---- sleeping ---- */
+
+void expiry_schedule(struct engine *engine, utc_us due_at)
+{
+    if (due_at >= engine->next_expiry_at)
+        return;
+    engine->next_expiry_at = due_at;
+    pthread_cond_signal(&engine->expiry_wake);
+}
+
+static struct timespec timespec_of(mono_us time)
+{
+    return (struct timespec){.tv_sec = time / US_PER_SECOND, .tv_nsec = time % US_PER_SECOND * 1000};
+}
+
+/* Waits until at most `rest` operations are undecided, at most STUCK_AFTER_MS. Caller holds the engine's mutex. */
+static void wait_for_decisions(struct engine *engine, unsigned rest)
+{
+    struct timespec until = timespec_of(clock_mono() + STUCK_AFTER_MS * US_PER_MS);
+    int result = 0;
+    while (engine->expiring > rest && result == 0 && !atomic_load(&engine->stopping))
+        result = pthread_cond_timedwait(&engine->expiry_wake, &engine->mutex, &until);
+}
+
+/* Sleeps until the next deadline; expiry_schedule may set an earlier one meanwhile. Caller holds the engine's mutex. */
+static void wait_for_deadline(struct expiry_task *task)
+{
+    struct engine *engine = task->engine;
+    mono_us latest = clock_mono() + MAX_SLEEP_MS * US_PER_MS;
+    while (!atomic_load(&engine->stopping)) {
+        utc_us deadline = engine->next_expiry_at;
+        mono_us wake_at = deadline == NEVER ? latest : min_i64(latest, task->now_at + max_i64(0, deadline - task->now));
+        struct timespec until = timespec_of(wake_at);
+        int result = pthread_cond_timedwait(&engine->expiry_wake, &engine->mutex, &until);
+        if (result != 0 && engine->next_expiry_at == deadline)
+            return;
+    }
+}
+
+/* ---- the thread ---- */
+
+static void expire_and_sleep(struct expiry_task *task)
+{
+    struct engine *engine = task->engine;
+    pthread_mutex_lock(&engine->mutex);
+    engine->next_expiry_at = NEVER; /* the read below finds the deadlines of before; later ones are announced again */
+    pthread_mutex_unlock(&engine->mutex);
+    utc_us next = sweep(task);
+    task->more = next <= task->now;
+    pthread_mutex_lock(&engine->mutex);
+    wait_for_decisions(engine, task->more ? UNDECIDED_FEW : 0);
+    if (engine->expiring == 0 || engine->expiring >= UNDECIDED_MAX)
+        task->after_due_at = 0; /* none is stuck, or too many are: start again from the beginning */
+    if (!task->more) {
+        engine->next_expiry_at = min_i64(engine->next_expiry_at, next);
+        wait_for_deadline(task);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void *expiry_thread(void *context)
+{
+    enum { ARENA_CHUNK = 64 * 1024, ARENA_LIMIT = 1024 * 1024 };
+    struct engine *engine = context;
+    struct expiry_task task = {.engine = engine};
+    session_thread_begin();
+    arena_init(&task.arena, ARENA_CHUNK, ARENA_LIMIT);
+    task.store = engine_open_store(engine, "sweeper");
+    while (task.store && !atomic_load(&engine->stopping))
+        expire_and_sleep(&task);
+    arena_release(&task.arena);
+    store_free(task.store);
+    session_thread_end();
+    return NULL;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Resolve: finds the semaphores of operations that the caches do not know, with one read without locks. The result is a
+ * hint.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/worker.h"
+
+enum { NAME_DETAIL_SIZE = 320, NAME_SHOWN = 200 };
+
+/* Queries the names of the acquires and the keys of the other operations, in the order of the operations. */
+static enum permit_status query_store(struct worker *worker, const struct run *run, struct resolve *resolve)
+{
+    arena_clear(&worker->arena);
+    size_t name_count = 0;
+    for (size_t i = 0; i < run->count; i++)
+        name_count += run->ops[i]->operation->want_count;
+    resolve->names = arena_array(&worker->arena, name_count, sizeof *resolve->names);
+    resolve->keys = arena_array(&worker->arena, run->count, sizeof *resolve->keys);
+    if (!resolve->names || !resolve->keys)
+        return PERMIT_NO_MEMORY;
+    resolve->name_count = resolve->key_count = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        const struct operation *operation = run->ops[i]->operation;
+        for (size_t j = 0; j < operation->want_count; j++)
+            resolve->names[resolve->name_count++].name = operation->wants[j].semaphore;
+        if (operation->kind != OP_ACQUIRE)
+            resolve->keys[resolve->key_count++].external_id = operation->external_id;
+    }
+    enum permit_status status = store_reconnect(worker->store);
+    return status == PERMIT_OK ? store_resolve(worker->store, resolve, &worker->arena) : status;
+}
+
+/* Sets the semaphores of an acquire. Caller holds the engine's mutex. */
+static enum permit_status set_wants(struct engine *engine, struct op *op, const struct resolve_name *names)
+{
+    const struct operation *operation = op->operation;
+    uint64_t ids[REQUEST_MAX_SEMAPHORES];
+    for (size_t i = 0; i < operation->want_count; i++) {
+        assert(names[i].ret_id);
+        semaphore_cache_put(&engine->queue.semaphores, names[i].ret_id, names[i].name, names[i].ret_kind,
+                            names[i].ret_floor);
+        operation->wants[i].semaphore_id = ids[i] = names[i].ret_id;
+    }
+    qsort(ids, operation->want_count, sizeof *ids, compare_u64);
+    op->resolved_by_query = true;
+    return queue_set_entries(&engine->queue, op, ids, operation->want_count) ? PERMIT_OK : PERMIT_BUSY;
+}
+
+/*
+ * The missing semaphore that decides what happens to an acquire: the first without a template, so that no semaphore is
+ * created for an acquire that fails anyway; else the first with a template. A retired semaphore without a template is
+ * not missing, because the plan may know the key. NULL: none is missing.
+ */
+static const struct resolve_name *first_missing(const struct resolve_name *names, size_t count)
+{
+    const struct resolve_name *missing = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (names[i].ret_id == 0 && !names[i].ret_template)
+            return &names[i];
+        if (!missing && names[i].ret_template)
+            missing = &names[i];
+    }
+    return missing;
+}
+
+enum resolution { RESOLVED, WAITS_FOR_TEMPLATE, REFUSED };
+
+/*
+ * Resolves an acquire. WAITS_FOR_TEMPLATE: it waits for a creation. REFUSED: *ret_status has the reason. Caller
+ * holds the mutex.
+ */
+static enum resolution resolve_acquire(struct engine *engine, struct op *op, const struct resolve_name *names,
+                                       enum permit_status *ret_status, char ret_detail[NAME_DETAIL_SIZE])
+{
+    const struct resolve_name *missing = first_missing(names, op->operation->want_count);
+    if (!missing) {
+        *ret_status = set_wants(engine, op, names);
+    } else if (!missing->ret_template) {
+        *ret_status = PERMIT_UNKNOWN_SEMAPHORE;
+        snprintf(ret_detail, NAME_DETAIL_SIZE, "there is no semaphore \"%.*s\"", (int)missing->name.length,
+                 missing->name.data);
+    } else if (missing->ret_id == 0 && template_limit_reached(engine)) {
+        *ret_status = PERMIT_TOO_MANY;
+        snprintf(ret_detail, NAME_DETAIL_SIZE,
+                 "there is no semaphore \"%.*s\", and templates create no more (max_semaphores is %llu)",
+                 (int)min_i64(NAME_SHOWN, (int64_t)missing->name.length), missing->name.data,
+                 (unsigned long long)engine->settings.max_semaphores);
+    } else if (template_create_join(engine, op, missing->name, missing->ret_template)) {
+        return WAITS_FOR_TEMPLATE;
+    }
+    return *ret_status == PERMIT_OK ? RESOLVED : REFUSED;
+}
+
+/* Queues each op with its semaphores at the position of its arrival, or in the list of a creation; or refuses it. */
+static void apply_resolved(struct engine *engine, struct run *run, const struct resolve *resolve)
+{
+    const struct resolve_name *name = resolve->names;
+    const struct resolve_key *key = resolve->keys;
+    for (size_t i = 0; i < run->count; i++) {
+        struct op *op = run->ops[i];
+        size_t name_count = op->operation->want_count;
+        bool acquires = op->operation->kind == OP_ACQUIRE;
+        enum permit_status status = PERMIT_BUSY;
+        enum resolution resolution = REFUSED;
+        char detail[NAME_DETAIL_SIZE] = "out of memory";
+        pthread_mutex_lock(&engine->mutex);
+        if (template_create_follow_key(engine, op)) {
+            resolution = WAITS_FOR_TEMPLATE;
+        } else if (acquires) {
+            resolution = resolve_acquire(engine, op, name, &status, detail);
+        } else {
+            op->held_slots = key->ret_slots;
+            if (queue_set_entries(&engine->queue, op, key->ret_semaphore_ids, key->ret_count))
+                resolution = RESOLVED;
+        }
+        if (resolution == RESOLVED) {
+            queue_follow_key(&engine->queue, op);
+            queue_put_back(&engine->queue, op);
+        }
+        pthread_mutex_unlock(&engine->mutex);
+        if (resolution == REFUSED)
+            decide_status(engine, op, status, detail);
+        name += name_count;
+        key += !acquires;
+    }
+}
+
+void resolve_ops(struct worker *worker, struct op **ops, size_t count)
+{
+    struct run run = {.ops = ops, .count = count};
+    enum permit_status status = PERMIT_BUSY;
+    for (unsigned tries = 1; run.count; tries++) {
+        run_drop_timed_out(worker, &run, status);
+        if (run.count == 0)
+            return;
+        struct resolve resolve;
+        status = query_store(worker, &run, &resolve);
+        if (status == PERMIT_OK) {
+            worker_recovered(worker);
+            apply_resolved(worker->engine, &run, &resolve);
+            return;
+        }
+        worker_record_failure(worker, status, "cannot resolve names and keys");
+        if (status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY) {
+            run_fail_all(worker, &run, status);
+            return;
+        }
+        retry_backoff(status, tries);
+    }
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Retention: one thread deletes rows that are no longer kept, in batches. A kind of rows runs again immediately while
+ * its batches find rows, else after IDLE_PAUSE_US, also if another server deletes them. Between two batches the thread
+ * sleeps as core/retention.h computes, so that it yields to a busy database.
+ */
+#include "base/clock.h"
+#include "engine/background.h"
+#include "store/retention_batch.h"
+#include "store/templates.h"
+
+#define IDLE_PAUSE_US    (3LL * US_PER_SECOND) /* pause when nothing is left; less than the session's wait_timeout */
+#define FAILURE_PAUSE_US (1LL * US_PER_SECOND) /* pause after a failure */
+#define LOAD_WINDOW_US   (US_PER_SECOND / 2)   /* minimum time over which the commits of others are counted */
+enum { FIRST_ROWS = 100, LOCKED_PAUSE_US = 200 * 1000 };
+
+struct retention {
+    struct background background;
+    mono_us next_at[RETENTION_KIND_COUNT];
+    utc_us from[RETENTION_KIND_COUNT]; /* start of the next batch of each kind */
+    size_t rows;                       /* of the next batch */
+
+    /* The load of the database. */
+    mono_us load_at;      /* when it was measured; 0: never */
+    uint64_t commits;     /* of all sessions, at load_at */
+    uint64_t own_commits; /* of this thread since load_at */
+    double load;          /* commits of others per second */
+};
+
+static uint64_t retention_rows(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    uint64_t rows = engine->settings.retention_rows;
+    pthread_mutex_unlock(&engine->mutex);
+    return rows;
+}
+
+/*
+ * Measures the load. The server counts commits since its start: a smaller number means another or a restarted server.
+ */
+static enum permit_status measure_load(struct retention *task)
+{
+    mono_us now = clock_mono();
+    int64_t passed = now - task->load_at;
+    uint64_t commits = 0;
+    if (passed < LOAD_WINDOW_US)
+        return PERMIT_OK;
+    enum permit_status status = retention_commits(task->background.session, &commits);
+    if (status != PERMIT_OK)
+        return status;
+    uint64_t known = task->commits + task->own_commits;
+    if (task->load_at && commits >= known)
+        task->load = (double)(commits - known) * (double)US_PER_SECOND / (double)passed;
+    task->load_at = now;
+    task->commits = commits;
+    task->own_commits = 0;
+    return PERMIT_OK;
+}
+
+/* Schedules the kind after a batch, and adapts the number of rows. Returns the pause in us. */
+static int64_t schedule_next(struct retention *task, enum retention_kind kind, const struct retention_result *result)
+{
+    struct metrics *metrics = &task->background.engine->metrics;
+    mono_us now = clock_mono();
+    task->from[kind] = result->from;
+    task->next_at[kind] = result->deleted ? now : now + IDLE_PAUSE_US;
+    if (!result->deleted)
+        return 0;
+    if (kind != RETENTION_EVENTS) { /* events are smaller, and deleted without a COMMIT */
+        task->own_commits++;
+        task->rows = retention_next_rows(task->rows, result->took_us);
+    }
+    metrics_cleaned(metrics, kind == RETENTION_EVENTS ? CLEANED_EVENTS : CLEANED_REQUESTS, result->deleted,
+                    result->took_us);
+    return retention_pause_us(result->took_us, task->load, result->behind);
+}
+
+/* Schedules the kind after a failure. A locked row: half as many rows, after LOCKED_PAUSE_US. Else all kinds pause. */
+static void schedule_retry(struct retention *task, enum retention_kind kind, enum permit_status status)
+{
+    bool locked = status == PERMIT_LOCK_TIMEOUT || status == PERMIT_CONFLICT;
+    task->rows = locked ? (size_t)max_i64(RETENTION_ROWS_MIN, (int64_t)task->rows / 2) : task->rows;
+    for (int i = 0; i < RETENTION_KIND_COUNT; i++)
+        if (!locked || i == (int)kind)
+            task->next_at[i] = clock_mono() + (locked ? LOCKED_PAUSE_US : FAILURE_PAUSE_US);
+}
+
+/* Counts the semaphores for max_semaphores if a template has created one. The limit is approximate. */
+static enum permit_status recount_semaphores(struct retention *task)
+{
+    struct engine *engine = task->background.engine;
+    uint64_t count = 0;
+    if (!atomic_exchange(&engine->recount_semaphores, false))
+        return PERMIT_OK;
+    pthread_mutex_lock(&engine->mutex);
+    uint64_t max = engine->settings.max_semaphores;
+    pthread_mutex_unlock(&engine->mutex);
+    enum permit_status status = templates_count_semaphores(task->background.session, max, &count);
+    if (status == PERMIT_OK)
+        atomic_store(&engine->semaphores, count);
+    else
+        atomic_store(&engine->recount_semaphores, true);
+    return status;
+}
+
+static void run_batch(struct retention *task, enum retention_kind kind)
+{
+    struct background *background = &task->background;
+    const struct retention_task work = {
+        .kind = kind,
+        .from = task->from[kind],
+        .rows = task->rows,
+        .retention_rows = retention_rows(background->engine),
+    };
+    struct retention_result result;
+    enum permit_status status = background_begin(background);
+    if (status == PERMIT_OK)
+        status = measure_load(task);
+    if (status == PERMIT_OK)
+        status = recount_semaphores(task);
+    if (status == PERMIT_OK)
+        status = retention_batch(background->session, &work, &background->arena, &result);
+    background_record_status(background, status);
+    if (status == PERMIT_OK)
+        background_sleep(background, schedule_next(task, kind, &result));
+    else
+        schedule_retry(task, kind, status);
+}
+
+static enum retention_kind next_kind(const struct retention *task)
+{
+    enum retention_kind next = RETENTION_DUE;
+    for (int i = 1; i < RETENTION_KIND_COUNT; i++)
+        if (task->next_at[i] < task->next_at[next])
+            next = (enum retention_kind)i;
+    return next;
+}
+
+void *retention_thread(void *engine)
+{
+    /* It assumes a busy database until the load is measured. */
+    struct retention task = {.rows = FIRST_ROWS, .load = 1e6};
+    bool ready = background_init(&task.background, engine, "cleaner", SESSION_WORKER);
+    while (ready && !background_stopping(&task.background)) {
+        enum retention_kind kind = next_kind(&task);
+        int64_t until = task.next_at[kind] - clock_mono();
+        if (until > 0)
+            background_sleep(&task.background, until);
+        else
+            run_batch(&task, kind);
+    }
+    background_release(&task.background);
+    return NULL;
+}

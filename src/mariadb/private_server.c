@@ -1,0 +1,704 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The private MariaDB. private_server_open takes the directory and starts the supervisor, a thread that does the rest: it
+ * ends an orphan, creates the database, starts mariadbd, waits until it answers, and restarts it when it exits. The
+ * same thread forks all children, because they end with the thread that forked them.
+ *
+ *     STARTING --> SERVING <--> RESTARTING        any --> STOPPED (private_server_stop)
+ *         \--> FAILED
+ */
+#include "mariadb/private_server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "mariadb/data_dir.h"
+#include "mariadb/process.h"
+
+enum {
+    READY_POLL_MS = 20,
+    REPORT_EVERY_MS = 10000, /* between two progress reports of a wait */
+    STOP_GRACE_MS = 30000,   /* between SIGTERM and SIGKILL */
+    BACK_OFF_MIN_MS = 100,   /* before the second restart; the first is immediate */
+    BACK_OFF_MAX_MS = 5000,
+    HEALTHY_AFTER_MS = 30000, /* uptime after which the back-off starts from 0 again */
+    LOG_READ = 32 * 1024,     /* bytes of mariadbd's log that are searched for the cause of a failure */
+    LOG_SHOWN = 1200,         /* about the number of these bytes that are shown */
+    LOG_LINE = 1000,          /* maximum length of the log's last line in permitd's log */
+    MESSAGE_MAX = 4000,
+};
+
+#define DATABASE_NAME "permitd"
+#define DATA          "data"
+#define FRESH         "data.new"
+#define TEMPORARY     "tmp"
+#define PID_FILE      "mariadb.pid"
+#define LOG_FILE      "mariadb.log"
+#define NO_SERVER                                                                                                      \
+    "there is no %s on this machine: apt-get install mariadb-server-core, or name a database of your own with "        \
+    "--database"
+
+enum state { STATE_STARTING, STATE_SERVING, STATE_RESTARTING, STATE_FAILED, STATE_STOPPED };
+
+struct private_server {
+    struct data_dir dir;
+    char *data;
+    char *fresh;     /* a new database is created here, then renamed to `data` */
+    char *temporary; /* tmpdir of its own: at its start mariadbd deletes all temporary tables in its tmpdir */
+    char *socket;
+    char *pid_file;
+    char *log_file;
+    int lock_fd;
+    int log_fd;
+    int stop_fd;  /* readable: private_server_stop was called */
+    int begun_fd; /* readable: the state is no longer STATE_STARTING */
+    char *program;
+    char *install_program;
+    struct database_address address;
+
+    pthread_t supervisor;
+    bool supervised; /* the thread exists */
+    struct process process;
+    atomic_uint restarts;
+    atomic_int pid;     /* of mariadbd; 0 while it does not run */
+    atomic_bool absent; /* result of private_server_is_unavailable */
+
+    pthread_mutex_t mutex;  /* guards state, absence and message */
+    pthread_cond_t changed; /* signals changes of state */
+    enum state state;
+    char absence[STORE_MESSAGE_SIZE]; /* sentence of private_server_is_unavailable */
+    struct buf message;               /* cause of STATE_FAILED */
+};
+
+/* ---- the files ---- */
+
+static bool append_errno(struct buf *message, const char *doing, const char *path)
+{
+    buf_printf(message, "cannot %s %s: %s", doing, path, strerrordesc_np(errno));
+    return false;
+}
+
+static bool path_make(char **ret_path, const struct private_server *embedded, const char *name)
+{
+    return asprintf(ret_path, "%s/%s", embedded->dir.path, name) >= 0;
+}
+
+static bool paths_make(struct private_server *embedded, struct buf *message)
+{
+    if (!path_make(&embedded->data, embedded, DATA) || !path_make(&embedded->fresh, embedded, FRESH) ||
+        !path_make(&embedded->temporary, embedded, TEMPORARY) ||
+        !path_make(&embedded->socket, embedded, "mariadb.sock") ||
+        !path_make(&embedded->pid_file, embedded, PID_FILE) || !path_make(&embedded->log_file, embedded, LOG_FILE))
+        return append_errno(message, "name the files of", embedded->dir.path);
+    struct sockaddr_un limit;
+    if (strlen(embedded->socket) >= sizeof limit.sun_path) {
+        buf_printf(message, "the path %s is too long for a socket (%zu characters at most): name a shorter directory",
+                   embedded->socket, sizeof limit.sun_path - 1);
+        return false;
+    }
+    return true;
+}
+
+static long read_pid(int fd)
+{
+    char text[32];
+    ssize_t length = pread(fd, text, sizeof text - 1, 0);
+    text[length > 0 ? length : 0] = '\0';
+    return strtol(text, NULL, 10);
+}
+
+/* Takes the lock. The kernel releases it when the process ends; the pid in the file is only for messages. */
+static bool lock_take(struct private_server *embedded, struct buf *message)
+{
+    embedded->lock_fd = data_dir_open(&embedded->dir, "lock", O_RDWR | O_CREAT, message);
+    if (embedded->lock_fd < 0)
+        return false;
+    if (flock(embedded->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK)
+            return append_errno(message, "lock", embedded->dir.path);
+        buf_printf(message, "%s is in use by another permitd, pid %ld: stop it, or query it (permitctl doctor)",
+                   embedded->dir.path, read_pid(embedded->lock_fd));
+        return false;
+    }
+    if (ftruncate(embedded->lock_fd, 0) != 0 || dprintf(embedded->lock_fd, "%d\n", (int)getpid()) < 0)
+        return append_errno(message, "write the lock of", embedded->dir.path);
+    return true;
+}
+
+static bool log_open(struct private_server *embedded, struct buf *message)
+{
+    embedded->log_fd = data_dir_open(&embedded->dir, LOG_FILE, O_RDWR | O_CREAT | O_APPEND, message);
+    return embedded->log_fd >= 0;
+}
+
+/* Reads whole lines of the log from `from` on, the last LOG_READ bytes at most. Returns them, zero-terminated. */
+static char *log_read(const struct private_server *embedded, off_t from, char ret_text[LOG_READ + 1])
+{
+    off_t end = lseek(embedded->log_fd, 0, SEEK_END);
+    off_t start = end - from > LOG_READ ? end - LOG_READ : from;
+    ssize_t length = pread(embedded->log_fd, ret_text, LOG_READ, start);
+    ret_text[length > 0 ? length : 0] = '\0';
+    char *line_end = start > from ? strchr(ret_text, '\n') : NULL;
+    return line_end ? line_end + 1 : ret_text;
+}
+
+/* Appends the lines with an error, first ones first: later errors usually follow from them. False: there are none. */
+static bool log_show_errors(const char *text, struct buf *message)
+{
+    size_t shown = 0;
+    for (const char *line = text; *line && shown < LOG_SHOWN;) {
+        size_t length = strcspn(line, "\n");
+        length += line[length] == '\n';
+        if (memmem(line, length, "ERROR", 5)) {
+            buf_append(message, line, length);
+            shown += length;
+        }
+        line += length;
+    }
+    return shown > 0;
+}
+
+/* Appends the errors in the log since `from`; without errors, the last LOG_SHOWN bytes. */
+static void log_show(const struct private_server *embedded, off_t from, struct buf *message)
+{
+    char text[LOG_READ + 1];
+    char *lines = log_read(embedded, from, text);
+    char *advice = strstr(lines, "Installation of system tables failed!"); /* starts a page of general advice */
+    if (advice)
+        *advice = '\0';
+    buf_printf(message, "; from %s:\n", embedded->log_file);
+    if (log_show_errors(lines, message))
+        return;
+    size_t length = strlen(lines);
+    buf_append_text(message, length > LOG_SHOWN ? lines + length - LOG_SHOWN : lines);
+}
+
+/* ---- progress reports ---- */
+
+/* Waits at most wait_ms for private_server_stop. Returns true if it was called. */
+static bool stop_requested(const struct private_server *embedded, int wait_ms)
+{
+    struct pollfd polled = {.fd = embedded->stop_fd, .events = POLLIN};
+    return poll(&polled, 1, wait_ms) > 0;
+}
+
+/* A wait without a limit. Every REPORT_EVERY_MS it reports to the log and to clients whether the process progresses. */
+struct wait_report {
+    const char *doing;            /* "starting" */
+    mono_us since;                /* start of the wait */
+    mono_us active_at;            /* last report that found progress */
+    mono_us reported_at;          /* last report */
+    struct process_activity seen; /* activity at the last report */
+};
+
+static struct wait_report wait_report_begin(const char *doing)
+{
+    mono_us now = clock_mono();
+    return (struct wait_report){.doing = doing, .since = now, .active_at = now, .reported_at = now};
+}
+
+static const char *state_hint(char state)
+{
+    switch (state) {
+    case 'T':
+    case 't': return "the process is stopped: send it SIGCONT";
+    case 'D': return "it waits in the kernel, usually for a disk: check the disk";
+    default: return "it waits: check its log and the disk";
+    }
+}
+
+/* Progress is 0.1 s of CPU time, or any input or output: a process that hangs may still use a little CPU time. */
+static void wait_report_describe(struct wait_report *wait_report, const struct process_activity *now, mono_us at,
+                                 char ret_sentence[STORE_MESSAGE_SIZE])
+{
+    enum { CPU_OF_PROGRESS_MS = 100 };
+    const struct process_activity *before = &wait_report->seen;
+    int waited_s = (int)((at - wait_report->since) / US_PER_SECOND);
+    if (now->io != before->io || now->cpu_ms >= before->cpu_ms + CPU_OF_PROGRESS_MS) {
+        uint64_t disk = now->disk_bytes > before->disk_bytes ? now->disk_bytes - before->disk_bytes : 0;
+        uint64_t cpu_ms = now->cpu_ms > before->cpu_ms ? now->cpu_ms - before->cpu_ms : 0;
+        wait_report->active_at = at;
+        snprintf(ret_sentence, STORE_MESSAGE_SIZE,
+                 "the private MariaDB has been %s for %d s and makes progress: %.1f s of CPU time and %.1f MB of disk "
+                 "input and output in the last %d s; after a crash it recovers before it answers",
+                 wait_report->doing, waited_s, (double)cpu_ms / (double)MS_PER_SECOND, (double)disk / 1e6,
+                 (int)((at - wait_report->reported_at) / US_PER_SECOND));
+    } else {
+        snprintf(ret_sentence, STORE_MESSAGE_SIZE,
+                 "the private MariaDB has been %s for %d s and has done nothing for %d s, without CPU time, input or "
+                 "output; %s; permitd waits until it goes on or ends",
+                 wait_report->doing, waited_s, (int)((at - wait_report->active_at) / US_PER_SECOND),
+                 state_hint(now->state));
+    }
+}
+
+/* Returns the last line of mariadbd's log, for permitd's log. */
+static const char *log_last_line(const struct private_server *embedded, char text[LOG_READ + 1])
+{
+    off_t end = lseek(embedded->log_fd, 0, SEEK_END);
+    char *lines = log_read(embedded, end > LOG_LINE ? end - LOG_LINE : 0, text);
+    size_t length = strlen(lines);
+    while (length > 0 && lines[length - 1] == '\n')
+        lines[--length] = '\0';
+    char *last = strrchr(lines, '\n');
+    return last ? last + 1 : lines;
+}
+
+static void wait_report_update(struct private_server *embedded, struct wait_report *wait_report,
+                               const struct process *process)
+{
+    struct process_activity activity;
+    char sentence[STORE_MESSAGE_SIZE];
+    char text[LOG_READ + 1];
+    mono_us now = clock_mono();
+    if (now - wait_report->reported_at < (mono_us)REPORT_EVERY_MS * US_PER_MS)
+        return;
+    process_read_activity(process, &activity);
+    wait_report_describe(wait_report, &activity, now, sentence);
+    wait_report->reported_at = now;
+    wait_report->seen = activity;
+    log_write(wait_report->active_at == now ? LOG_INFO : LOG_WARN, "the private MariaDB does not answer yet", "why",
+              sentence, "log", embedded->log_file, "last_line", log_last_line(embedded, text), NULL);
+    pthread_mutex_lock(&embedded->mutex);
+    memcpy(embedded->absence, sentence, sizeof sentence);
+    pthread_mutex_unlock(&embedded->mutex);
+    atomic_store(&embedded->absent, true);
+}
+
+/* ---- creating the database ---- */
+
+/* Runs a program to its end. Returns false if it cannot be started, or if permitd stops (errno EINTR). */
+static bool run_child(struct private_server *embedded, char *const *arguments, struct wait_report *wait_report,
+                      int *ret_exit)
+{
+    struct process_start start = {
+        .path = arguments[0],
+        .arguments = arguments,
+        .output_fd = embedded->log_fd,
+    };
+    struct process child;
+    if (!process_spawn(&start, &child))
+        return false;
+    while (!process_wait(&child, embedded->stop_fd, REPORT_EVERY_MS, ret_exit)) {
+        if (stop_requested(embedded, 0)) {
+            process_stop(&child, 0);
+            errno = EINTR;
+            return false;
+        }
+        wait_report_update(embedded, wait_report, &child);
+    }
+    return true;
+}
+
+/* Creates the database under another name and renames it when it is complete and on the disk; safe against kills. */
+static bool database_make(struct private_server *embedded, struct buf *message)
+{
+    char data[PATH_MAX], temporary[PATH_MAX];
+    int exit_status = 0;
+    off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
+    if (!data_dir_remove(&embedded->dir, FRESH, message))
+        return false;
+    snprintf(data, sizeof data, "--datadir=%s", embedded->fresh);
+    snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
+    char *arguments[] = {embedded->install_program,
+                         (char[]){"--no-defaults"},
+                         data,
+                         temporary,
+                         (char[]){"--auth-root-authentication-method=normal"},
+                         (char[]){"--skip-test-db"},
+                         (char[]){"--skip-name-resolve"},
+                         (char[]){"--force"},
+                         geteuid() == 0 ? (char[]){"--user=root"} : NULL,
+                         NULL};
+    struct wait_report wait_report = wait_report_begin("creating its files");
+    if (!run_child(embedded, arguments, &wait_report, &exit_status))
+        return append_errno(message, "run", embedded->install_program);
+    if (exit_status != 0) {
+        buf_printf(message, "%s could not create a database", embedded->install_program);
+        log_show(embedded, log_start, message);
+        return false;
+    }
+    return data_dir_commit_rename(&embedded->dir, FRESH, DATA, message);
+}
+
+static bool programs_find(struct private_server *embedded, struct buf *message)
+{
+    embedded->program = process_find("mariadbd");
+    embedded->install_program = process_find("mariadb-install-db");
+    if (embedded->program && embedded->install_program)
+        return true;
+    buf_printf(message, NO_SERVER, embedded->program ? "mariadb-install-db" : "mariadbd");
+    return false;
+}
+
+/* ---- mariadbd ---- */
+
+/* The options that do not depend on the directory: durability, session defaults, small memory, no unneeded features. */
+static const char *const server_options[] = {
+    "--innodb-flush-log-at-trx-commit=1",
+    "--innodb-doublewrite=1",
+    "--skip-log-bin",
+    "--transaction-isolation=READ-COMMITTED",
+    "--sql-mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
+    "--default-time-zone=+00:00",
+    "--character-set-server=utf8mb4",
+    "--innodb-lock-wait-timeout=5",
+    "--innodb-buffer-pool-size=256M",
+    "--innodb-log-file-size=512M",
+    "--innodb-fast-shutdown=1",
+    "--innodb-buffer-pool-dump-at-shutdown=0",
+    "--innodb-buffer-pool-load-at-startup=0",
+    "--max-connections=200",
+    "--open-files-limit=2048",
+    "--table-open-cache=400",
+    "--max-allowed-packet=16M",
+    "--performance-schema=0",
+    "--query-cache-type=0",
+    "--query-cache-size=0",
+    "--key-buffer-size=1M",
+    "--aria-pagecache-buffer-size=8M",
+    "--skip-networking",
+    "--skip-name-resolve",
+    "--skip-symbolic-links",
+    "--local-infile=0",
+    "--event-scheduler=OFF",
+    "--loose-feedback=OFF",
+};
+
+static bool server_spawn(struct private_server *embedded)
+{
+    char data[PATH_MAX], temporary[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX];
+    char user[] = "--user=root";
+    char *arguments[ARRAY_LENGTH(server_options) + 8] = {
+        embedded->program, (char[]){"--no-defaults"}, data, temporary, socket, pid_file};
+    size_t count = 6;
+    snprintf(data, sizeof data, "--datadir=%s", embedded->data);
+    snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
+    snprintf(socket, sizeof socket, "--socket=%s", embedded->socket);
+    snprintf(pid_file, sizeof pid_file, "--pid-file=%s", embedded->pid_file);
+    if (geteuid() == 0)
+        arguments[count++] = user;
+    for (size_t i = 0; i < ARRAY_LENGTH(server_options); i++)
+        arguments[count++] = (char *)(uintptr_t)server_options[i]; /* execv promises not to change them */
+    struct process_start start = {
+        .path = embedded->program,
+        .arguments = arguments,
+        .output_fd = embedded->log_fd,
+    };
+    if (!process_spawn(&start, &embedded->process))
+        return false;
+    atomic_store(&embedded->pid, (int)embedded->process.pid);
+    return true;
+}
+
+/*
+ * Writes the pid of mariadbd, which itself writes it only when it serves; so an orphan that was still starting is found
+ * too. Removes the old file first, and writes only to a new one.
+ */
+static void pid_file_write(const struct private_server *embedded)
+{
+    (void)unlinkat(embedded->dir.fd, PID_FILE, 0);
+    int fd = data_dir_open(&embedded->dir, PID_FILE, O_WRONLY | O_CREAT | O_EXCL, NULL);
+    if (fd < 0)
+        return;
+    dprintf(fd, "%d\n", (int)embedded->process.pid);
+    close(fd);
+}
+
+/* Ends the mariadbd of a killed permitd, if the kernel did not. */
+static void orphan_stop(const struct private_server *embedded)
+{
+    char argument[PATH_MAX];
+    int fd = data_dir_open(&embedded->dir, PID_FILE, O_RDONLY, NULL);
+    if (fd < 0)
+        return;
+    long pid = read_pid(fd);
+    close(fd);
+    snprintf(argument, sizeof argument, "--datadir=%s", embedded->data);
+    if (pid > 1 && pid <= INT32_MAX)
+        process_stop_foreign((pid_t)pid, argument, STOP_GRACE_MS);
+}
+
+static bool server_answers(const struct private_server *embedded)
+{
+    struct session *session = session_new(&embedded->address, SESSION_ADMIN); /* the database may not exist yet */
+    bool answers = session && session_connect(session) == PERMIT_OK;
+    session_free(session);
+    return answers;
+}
+
+/* Result of the wait for mariadbd's first answer. */
+enum ready {
+    READY_YES,
+    READY_DIED,
+    READY_STOPPED, /* permitd stops */
+};
+
+/* Waits without a limit, because a kill during recovery would restart recovery. */
+static enum ready server_wait_ready(struct private_server *embedded)
+{
+    struct wait_report wait_report = wait_report_begin("starting");
+    int exit_status;
+    for (;;) {
+        if (process_wait(&embedded->process, embedded->stop_fd, READY_POLL_MS, &exit_status))
+            return READY_DIED;
+        if (stop_requested(embedded, 0))
+            return READY_STOPPED;
+        if (server_answers(embedded))
+            return READY_YES;
+        wait_report_update(embedded, &wait_report, &embedded->process);
+    }
+}
+
+/* ---- the supervisor ---- */
+
+static void state_set(struct private_server *embedded, enum state state)
+{
+    pthread_mutex_lock(&embedded->mutex);
+    if (embedded->state == STATE_STARTING)
+        (void)eventfd_write(embedded->begun_fd, 1);
+    embedded->state = state;
+    atomic_store(&embedded->absent, false);
+    pthread_cond_broadcast(&embedded->changed);
+    pthread_mutex_unlock(&embedded->mutex);
+}
+
+/* Does all steps up to mariadbd's first answer. On failure sets embedded->message. */
+static bool supervisor_begin(struct private_server *embedded)
+{
+    struct buf *message = &embedded->message;
+    orphan_stop(embedded);
+    if (!data_dir_has_database(embedded->dir.fd) && !database_make(embedded, message))
+        return false;
+    off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
+    if (!server_spawn(embedded))
+        return append_errno(message, "start", embedded->program);
+    pid_file_write(embedded);
+    switch (server_wait_ready(embedded)) {
+    case READY_YES: return true;
+    case READY_DIED: buf_printf(message, "%s did not start", embedded->program); break;
+    case READY_STOPPED: buf_append_text(message, "it was stopped while it started"); break;
+    }
+    log_show(embedded, log_start, message);
+    return false;
+}
+
+/* Restarts mariadbd until it answers. Returns false if permitd stops. */
+static bool supervisor_restart(struct private_server *embedded, int *back_off_ms)
+{
+    for (;;) {
+        if (*back_off_ms > 0 && stop_requested(embedded, *back_off_ms))
+            return false;
+        *back_off_ms = *back_off_ms ? (int)min_i64(2 * *back_off_ms, BACK_OFF_MAX_MS) : BACK_OFF_MIN_MS;
+        if (!server_spawn(embedded))
+            continue;
+        pid_file_write(embedded);
+        atomic_fetch_add(&embedded->restarts, 1);
+        enum ready ready = server_wait_ready(embedded);
+        if (ready != READY_DIED)
+            return ready == READY_YES;
+        atomic_store(&embedded->pid, 0);
+    }
+}
+
+/* Waits for exits of mariadbd and restarts it. Returns when permitd stops. */
+static void supervisor_watch(struct private_server *embedded)
+{
+    int back_off_ms = 0;
+    int exit_status;
+    for (;;) {
+        mono_us began = clock_mono();
+        if (!process_wait(&embedded->process, embedded->stop_fd, -1, &exit_status))
+            return;
+        atomic_store(&embedded->pid, 0);
+        if (stop_requested(embedded, 0))
+            return;
+        state_set(embedded, STATE_RESTARTING);
+        char how[64];
+        if (WIFSIGNALED(exit_status))
+            snprintf(how, sizeof how, "signal %d", WTERMSIG(exit_status));
+        else
+            snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(exit_status));
+        log_write(LOG_ERROR, "private MariaDB exited, restarting", "how", how, "log", embedded->log_file, NULL);
+        if (clock_mono() - began > (mono_us)HEALTHY_AFTER_MS * US_PER_MS)
+            back_off_ms = 0;
+        if (!supervisor_restart(embedded, &back_off_ms))
+            return;
+        log_write(LOG_INFO, "private MariaDB restarted", NULL);
+        state_set(embedded, STATE_SERVING);
+    }
+}
+
+static void *supervisor_main(void *argument)
+{
+    struct private_server *embedded = argument;
+    session_thread_begin();
+    bool begun = supervisor_begin(embedded);
+    if (begun) {
+        state_set(embedded, STATE_SERVING);
+        supervisor_watch(embedded);
+    }
+    process_stop(&embedded->process, STOP_GRACE_MS);
+    (void)unlinkat(embedded->dir.fd, PID_FILE, 0); /* mariadbd leaves it if it was killed */
+    atomic_store(&embedded->pid, 0);
+    state_set(embedded, begun ? STATE_STOPPED : STATE_FAILED);
+    session_thread_end();
+    return NULL;
+}
+
+/* Starts the thread with all signals blocked, so that signals reach the thread of permitd that waits for them. */
+static bool supervisor_start(struct private_server *embedded, struct buf *message)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    embedded->supervised = pthread_create(&embedded->supervisor, NULL, supervisor_main, embedded) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!embedded->supervised)
+        buf_append_text(message, "cannot start a thread for the private MariaDB");
+    return embedded->supervised;
+}
+
+bool private_server_wait(struct private_server *embedded, struct buf *message)
+{
+    pthread_mutex_lock(&embedded->mutex);
+    while (embedded->state == STATE_STARTING)
+        pthread_cond_wait(&embedded->changed, &embedded->mutex);
+    bool failed = embedded->state == STATE_FAILED;
+    if (failed)
+        buf_append_text(message, buf_text(&embedded->message));
+    pthread_mutex_unlock(&embedded->mutex);
+    return !failed;
+}
+
+/* ---- life ---- */
+
+static bool address_make(struct private_server *embedded, struct buf *message)
+{
+    embedded->address.socket = strdup(embedded->socket);
+    embedded->address.user = strdup("root");
+    embedded->address.database = strdup(DATABASE_NAME);
+    if (embedded->address.socket && embedded->address.user && embedded->address.database)
+        return true;
+    buf_append_text(message, "no memory");
+    return false;
+}
+
+static struct private_server *private_server_new(void)
+{
+    struct private_server *embedded = calloc(1, sizeof *embedded);
+    if (!embedded)
+        return NULL;
+    embedded->dir.fd = embedded->lock_fd = embedded->log_fd = -1;
+    embedded->process.pidfd = -1;
+    pthread_mutex_init(&embedded->mutex, NULL);
+    pthread_cond_init(&embedded->changed, NULL);
+    buf_init(&embedded->message, MESSAGE_MAX);
+    snprintf(embedded->absence, sizeof embedded->absence, "the private MariaDB is being started");
+    atomic_store(&embedded->absent, true);
+    embedded->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    embedded->begun_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return embedded;
+}
+
+static void private_server_free(struct private_server *embedded)
+{
+    const int fds[] = {embedded->stop_fd, embedded->begun_fd, embedded->log_fd, embedded->lock_fd};
+    char *const texts[] = {embedded->data,     embedded->fresh,    embedded->temporary, embedded->socket,
+                           embedded->pid_file, embedded->log_file, embedded->program,   embedded->install_program};
+    for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    for (size_t i = 0; i < ARRAY_LENGTH(texts); i++)
+        free(texts[i]);
+    data_dir_release(&embedded->dir);
+    database_address_release(&embedded->address);
+    buf_release(&embedded->message);
+    pthread_cond_destroy(&embedded->changed);
+    pthread_mutex_destroy(&embedded->mutex);
+    free(embedded);
+}
+
+bool private_server_open(const char *directory, struct private_server **ret_embedded, struct buf *message)
+{
+    struct private_server *embedded = private_server_new();
+    if (!embedded || embedded->stop_fd < 0 || embedded->begun_fd < 0)
+        buf_append_text(message, "no memory or no file descriptor for the private MariaDB");
+    else if (data_dir_take(directory, &embedded->dir, message) && paths_make(embedded, message) &&
+             lock_take(embedded, message) && log_open(embedded, message) &&
+             data_dir_make(&embedded->dir, TEMPORARY, message) && programs_find(embedded, message) &&
+             address_make(embedded, message) && supervisor_start(embedded, message)) {
+        *ret_embedded = embedded;
+        return true;
+    }
+    private_server_stop(embedded);
+    return false;
+}
+
+int private_server_begun_fd(const struct private_server *embedded)
+{
+    return embedded->begun_fd;
+}
+
+bool private_server_start(const char *directory, struct private_server **ret_embedded, struct buf *message)
+{
+    struct private_server *embedded;
+    if (!private_server_open(directory, &embedded, message))
+        return false;
+    if (private_server_wait(embedded, message)) {
+        *ret_embedded = embedded;
+        return true;
+    }
+    private_server_stop(embedded);
+    return false;
+}
+
+bool private_server_is_unavailable(struct private_server *embedded, char ret_sentence[STORE_MESSAGE_SIZE])
+{
+    if (!atomic_load(&embedded->absent))
+        return false;
+    pthread_mutex_lock(&embedded->mutex);
+    memcpy(ret_sentence, embedded->absence, STORE_MESSAGE_SIZE);
+    pthread_mutex_unlock(&embedded->mutex);
+    return true;
+}
+
+const struct database_address *private_server_address(const struct private_server *embedded)
+{
+    return &embedded->address;
+}
+
+unsigned private_server_restarts(const struct private_server *embedded)
+{
+    return atomic_load(&embedded->restarts);
+}
+
+pid_t private_server_pid(const struct private_server *embedded)
+{
+    return (pid_t)atomic_load(&embedded->pid);
+}
+
+void private_server_stop(struct private_server *embedded)
+{
+    if (!embedded)
+        return;
+    if (embedded->supervised) {
+        (void)eventfd_write(embedded->stop_fd, 1);
+        pthread_join(embedded->supervisor, NULL);
+    }
+    private_server_free(embedded);
+}

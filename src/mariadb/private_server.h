@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The private MariaDB: created in a directory of its own, started on a Unix socket only, supervised, stopped last. Its
+ * settings are the durable ones that doctor.h requires. One thread supervises it. The calls below may come from any
+ * thread.
+ */
+#ifndef MARIADB_PRIVATE_SERVER_H
+#define MARIADB_PRIVATE_SERVER_H
+
+#include <sys/types.h>
+
+#include "store/mysql_session.h"
+#include "store/store.h"
+
+struct private_server;
+
+/*
+ * Takes the directory (data_dir_take; root becomes its owner) and locks it: a second permitd on it is refused with the
+ * pid of the first. Then starts the supervisor thread, which
+ * - stops an orphaned mariadbd of a killed permitd, found by its pid file;
+ * - runs mariadb-install-db if there is no database yet;
+ * - starts mariadbd, which the kernel ends with permitd where it can (PR_SET_PDEATHSIG); as root with --user=root;
+ * - waits, without a limit, until it answers: after a crash mariadbd recovers first, and a kill would restart recovery.
+ * Returns false if a step before the thread fails; `message` names the remedy (missing package, pid of the first).
+ */
+bool private_server_open(const char *directory, struct private_server **ret_embedded, struct buf *message) MUST_CHECK;
+/* A descriptor that is readable once mariadbd has answered or has failed; then private_server_wait does not block. */
+int private_server_begun_fd(const struct private_server *embedded);
+/* Waits until mariadbd answers. Returns false if it failed before; `message` quotes mariadbd's log. */
+bool private_server_wait(struct private_server *embedded, struct buf *message) MUST_CHECK;
+/* private_server_open, then private_server_wait. Frees everything on failure. */
+bool private_server_start(const char *directory, struct private_server **ret_embedded, struct buf *message) MUST_CHECK;
+/*
+ * Returns true while mariadbd does not answer: from the start to its first answer, and when it exited and did not
+ * answer again within 10 s. ret_sentence says for how long and whether it makes progress; the log gets the same
+ * sentence every 10 s.
+ */
+bool private_server_is_unavailable(struct private_server *embedded, char ret_sentence[STORE_MESSAGE_SIZE]);
+/* Returns its address, valid until private_server_stop. The database is `permitd`. */
+const struct database_address *private_server_address(const struct private_server *embedded);
+/* Returns the number of restarts after an exit; for metrics. */
+unsigned private_server_restarts(const struct private_server *embedded);
+/* Returns the pid of mariadbd; 0 while it does not run. */
+pid_t private_server_pid(const struct private_server *embedded);
+/* Shuts mariadbd down, after 30 s with SIGKILL, which loses no committed data; frees everything. Accepts NULL. */
+void private_server_stop(struct private_server *embedded);
+#endif

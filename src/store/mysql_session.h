@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A session: one connection to MariaDB or MySQL. It sets the session settings that permitd's promises need and reads
+ * them back. mysql_session.c is the only file that includes <mysql.h>. A session belongs to one thread at a time, and that
+ * thread has called session_thread_begin.
+ *
+ * Life: session_new, session_connect, packets (session_send ... session_finish), session_drop or a lost connection,
+ * session_connect again, session_free. A call that fails with PERMIT_DATABASE_LOST has dropped the connection.
+ */
+#ifndef STORE_MYSQL_SESSION_H
+#define STORE_MYSQL_SESSION_H
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "permit/status.h"
+
+/* The address of the database. Owns its strings (malloc'ed); NULL: not given. */
+struct database_address {
+    char *host;    /* not used if there is a socket */
+    unsigned port; /* 0: default of the client library */
+    char *socket;
+    char *user;
+    char *password;
+    char *database;
+    char *ssl_ca;
+};
+
+/*
+ * Parses mysql://user:password@host:port/database?socket=...&ssl_ca=... (or mariadb://). All parts but the database are
+ * optional. Parts are percent-encoded. On failure returns false with a message that quotes no part of the URL;
+ * *ret_address is untouched.
+ */
+bool database_address_parse(const char *url, struct database_address *ret_address, struct buf *message) MUST_CHECK;
+void database_address_release(struct database_address *address);
+/* Prints the address as a URL without the password, for logs. */
+void database_address_print(const struct database_address *address, struct buf *out);
+
+/* The use of a session; it decides the time-outs. */
+enum session_use {
+    SESSION_WORKER, /* batches: the server drops a silent client after 5 s, so a stopped permitd frees its row locks */
+    SESSION_READER, /* status queries and tasks */
+    SESSION_LIST,   /* lists: the server stops a statement after 5 s; the call returns PERMIT_BUSY */
+    SESSION_PROBE,  /* checks whether the server answers: time-outs of 1 s */
+    SESSION_ADMIN,  /* schema: 120 s for a statement; connects without a current database, which may not exist yet */
+};
+
+struct session;
+
+/* Initialise and release the client library: before the first thread starts, and after the last one has ended. */
+bool session_library_begin(void) MUST_CHECK;
+void session_library_end(void);
+/* Initialise and release the library's data of a thread: in each thread that uses a session. */
+void session_thread_begin(void);
+void session_thread_end(void);
+
+/* Creates a session without a connection. `address` must outlive the session. NULL: out of memory. */
+struct session *session_new(const struct database_address *address, enum session_use use) MUST_CHECK;
+/* Closes the connection and frees the session. Accepts NULL. */
+void session_free(struct session *session);
+/*
+ * Connects if there is no connection, sets the session settings and reads them back. If the server still has the lost
+ * connection of this session, which may hold row locks, the call ends it there (KILL). Never returns
+ * PERMIT_DATABASE_LOST: a connection lost during set-up is PERMIT_DATABASE_UNAVAILABLE.
+ */
+enum permit_status session_connect(struct session *session) MUST_CHECK;
+/* Drops the connection; the next session_connect opens a new one. */
+void session_drop(struct session *session);
+bool session_is_connected(const struct session *session);
+/* The cause of the last failure; "" if the last call succeeded. */
+const char *session_message(const struct session *session);
+/* mysql_errno of the last failure; 0 if permitd itself refused. */
+unsigned session_errno(const struct session *session);
+/* max_allowed_packet of the server, in bytes. Valid while connected. */
+size_t session_max_packet(const struct session *session);
+/* True: MariaDB; false: MySQL. Valid while connected. */
+bool session_is_mariadb(const struct session *session);
+
+/*
+ * A packet: one or more statements separated by ';', sent in one round trip. To send it and step through its results:
+ *
+ *     status = session_send(session, sql);                      statement 0 has run, or failed
+ *     while (session_row(session, &row)) ... row.columns ...    its rows, if it has any
+ *     status = session_next(session);                           statement 1
+ *     status = session_finish(session);                         discards the other results; required after session_send
+ *
+ * A failure ends the packet: the statements after it did not run. The client library buffers the rows; they are valid
+ * until the next call of session_next or session_finish.
+ */
+struct session_row {
+    struct bytes *columns; /* data NULL: SQL NULL */
+    unsigned count;
+};
+enum permit_status session_send(struct session *session, struct bytes sql) MUST_CHECK;
+bool session_row(struct session *session, struct session_row *ret_row);
+/* The number of rows that the current statement changed or returned. */
+uint64_t session_affected(const struct session *session);
+enum permit_status session_next(struct session *session) MUST_CHECK;
+enum permit_status session_finish(struct session *session);
+/* Sends a packet from a buffer. PERMIT_NO_MEMORY: the buffer is broken, because memory or its maximum ran out. */
+enum permit_status session_send_buf(struct session *session, const struct buf *sql) MUST_CHECK;
+/* Calls session_finish. Returns the first failure: `status`, else that of the rest of the packet. */
+enum permit_status session_end(struct session *session, enum permit_status status) MUST_CHECK;
+/* Sends one packet and discards its rows. */
+enum permit_status session_run(struct session *session, const char *sql) MUST_CHECK;
+/* Ends the open transaction, if any. If that fails, drops the connection; so no transaction is open afterwards. */
+enum permit_status session_rollback(struct session *session);
+enum permit_status session_ping(struct session *session) MUST_CHECK;
+
+/* Converts a column to a number; 0 for NULL. */
+uint64_t column_u64(struct bytes column);
+int64_t column_i64(struct bytes column);
+
+/* Maps a mysql_errno to a status: the only function that does. Unknown errors are PERMIT_INTERNAL. */
+enum permit_status session_classify(unsigned mysql_errno_value);
+#endif

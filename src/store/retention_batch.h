@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Retention: deletes ended requests, tombstones and events, one batch at a time, on a session of its own. The rules in
+ * core decide which rows may be deleted; the engine's retention task decides when and how many.
+ *
+ * Several permitd share the work: the one that gets the named lock permitd.cleaner.<hash of the database name> runs one
+ * batch. A batch of requests does not wait for row locks (NOWAIT). It locks only the rows it deletes, found by primary
+ * key, and their index entries; so it takes part in no deadlock.
+ */
+#ifndef STORE_RETENTION_BATCH_H
+#define STORE_RETENTION_BATCH_H
+
+#include "base/arena.h"
+#include "core/retention.h"
+#include "store/mysql_session.h"
+
+enum retention_kind {
+    RETENTION_DUE,      /* ended requests and tombstones whose due_at has passed */
+    RETENTION_OVERFLOW, /* ended requests beyond the newest retention_rows */
+    RETENTION_EVENTS,   /* events of semaphores, after 30 days */
+    RETENTION_KIND_COUNT
+};
+
+struct retention_task {
+    enum retention_kind kind;
+    utc_us from;             /* due_at where the walk starts (lease clock): all before it is deleted; 0: unknown */
+    size_t rows;             /* maximum number of requests and permits in the batch (retention_next_rows) */
+    uint64_t retention_rows; /* number of newest requests that RETENTION_OVERFLOW keeps */
+};
+
+struct retention_result {
+    bool has_lock;    /* false: another permitd has the named lock; this call read and deleted nothing */
+    uint64_t deleted; /* deleted requests or events; 0: nothing to delete now */
+    utc_us from;      /* `from` of the next batch of this kind */
+    int64_t took_us;  /* from BEGIN to COMMIT */
+    double behind;    /* retention_backlog of the oldest deleted request; 0 for events */
+};
+
+/*
+ * Runs one batch. PERMIT_LOCK_TIMEOUT, PERMIT_CONFLICT: another transaction holds one of the rows; nothing was deleted.
+ * After any other failure session_message says why, and the session is dropped, so that no transaction or named lock
+ * stays open.
+ */
+enum permit_status retention_batch(struct session *session, const struct retention_task *task, struct arena *arena,
+                                   struct retention_result *ret_result) MUST_CHECK;
+
+/* Reads the number of COMMIT statements of all clients since the server started. Takes the server about 1 ms. */
+enum permit_status retention_commits(struct session *session, uint64_t *ret_commits) MUST_CHECK;
+#endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads requests as calls, and checks that the tables agree with each other. */
+#include "rows.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct looking {
+    const struct world *world;
+    unsigned from;
+    unsigned to;
+    struct call *calls; /* one per key in [from, to) */
+};
+
+/* Parses "1-3,7" into slot numbers. */
+static void parse_slots(const char *text, struct share *share)
+{
+    size_t count = 0;
+    while (*text) {
+        char *rest;
+        unsigned long first = strtoul(text, &rest, 10), last = first;
+        if (*rest == '-')
+            last = strtoul(rest + 1, &rest, 10);
+        for (; first <= last && count < SLOTS_MAX; first++)
+            share->slots[count++] = (unsigned)first;
+        text = *rest ? rest + 1 : rest;
+    }
+}
+
+/* The number of the key if it is one of this run in [from, to), else -1. */
+static long key_number(const struct looking *looking, const char *name)
+{
+    unsigned long long seed;
+    unsigned key;
+    if (sscanf(name, "t%llu-%u", &seed, &key) != 2 || seed != looking->world->seed)
+        return -1;
+    return key >= looking->from && key < looking->to ? (long)key : -1;
+}
+
+/*
+ * Columns: external_id, state, semaphore, token, count, slots. A request has one row per permit, or one without
+ * permits.
+ */
+static void take_row(void *context, char **columns)
+{
+    struct looking *looking = context;
+    long key = key_number(looking, columns[0]);
+    if (key < 0)
+        return;
+    struct call *call = &looking->calls[(unsigned)key - looking->from];
+    call->says = !strcmp(columns[1], "1") ? SAYS_HELD : SAYS_ENDED;
+    int semaphore = semaphore_number(&looking->world->facts, columns[2]);
+    if (call->says != SAYS_HELD || semaphore < 0 || call->share_count == SHARES_MAX)
+        return;
+    struct share *share = &call->shares[call->share_count++];
+    *share = (struct share){.semaphore = (unsigned)semaphore,
+                            .count = (unsigned)strtoul(columns[4], NULL, 10),
+                            .token = strtoull(columns[3], NULL, 10)};
+    parse_slots(columns[5], share);
+}
+
+void rows_record(struct kit_sql *sql, const struct world *world, unsigned from, unsigned to, struct history *history)
+{
+    if (from >= to)
+        return;
+    struct looking looking = {world, from, to, calloc(to - from, sizeof(struct call))};
+    if (!looking.calls)
+        abort();
+    int64_t sent = kit_now_us();
+    for (unsigned key = from; key < to; key++)
+        looking.calls[key - from] =
+            (struct call){.kind = CALL_QUERY, .says = SAYS_UNKNOWN, .key = key, .status = 200, .sent_us = sent};
+    kit_sql_each(sql,
+                 "SELECT r.external_id, r.state, s.name, p.id, p.count, p.slots FROM permit_request r "
+                 "LEFT JOIN permit p ON p.permit_request_id = r.id LEFT JOIN semaphore s ON s.id = p.semaphore_id",
+                 take_row, &looking);
+    int64_t answered = kit_now_us();
+    for (unsigned key = from; key < to; key++) {
+        looking.calls[key - from].answered_us = answered;
+        history_add(history, &looking.calls[key - from]);
+    }
+    free(looking.calls);
+}
+
+/* ---- the ledger ---- */
+
+struct reading {
+    struct looking keys; /* the keys of this run */
+    struct ledger ledger;
+    struct entry entry; /* the request whose rows are being read */
+    bool begun;
+};
+
+static int64_t number_or(const char *text, int64_t absent)
+{
+    return text ? strtoll(text, NULL, 10) : absent;
+}
+
+static void end_entry(struct reading *reading)
+{
+    if (reading->begun)
+        ledger_add(&reading->ledger, &reading->entry);
+    reading->begun = false;
+}
+
+static struct entry new_entry(unsigned key, char **columns)
+{
+    bool acquired = !strcmp(columns[1], "1");
+    return (struct entry){.key = key,
+                          .acquired = acquired,
+                          .end = (enum entry_end)strtoul(columns[2], NULL, 10),
+                          .confirmed = !strcmp(columns[3], "1"),
+                          .renewals = (unsigned)strtoul(columns[4], NULL, 10),
+                          .ttl_us = number_or(columns[5], 0) * 1000,
+                          .acquired_us = number_or(columns[6], ENTRY_NEVER),
+                          .ended_us = number_or(columns[7], ENTRY_NEVER)};
+}
+
+static void take_share(struct entry *entry, const struct facts *facts, char **columns)
+{
+    int semaphore = semaphore_number(facts, columns[8]);
+    entry->torn |= semaphore < 0 || entry->share_count == SHARES_MAX || strcmp(columns[1], columns[12]);
+    if (semaphore < 0 || entry->share_count == SHARES_MAX)
+        return;
+    struct share *share = &entry->shares[entry->share_count++];
+    *share = (struct share){.semaphore = (unsigned)semaphore,
+                            .token = strtoull(columns[9], NULL, 10),
+                            .count = (unsigned)strtoul(columns[10], NULL, 10)};
+    parse_slots(columns[11], share);
+}
+
+/* Columns as in rows_read. A request has consecutive rows, one per permit, or one without permits. */
+static void take_entry_row(void *context, char **columns)
+{
+    struct reading *reading = context;
+    long key = key_number(&reading->keys, columns[0]);
+    if (!reading->begun || reading->entry.key != (unsigned)key)
+        end_entry(reading);
+    if (key < 0)
+        return;
+    if (!reading->begun)
+        reading->entry = new_entry((unsigned)key, columns);
+    reading->begun = true;
+    if (columns[8])
+        take_share(&reading->entry, &reading->keys.world->facts, columns);
+}
+
+#define MICROSECONDS(time) "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " time ")"
+
+struct ledger rows_read(struct kit_sql *sql, const struct world *world)
+{
+    struct reading reading = {.keys = {.world = world, .to = UINT32_MAX}};
+    kit_sql_each(sql,
+                 "SELECT r.external_id, r.state, r.end_reason, r.confirmed_at IS NOT NULL, r.renewals, "
+                 "r.ttl_ms, " MICROSECONDS("r.acquired_at") ", IF(r.ended_at < '9999-12-31', " MICROSECONDS(
+                     "r.ended_at") ", NULL), "
+                                   "s.name, p.id, p.count, p.slots, p.state FROM permit_request r "
+                                   "LEFT JOIN permit p ON p.permit_request_id = r.id LEFT JOIN semaphore s ON s.id = "
+                                   "p.semaphore_id "
+                                   "ORDER BY r.id, p.semaphore_id",
+                 take_entry_row, &reading);
+    end_entry(&reading);
+    return reading.ledger;
+}
+
+int64_t rows_lease_time(struct kit_sql *sql)
+{
+    return kit_sql_number(sql, "SELECT " MICROSECONDS(
+                                   "LEAST(GREATEST(SYSDATE(6), tick_at), tick_at + INTERVAL 5 SECOND)") " - offset_us "
+                                                                                                        "FROM cluster");
+}
+
+/* ---- consistency of the tables ---- */
+
+struct rule {
+    const char *what;
+    const char *count; /* counts the rows that break the rule */
+};
+
+static const struct rule rules[] = {
+    {"in_use differs from the permits held",
+     "SELECT COUNT(*) FROM semaphore s LEFT JOIN (SELECT semaphore_id, SUM(count) AS held FROM permit WHERE state = 1 "
+     "GROUP BY semaphore_id) p ON p.semaphore_id = s.id WHERE s.in_use <> COALESCE(p.held, 0)"},
+    {"in_use is above the capacity", "SELECT COUNT(*) FROM semaphore WHERE in_use > capacity"},
+    {"a permit has no request, or one in another state",
+     "SELECT COUNT(*) FROM permit p LEFT JOIN permit_request r ON r.id = p.permit_request_id "
+     "WHERE r.id IS NULL OR r.state <> p.state"},
+    {"a held request has no permits",
+     "SELECT COUNT(*) FROM permit_request r LEFT JOIN permit p ON p.permit_request_id = r.id "
+     "WHERE r.state = 1 AND p.id IS NULL"},
+    {"a slot names a permit that is not held",
+     "SELECT COUNT(*) FROM slot t LEFT JOIN permit p ON p.semaphore_id = t.semaphore_id AND p.id = t.permit_id "
+     "WHERE t.permit_id <> 0 AND (p.id IS NULL OR p.state <> 1)"},
+    {"a permit has a wrong number of slots",
+     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id AND s.kind = 1 LEFT JOIN "
+     "(SELECT semaphore_id, permit_id, COUNT(*) AS units FROM slot WHERE permit_id <> 0 "
+     "GROUP BY semaphore_id, permit_id) t ON t.semaphore_id = p.semaphore_id AND t.permit_id = p.id "
+     "WHERE p.state = 1 AND p.count <> COALESCE(t.units, 0)"},
+    {"a token is not below its semaphore's next_permit_id",
+     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id WHERE p.id >= s.next_permit_id"},
+};
+
+static const struct rule past_rules[] = {
+    /* At the same time the end counts first, because one batch ends and grants. */
+    {"the units held exceeded the capacity",
+     "SELECT COUNT(*) FROM (SELECT s.capacity, SUM(e.units) OVER (PARTITION BY e.semaphore_id ORDER BY e.at, e.units "
+     "ROWS UNBOUNDED PRECEDING) AS held FROM (SELECT p.semaphore_id, r.acquired_at AS at, p.count AS units "
+     "FROM permit p JOIN permit_request r ON r.id = p.permit_request_id WHERE r.acquired_at IS NOT NULL "
+     "UNION ALL SELECT p.semaphore_id, r.ended_at, -p.count FROM permit p JOIN permit_request r "
+     "ON r.id = p.permit_request_id WHERE r.acquired_at IS NOT NULL) e "
+     "JOIN semaphore s ON s.id = e.semaphore_id) x WHERE x.held > x.capacity"},
+    {"a later token was granted earlier",
+     "SELECT COUNT(*) FROM (SELECT r.acquired_at, LAG(r.acquired_at) OVER (PARTITION BY p.semaphore_id ORDER BY p.id) "
+     "AS before_it FROM permit p JOIN permit_request r ON r.id = p.permit_request_id) x "
+     "WHERE x.acquired_at < x.before_it"},
+    {"a request expired before its ttl was over",
+     "SELECT COUNT(*) FROM permit_request WHERE end_reason = 2 AND renewals = 0 AND "
+     "TIMESTAMPDIFF(MICROSECOND, acquired_at, ended_at) < ttl_ms * 1000"},
+};
+
+static bool rules_hold(struct kit_sql *sql, const struct rule *list, size_t length, char message[MESSAGE_SIZE])
+{
+    for (size_t i = 0; i < length; i++) {
+        long long count = kit_sql_number(sql, "%s", list[i].count);
+        if (count) {
+            snprintf(message, MESSAGE_SIZE, "%s, %lld times", list[i].what, count);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool rows_check(struct kit_sql *sql, char message[MESSAGE_SIZE])
+{
+    return rules_hold(sql, rules, sizeof(rules) / sizeof(rules[0]), message);
+}
+
+bool rows_check_past(struct kit_sql *sql, char message[MESSAGE_SIZE])
+{
+    return rules_hold(sql, past_rules, sizeof(past_rules) / sizeof(past_rules[0]), message);
+}

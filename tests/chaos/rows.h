@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads the tables with SQL, without any of permitd's code. */
+#ifndef ROWS_H
+#define ROWS_H
+
+#include "caller.h"
+#include "ledger.h"
+
+/*
+ * Reads the rows of all keys in [from, to) and records each as a CALL_QUERY; a key without a row is SAYS_UNKNOWN. Slots
+ * are the granted numbers of the permit.
+ */
+void rows_record(struct kit_sql *sql, const struct world *world, unsigned from, unsigned to, struct history *history);
+/* All requests of this run (by their keys), with their permits. The caller releases the ledger. */
+struct ledger rows_read(struct kit_sql *sql, const struct world *world);
+/* The lease clock (docs/design.md), in microseconds. */
+int64_t rows_lease_time(struct kit_sql *sql);
+/*
+ * Checks that the tables are consistent: in_use equals the units of the permits held and is within the capacity, a
+ * permit has the state of its request, every held request has permits, and slots and permits refer to each other. Needs
+ * a quiet database whose capacities were not changed.
+ */
+bool rows_check(struct kit_sql *sql, char message[MESSAGE_SIZE]);
+/*
+ * Checks the ended requests in the order of time: no semaphore ever had more units held than its capacity, a later
+ * token was granted later, no request expired before its ttl had passed. Needs a run without clock steps and with
+ * constant capacities.
+ */
+bool rows_check_past(struct kit_sql *sql, char message[MESSAGE_SIZE]);
+#endif

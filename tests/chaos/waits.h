@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Measures waiting in permitd, on its own servers, for the suite `waiting` and for the benchmark. Each function ends
+ * the process if a promise is broken that does not depend on time. The caller judges the figures.
+ */
+#ifndef WAITS_H
+#define WAITS_H
+
+#include "client_pool.h"
+#include "fixture.h"
+#include "spread.h"
+
+/* Longest wait for anything here; after that it counts as lost. */
+enum { WAITS_LOST_MS = 120000 };
+
+/* ---- many clients on a few units ---- */
+
+struct crowd_numbers {
+    unsigned clients;
+    unsigned capacity;
+    unsigned hold_ms;
+    unsigned rounds; /* of each client, in the second half, where a served client asks again */
+};
+
+struct crowd_figures {
+    struct duration_set idle_rows; /* of each slot, from the end of a permit to the next grant, by the rows */
+    struct duration_set idle_seen; /* from the answer to a release to the answer to the next holder of that slot */
+    struct duration_set handed;    /* from sending a release to the answer to the next holder of that slot */
+    struct duration_set waited;    /* from sending the acquire to its answer */
+    double seconds;                /* from the first to the last grant */
+    double steady_seconds;
+    struct duration_set steady_rows, steady_seen, steady_handed;
+    int64_t passed_us; /* second half: largest age difference between a client and a younger one granted before it */
+    /* CPU time per acquire and its release. `plain`: as many clients on the same connections that need not wait. */
+    double permitd_us, database_us, steady_permitd_us, steady_database_us, plain_permitd_us, plain_database_us;
+};
+
+/*
+ * First half: all clients wait while another client holds the units. These are released, and each client is served
+ * once, in the order of permitd's waitlist. Second half: a client asks again as soon as it has been served.
+ */
+void crowd_measure(const struct crowd_numbers *numbers, struct crowd_figures *ret_figures);
+void crowd_release(struct crowd_figures *figures);
+
+/* ---- from a release to the grant ---- */
+
+struct latency_figures {
+    struct duration_set own;   /* one permitd */
+    struct duration_set other; /* the release goes to another permitd on the same database */
+};
+
+/* Per round one client holds and one waits. Measures from sending the release to the answer of the waiter. */
+void latency_measure(unsigned rounds, struct latency_figures *ret_figures);
+void latency_release(struct latency_figures *figures);
+
+/* ---- one request for many units among requests for one ---- */
+
+struct wide_numbers {
+    unsigned capacity, count; /* of the wide request: 5 of 8 */
+    unsigned clients;         /* that want one unit each */
+    unsigned hold_ms;
+    unsigned bound_ms; /* backfill_bound */
+    int seconds;
+    bool fifo;
+};
+
+struct wide_figures {
+    struct duration_set waited; /* by the wide request, each time */
+    struct duration_set late;   /* from the time at which it was first and fitted to its grant, by the rows */
+    size_t passed;              /* grants to younger requests while the wide one waited */
+    double used_rows;           /* share of the units that was held, by the rows */
+    double used_seen;           /* the same as the clients see it: from the answer to sending the release */
+    int64_t passed_us;          /* fifo: as in crowd_figures */
+};
+
+void wide_measure(const struct wide_numbers *numbers, struct wide_figures *ret_figures);
+void wide_release(struct wide_figures *figures);
+
+/* ---- clients that disconnect ---- */
+
+struct leave_numbers {
+    unsigned leavers;
+    unsigned stayers;
+    unsigned over_ms; /* they disconnect within this time */
+    uint64_t seed;
+};
+
+struct leave_figures {
+    size_t left_waiting; /* had no answer when they disconnected */
+    size_t granted;      /* of these, held according to the rows; a retry with the key finds each of them */
+    size_t served;       /* grants answered meanwhile */
+};
+
+void leave_measure(const struct leave_numbers *numbers, struct leave_figures *ret_figures);
+
+/* ---- many clients that wait long ---- */
+
+struct parked_numbers {
+    unsigned waiters;
+    unsigned turns; /* each without and with the waiters */
+    unsigned pairs; /* acquires and releases of another semaphore in each turn */
+};
+
+struct parked_figures {
+    unsigned permitds; /* number of permitd, because one process cannot open enough files */
+    double bytes;      /* resident memory of permitd per waiter, above an idle kept-alive connection */
+    double connection_bytes;
+    struct duration_set alone_us, beside_us; /* medians of the turns */
+    double ratio;                            /* of the medians of both */
+    double seconds;                          /* until all of them wait */
+};
+
+void parked_measure(const struct parked_numbers *numbers, struct parked_figures *ret_figures);
+void parked_release(struct parked_figures *figures);
+
+/* ---- the end of permitd ---- */
+
+struct stop_figures {
+    size_t told;     /* answered 503 shutting_down */
+    int64_t exit_ms; /* from SIGTERM to the end of the process */
+};
+
+void stop_measure(unsigned waiters, struct stop_figures *ret_figures);
+#endif

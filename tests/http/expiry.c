@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* Permits that expire, and a failover as clients see it, as transcripts. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+
+static const char *acquire_body(const char *key, const char *semaphore, const char *ttl)
+{
+    return text("{\"external_id\":\"%s\",\"ttl\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, ttl, semaphore);
+}
+
+Test(ends, unrenewed_request_expires, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "300ms"));
+    cr_assert_eq(number_of(&talk, "expires_in_ms"), 300);
+    ends_as(&talk, key, "expired");
+    refused(&talk, 410, "ended", "POST", text("/v1/requests/%s/renew", key), NULL);
+    text_is(&talk, "end_reason", "expired");
+    refused(&talk, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, "300ms"));
+    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    cr_assert_eq(number_of(&talk, "in_use"), 0);
+    talk_end(&talk);
+}
+
+Test(ends, grace_extends_the_hold_and_is_not_shown, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"grace\":\"1h\"}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "1ms"));
+    cr_assert_eq(number_of(&talk, "expires_in_ms"), 1);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, "1s"));
+    say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), NULL);
+    say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    talk_end(&talk);
+}
+
+Test(ends, request_without_ttl_is_stale_after_max_hold, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"max_hold\":\"300ms\"}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "none"));
+    ends_as(&talk, key, "stale");
+    talk_end(&talk);
+}
+
+Test(ends, due_unit_is_granted_to_the_next_request, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *first = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *second = fresh_semaphore(&talk, "{\"capacity\":1,\"kind\":\"counted\"}");
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests",
+        text("{\"external_id\":\"%s\",\"ttl\":\"400ms\",\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}]}",
+             key, first, second));
+    say_until(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), first, "1h"));
+    ends_as(&talk, key, "expired");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), second, "1h"));
+    talk_end(&talk);
+}
+
+/* ---- another server, an older copy ---- */
+
+enum { EPOCH_MS = 120000 };
+
+/* A permitd on its own MariaDB, with a semaphore of capacity 100 and one held request. */
+struct place {
+    struct kit_database *database;
+    struct kit_permitd *permitd;
+    struct talk talk;
+    int64_t token; /* of the request "before" */
+};
+
+static struct place place_open(void)
+{
+    /* The hold is long enough to be seen on any machine; end_hold ends it. */
+    static const char *const flags[] = {"--failover-hold", "1h", "--request-timeout", "2m", NULL};
+    struct place place = {.database = kit_database_start(NULL)};
+    place.permitd = kit_permitd_start(&(struct kit_permitd_options){.database = place.database->url, .flags = flags});
+    place.talk = talk_to(place.permitd->port);
+    say(&place.talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
+    say(&place.talk, 201, "POST", "/v1/requests", acquire_body("before", "s", "1h"));
+    place.token = number_of(&place.talk, "permits.0.token");
+    return place;
+}
+
+/* Runs a statement on the database, as another program would. */
+static void run_sql(const struct place *place, const char *statement)
+{
+    struct kit_sql *sql = kit_sql_open(place->database->socket, "permitd");
+    kit_sql_run(sql, "%s", statement);
+    kit_sql_close(sql);
+}
+
+static void end_hold(const struct place *place)
+{
+    run_sql(place, "UPDATE cluster SET grants_from = '2026-01-01'");
+}
+
+static bool epoch_has_risen(void *place)
+{
+    struct kit_sql *sql = kit_sql_try_open(((struct place *)place)->database->socket, "permitd");
+    int64_t epoch = sql ? kit_sql_number(sql, "SELECT epoch FROM cluster") : 0;
+    kit_sql_close(sql);
+    return epoch > 0;
+}
+
+static void place_close(struct place *place)
+{
+    talk_end(&place->talk);
+    kit_permitd_stop(place->permitd);
+    kit_database_stop(place->database);
+}
+
+Test(failover, another_server_delays_grants_and_raises_tokens, .timeout = 300)
+{
+    struct place place = place_open();
+    kit_database_become_another(place.database);
+    cr_assert(kit_wait_until(epoch_has_risen, &place, EPOCH_MS));
+    say_until(&place.talk, 200, "GET", "/readyz", NULL);
+    refused(&place.talk, 503, "busy", "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    cr_assert(kit_json_has(place.talk.reply.body, "retry_after_ms"));
+    say(&place.talk, 200, "POST", "/v1/requests/before/renew", NULL);
+    say(&place.talk, 200, "POST", "/v1/requests", acquire_body("before", "s", "1h"));
+    cr_assert_eq(number_of(&place.talk, "permits.0.token"), place.token, "a replay says what it said");
+    end_hold(&place);
+    say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    cr_assert_gt(number_of(&place.talk, "permits.0.token"), 28000000000LL << 10);
+    say(&place.talk, 200, "DELETE", "/v1/requests/before", NULL);
+    place_close(&place);
+}
+
+/* No client sends a request before the hold ends, so the first acquire is granted. */
+static void is_detected_while_idle(struct place *place)
+{
+    cr_assert(kit_wait_until(epoch_has_risen, place, EPOCH_MS));
+    end_hold(place);
+    say(&place->talk, 201, "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    cr_assert_gt(number_of(&place->talk, "permits.0.token"), 28000000000LL << 10);
+}
+
+Test(failover, another_server_is_detected_while_idle, .timeout = 300)
+{
+    struct place place = place_open();
+    kit_database_become_another(place.database);
+    is_detected_while_idle(&place);
+    place_close(&place);
+}
+
+Test(failover, token_regression_is_detected_while_idle, .timeout = 300)
+{
+    struct place place = place_open();
+    run_sql(&place, "UPDATE semaphore SET next_permit_id = 1");
+    is_detected_while_idle(&place);
+    place_close(&place);
+}
+
+static void shell(const char *command)
+{
+    cr_assert_eq(system(command), 0, "%s", command);
+}
+
+/* An older copy is restored under a running permitd: the same server, by its name, without the latest grants. */
+Test(failover, tokens_lost_in_an_older_copy_are_not_reissued, .timeout = 300)
+{
+    struct place place = place_open();
+    kit_database_kill(place.database);
+    shell(text("cp -a %s %s.older", place.database->directory, place.database->directory));
+    kit_database_restart(place.database);
+    for (int i = 0; i < 3; i++)
+        say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body(text("lost-%d", i), "s", "1h"));
+    int64_t highest = number_of(&place.talk, "permits.0.token");
+    cr_assert_gt(highest, place.token);
+    kit_database_kill(place.database);
+    shell(text("rm -rf %s && mv %s.older %s", place.database->directory, place.database->directory,
+               place.database->directory));
+    kit_database_restart(place.database);
+    cr_assert(kit_wait_until(epoch_has_risen, &place, EPOCH_MS));
+    end_hold(&place);
+    say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("found", "s", "1h"));
+    cr_assert_gt(number_of(&place.talk, "permits.0.token"), highest);
+    cr_assert_gt(number_of(&place.talk, "permits.0.token"), 28000000000LL << 10);
+    refused(&place.talk, 404, "unknown_request", "GET", "/v1/requests/lost-1", NULL);
+    place_close(&place);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fixture of the transcripts: one permitd on a private MariaDB (or on a MySQL: testkit.h), which main starts before the
+ * first test and stops after the last, and functions to talk to it. Each test is a process of its own, and uses names
+ * of its own.
+ */
+#ifndef SUPPORT_H
+#define SUPPORT_H
+
+#include "testkit.h"
+
+/* The shared permitd. */
+unsigned shared_port(void);
+/* Data directory of its private MariaDB. On MySQL there is none, and the test is skipped. */
+const char *shared_directory(void);
+/* Socket of its database. */
+const char *shared_socket(void);
+/* "PID_TIME", unique among the tests even if a process id is reused. */
+const char *process_name(void);
+/* A database of this test in the shared server: its name, its URL for --database, and an SQL session on it. */
+const char *own_database(const char *name);
+const char *own_url(const char *name);
+struct kit_sql *own_sql(const char *name);
+/* Flags for slow machines: a request_timeout of two minutes. The shared permitd has them. */
+extern const char *const patient_flags[];
+/*
+ * Starts another permitd with patient_flags followed by `flags` (NULL-terminated; NULL: none), on a database of its own
+ * in the shared server: "own0" for the first.
+ */
+struct kit_permitd *own_permitd(const char *const *flags);
+/* Returns how often `sentence` occurs in the permitd's log. */
+size_t log_count(const struct kit_permitd *permitd, const char *sentence);
+
+/* A connection, and the last answer on it. */
+struct talk {
+    struct kit_http http;
+    struct reply reply;
+};
+struct talk talk_to(unsigned port);
+void talk_end(struct talk *talk);
+
+/* Keeps memory from malloc until the process ends, and returns it. */
+char *kept(char *memory);
+/* Formatted text, valid until the process ends. */
+const char *text(const char *format, ...) KIT_PRINTF(1, 2);
+/* Returns "name-PID_TIME-N", a unique name. */
+const char *fresh_name(const char *name);
+/* Creates a semaphore with this body. Returns its name. */
+const char *fresh_semaphore(struct talk *talk, const char *body);
+
+/*
+ * Sends a request and reads the answer. Asserts that the answer has this status, is JSON and has an X-Request-Id. body
+ * NULL: none.
+ */
+void say(struct talk *talk, int status, const char *method, const char *path, const char *body);
+/* As say; asserts a problem of this type. */
+void refused(struct talk *talk, int status, const char *type, const char *method, const char *path, const char *body);
+/* As refused, with additional header lines. type NULL: not a problem. */
+void say_with(struct talk *talk, int status, const char *type, const char *method, const char *path,
+              const char *headers, const char *body);
+/*
+ * `tell` sends a request that is answered later; `hear` reads the answer within two minutes, and checks it as say_with.
+ */
+void tell(struct talk *talk, const char *method, const char *path, const char *body);
+void hear(struct talk *talk, int status, const char *type);
+/* Returns the value of a metric of the permitd; -1: missing. */
+double metric_of(struct talk *talk, const char *name);
+/* Repeats the request until the answer has this status, for two minutes. */
+void say_until(struct talk *talk, int status, const char *method, const char *path, const char *body);
+/* Queries the request until it has ended, for two minutes, and asserts its end_reason. */
+void ends_as(struct talk *talk, const char *key, const char *reason);
+/* Asserts that the last answer has this header with this value. */
+void header_is(struct talk *talk, const char *name, const char *value);
+/* Return or assert a member of the last answer. */
+int64_t number_of(const struct talk *talk, const char *path);
+void text_is(const struct talk *talk, const char *path, const char *expected);
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* The faults of a run: random ones one after the other, and provoked ones at critical moments. */
+#include "dice.h"
+#include "fake_store.h"
+#include "world.h"
+
+enum { ADMINISTER = 9 }; /* the last case of inject_fault: no fault */
+
+#define TAIL_MAX_US (8LL * US_PER_SECOND)
+static struct faults_state {
+    struct timer next, database_back, second_failover;
+    mono_us failed_over_at;
+    bool forgetful; /* no permitd that remembers the first failover is alive at the second */
+} faults_state;
+
+static void database_up(struct timer *timer)
+{
+    (void)timer;
+    step("the database is back");
+    database_start();
+}
+
+static void crash_database(void)
+{
+    step("the database is killed");
+    database_crash();
+    timer_set(&faults_state.database_back, sim_now() + dice_between(1000, 3 * US_PER_SECOND));
+}
+
+/* A failover loses nothing before the first service of the database, which is durable by then (docs/reliability.md). */
+static bool may_fail_over(void)
+{
+    return database.globals.identity && sim_now() - database.served_since > US_PER_SECOND;
+}
+
+static void fail_over(int64_t tail_us)
+{
+    tail_us = min_i64(tail_us, sim_now() - database.served_since);
+    step("failover to a copy that is %lld ms behind", (long long)tail_us / US_PER_MS);
+    oracle_clock_jumps();
+    database_fail_over(tail_us, server_any_skew());
+}
+
+/* The copy that takes over from the new server has seen neither of the two; sometimes no living permitd has either. */
+static void fail_over_again(struct timer *timer)
+{
+    (void)timer;
+    if (world.quiet || database.down)
+        return;
+    for (int i = 0; i < profile.engines && faults_state.forgetful; i++)
+        if (world.servers[i].engine && !world.servers[i].stopping)
+            server_kill(&world.servers[i]);
+    fail_over(min_i64(TAIL_MAX_US, sim_now() - faults_state.failed_over_at + dice_between(0, US_PER_SECOND)));
+}
+
+static void fail_over_perhaps_twice(void)
+{
+    faults_state.failed_over_at = sim_now();
+    faults_state.forgetful = dice_once_in(2);
+    fail_over(dice_once_in(4) ? dice_between(0, TAIL_MAX_US) : dice_between(0, 1500000));
+    if (dice_once_in(2))
+        timer_set(&faults_state.second_failover,
+                  sim_now() + profile.hold_ms * US_PER_MS + dice_between(0, 2 * US_PER_SECOND));
+}
+
+static void step_clock(void)
+{
+    int64_t by = dice_once_in(2) ? dice_between(-3600LL * US_PER_SECOND, 3600LL * US_PER_SECOND)
+                                 : dice_between(-10 * US_PER_SECOND, 10 * US_PER_SECOND);
+    step("the database's clock is stepped by %lld ms", (long long)by / US_PER_MS);
+    world.result->steps_of_clock++;
+    oracle_clock_jumps();
+    database.skew_us += by;
+}
+
+static void administer_one(void)
+{
+    static const enum operation_kind kinds[] = {OP_SEMAPHORE_PUT,    OP_SEMAPHORE_PUT,    OP_SEMAPHORE_PAUSE,
+                                                OP_SEMAPHORE_RESUME, OP_SEMAPHORE_RESUME, OP_SEMAPHORE_RESUME};
+    int process = server_any();
+    if (process < 0)
+        return;
+    const struct db_semaphore *semaphore = &database.semaphores[dice_between(0, (int64_t)world.made_count - 1)];
+    struct call *call = call_new(process, NULL, kinds[dice_between(0, ARRAY_LENGTH(kinds) - 1)]);
+    call->operation.semaphore = semaphore->row.semaphore.name;
+    call->operation.why = BYTES("paused");
+    if (call->operation.kind == OP_SEMAPHORE_PUT)
+        call->change = (struct semaphore_change){.has_capacity = true, .capacity = dice_between(0, 8)};
+    (void)call_send(call, 0);
+}
+
+/* One random fault; sets the timer of the next. */
+static void inject_fault(struct timer *timer)
+{
+    (void)timer;
+    if (world.quiet)
+        return;
+    struct server *server = &world.servers[dice_between(0, profile.engines - 1)];
+    bool can = server->engine && !server->stopping && !server->paused;
+    switch (profile.calm ? ADMINISTER : dice_between(0, ADMINISTER)) {
+    case 0:
+    case 1:
+        if (server->engine)
+            server_kill(server);
+        break;
+    case 2:
+        if (can)
+            server_stop(server);
+        break;
+    case 3:
+        if (can)
+            server_pause(server);
+        break;
+    case 4:
+        if (!database.down)
+            crash_database();
+        break;
+    case 5:
+        if (!database.down && profile.failovers && may_fail_over())
+            fail_over_perhaps_twice();
+        break;
+    case 6:
+        if (profile.clock_steps)
+            step_clock();
+        break;
+    case 7:
+        world.result->cuts++;
+        fake_store_cut(server_number(server));
+        break;
+    default:
+        if (profile.capacity_changes)
+            administer_one();
+    }
+    timer_set(&faults_state.next, sim_now() + dice_between(0, dice_once_in(4) ? 50000 : 1500000));
+}
+
+struct provocation {
+    struct timer timer;
+    struct story *story;
+    enum operation_kind kind;
+};
+
+static void repeat_call(struct timer *timer)
+{
+    struct provocation *provocation = CONTAINER_OF(timer, struct provocation, timer);
+    int process = server_any();
+    if (process >= 0 && !world.quiet)
+        (void)call_send(call_new(process, provocation->story, provocation->kind), 0);
+    free(provocation);
+}
+
+static void crash_now(struct timer *timer)
+{
+    if (!database.down && !world.quiet)
+        crash_database();
+    free(timer);
+}
+
+void run_not_flushed_yet(const struct changes *changes, int64_t us)
+{
+    for (int i = 0; i < 3 && changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[dice_between(0, (int64_t)changes->request_count - 1)];
+        struct provocation *provocation = calloc(1, sizeof *provocation);
+        provocation->timer.fire = repeat_call;
+        provocation->story = database_key(change->request->external_id)->story;
+        provocation->kind = change->ends || dice_once_in(4) ? OP_RELEASE : OP_ACQUIRE;
+        if (provocation->story->confirm_sent)
+            provocation->kind = OP_ACQUIRE;
+        timer_set(&provocation->timer, sim_now() + dice_between(0, us / 2));
+    }
+    if (dice_once_in(2))
+        return;
+    struct timer *crash = calloc(1, sizeof *crash);
+    crash->fire = crash_now;
+    timer_set(crash, sim_now() + dice_between(us / 2, us));
+}
+
+void faults_begin(void)
+{
+    faults_state.next.fire = inject_fault;
+    faults_state.database_back.fire = database_up;
+    faults_state.second_failover.fire = fail_over_again;
+    timer_set(&faults_state.next, dice_between(0, US_PER_SECOND));
+}
+
+void faults_end(void)
+{
+    faults = (struct fault_rates){0};
+    timer_drop(&faults_state.next);
+    timer_drop(&faults_state.database_back);
+    timer_drop(&faults_state.second_failover);
+    database_start();
+}

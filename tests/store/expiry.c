@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* Expiry and failover on the rows of a real MariaDB: reads of due holders, the page of expiry, the epoch. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "batch_fixture.h"
+#include "fixture.h"
+#include "store/batch.h"
+#include "store/epoch.h"
+
+static const struct database_address *address;
+static struct session *observer; /* reads the rows with plain SQL */
+static struct side side;
+
+static void ends_begin(void)
+{
+    address = fresh_database();
+    observer = connected(address, SESSION_READER);
+    side_open(&side, address);
+    semaphore_make(&side, "alpha", KIND_SLOTTED, 2);
+    semaphore_make(&side, "beta", KIND_COUNTED, 1);
+    must_run(observer, "UPDATE cluster SET tick_at = SYSDATE(6)");
+}
+
+static void ends_end(void)
+{
+    side_close(&side);
+    session_free(observer);
+}
+
+TestSuite(ends, .init = ends_begin, .fini = ends_end, .timeout = 300);
+
+static const struct outcome *acquire(const char *key, const char *first, const char *second, int64_t ttl_ms)
+{
+    static struct want wants[2];
+    wants[0] = (struct want){.semaphore = bytes_of(first), .count = 1};
+    wants[1] = (struct want){.semaphore = bytes_of(second ? second : ""), .count = 1};
+    struct operation operation = acquire_of(key, wants, second ? 2 : 1);
+    operation.ttl = (struct ttl){TTL_DURATION, ttl_ms};
+    return run(&side, &operation);
+}
+
+/* Moves the request's deadline to a minute ago. */
+static void make_due(const char *key)
+{
+    char sql[300];
+    snprintf(sql, sizeof sql,
+             "UPDATE permit_request SET due_at = SYSDATE(6) - INTERVAL 1 MINUTE WHERE external_id = '%s';", key);
+    must_run(observer, sql);
+    must_run(observer, "UPDATE semaphore SET next_due_at = SYSDATE(6) - INTERVAL 2 MINUTE");
+}
+
+Test(ends, new_request_ends_only_the_longest_due_holder)
+{
+    cr_assert_eq(acquire("first", "alpha", NULL, 60000)->status, PERMIT_OK);
+    cr_assert_eq(acquire("second", "alpha", NULL, 60000)->status, PERMIT_OK);
+    make_due("second");
+    make_due("first");
+    must_run(observer, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 MINUTE WHERE external_id = 'first'");
+    const struct outcome *outcome = acquire("third", "alpha", NULL, 60000);
+    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
+    cr_assert_eq(outcome->request->permits[0].slots.numbers[0], 1, "the slot that became free");
+    cr_assert_str_eq(text_of(observer, "SELECT GROUP_CONCAT(CONCAT(external_id, state, end_reason) ORDER BY id)"
+                                       " FROM permit_request"),
+                     "first22,second10,third10");
+    cr_assert_eq(number_of(observer, "SELECT in_use FROM semaphore WHERE name = 'alpha'"), 2);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 2);
+    cr_assert_eq(number_of(observer,
+                           "SELECT next_due_at = (SELECT due_at FROM permit_request WHERE external_id = 'second')"
+                           " FROM semaphore WHERE name = 'alpha'"),
+                 1, "the next one is due when the one that was left is");
+}
+
+Test(ends, due_holder_of_two_puts_the_new_request_back_with_both)
+{
+    cr_assert_eq(acquire("both", "alpha", "beta", 60000)->status, PERMIT_OK);
+    make_due("both");
+    const struct outcome *outcome = acquire("next", "beta", NULL, 60000);
+    cr_assert(outcome->put_back);
+    cr_assert_eq(outcome->need_count, 2);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM permit_request WHERE state = 1"), 1, "nothing was written");
+}
+
+Test(ends, next_due_at_rises_when_no_holder_is_due)
+{
+    cr_assert_eq(acquire("holder", "beta", NULL, 60000)->status, PERMIT_OK);
+    must_run(observer, "UPDATE semaphore SET next_due_at = SYSDATE(6) - INTERVAL 2 MINUTE");
+    cr_assert_eq(acquire("other", "beta", NULL, 60000)->status, PERMIT_NO_CAPACITY);
+    cr_assert_eq(number_of(observer, "SELECT next_due_at = (SELECT due_at FROM permit_request) FROM semaphore"
+                                     " WHERE name = 'beta'"),
+                 1);
+}
+
+/* With many holders the read walks the due requests instead, and must find the same. */
+Test(ends, due_holder_among_many_is_found)
+{
+    semaphore_make(&side, "wide", KIND_COUNTED, 3000);
+    cr_assert_eq(acquire("due", "wide", NULL, 60000)->status, PERMIT_OK);
+    must_run(observer, "UPDATE semaphore SET in_use = 3000 WHERE name = 'wide'");
+    make_due("due");
+    const struct outcome *outcome = acquire("next", "wide", NULL, 60000);
+    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
+    cr_assert_eq(number_of(observer, "SELECT end_reason FROM permit_request WHERE external_id = 'due'"), END_EXPIRED);
+}
+
+static void due_page(utc_us after_due_at, uint64_t after_id, struct due_page *ret_page)
+{
+    *ret_page = (struct due_page){.after_due_at = after_due_at, .after_id = after_id, .limit = 2};
+    cr_assert_eq(store_due(side.store, ret_page, &side.arena), PERMIT_OK, "%s", side.store->message);
+}
+
+Test(ends, due_page_is_ordered_by_deadline_and_skips_requests_without_one)
+{
+    struct due_page page;
+    cr_assert_eq(acquire("late", "alpha", NULL, 60000)->status, PERMIT_OK);
+    cr_assert_eq(acquire("soon", "alpha", NULL, 50000)->status, PERMIT_OK);
+    cr_assert_eq(acquire("never", "beta", NULL, 40000)->status, PERMIT_OK);
+    must_run(observer, "UPDATE permit_request SET due_at = NULL WHERE external_id = 'never'");
+    due_page(0, 0, &page);
+    cr_assert_eq(page.ret_count, 2);
+    cr_assert(bytes_equal(page.ret_requests[0].external_id, BYTES("soon")));
+    cr_assert(bytes_equal(page.ret_requests[1].external_id, BYTES("late")));
+    cr_assert_gt(page.ret_requests[0].due_at, page.ret_now);
+    struct due_request soon = page.ret_requests[0];
+    due_page(soon.due_at, soon.id, &page);
+    cr_assert_eq(page.ret_count, 1);
+    cr_assert(bytes_equal(page.ret_requests[0].external_id, BYTES("late")));
+}
+
+/* ---- access paths ---- */
+
+/* EXPLAIN shows no scan for the reads that permitd repeats all the time. */
+Test(ends, due_holders_are_found_by_an_index)
+{
+    for (int i = 0; i < 40; i++) {
+        char key[16];
+        char sql[200];
+        snprintf(key, sizeof key, "key%d", i);
+        snprintf(sql, sizeof sql, "UPDATE semaphore SET in_use = %d WHERE name = 'beta'", 0);
+        must_run(observer, sql);
+        cr_assert_eq(acquire(key, "beta", NULL, 60000 + i)->status, PERMIT_OK);
+    }
+    struct due_page page;
+    struct explained table;
+    sent_record();
+    due_page(0, 0, &page);
+    const char *statement = sent_statement("SELECT r.external_id,r.id,r.due_at FROM permit_request r");
+    cr_assert_eq(explain(observer, statement, &table, 1), 1);
+    cr_assert(bytes_equal(table.key, BYTES("permit_request_due")), "%s", statement);
+    (void)rows_read(observer);
+    must_run(observer, statement);
+    cr_assert_leq(rows_read(observer), 2 * 4, "as many rows as the page has");
+}
+
+/* ---- the epoch ---- */
+
+static uint64_t raised(enum epoch_cause cause, uint64_t seen)
+{
+    uint64_t epoch = 0;
+    cr_assert_eq(epoch_raise(observer, cause, seen, 60000, BYTES("a test"), &epoch), PERMIT_OK, "%s",
+                 session_message(observer));
+    return epoch;
+}
+
+enum { HOLD_MS = 60000 };
+
+static enum permit_status bump(uint64_t *ret_epoch, int64_t *ret_wait_ms)
+{
+    return epoch_bump(observer, HOLD_MS, BYTES("an operator"), ret_epoch, ret_wait_ms);
+}
+
+/* Raises the epoch as an operator, as if the last time had been long ago. Returns the epoch. */
+static uint64_t bumped(void)
+{
+    uint64_t epoch = 0;
+    int64_t wait_ms;
+    must_run(observer, "UPDATE cluster SET grants_from = SYSDATE(6) - INTERVAL 1 DAY");
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_OK, "%s", session_message(observer));
+    return epoch;
+}
+
+Test(ends, new_database_only_gets_an_identity)
+{
+    cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
+    cr_assert_neq(number_of(observer, "SELECT LENGTH(identity) FROM cluster"), 0);
+    cr_assert_eq(number_of(observer, "SELECT grants_from < SYSDATE(6) - INTERVAL 1 DAY FROM cluster"), 1);
+    cr_assert_eq(raised(EPOCH_SERVER, 0), 0, "the same server again");
+}
+
+Test(ends, another_server_raises_the_epoch_once_and_delays_grants)
+{
+    cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
+    must_run(observer, "UPDATE cluster SET identity = 'another one'");
+    uint64_t epoch = raised(EPOCH_SERVER, 0);
+    cr_assert_gt(epoch, 28000000000ULL, "milliseconds since 2026");
+    cr_assert_eq(raised(EPOCH_SERVER, 0), epoch);
+    cr_assert_eq(raised(EPOCH_TOKENS, 0), epoch, "somebody else was first");
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM semaphore_event WHERE what = 'epoch' AND semaphore_id = 0"),
+                 1);
+    const struct outcome *outcome = acquire("held-back", "alpha", NULL, 60000);
+    cr_assert_eq(outcome->status, PERMIT_BUSY);
+    must_run(observer, "UPDATE cluster SET grants_from = SYSDATE(6) - INTERVAL 1 SECOND");
+    outcome = acquire("held-back", "alpha", NULL, 60000);
+    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
+    cr_assert_eq(outcome->request->permits[0].token, epoch << 10);
+}
+
+Test(ends, next_epoch_is_higher_even_within_a_millisecond)
+{
+    cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
+    uint64_t first = bumped();
+    uint64_t second = bumped();
+    cr_assert_gt(second, first);
+    must_run(observer, "UPDATE cluster SET epoch = epoch + 1000000000");
+    cr_assert_eq(bumped(), (uint64_t)number_of(observer, "SELECT epoch FROM cluster"));
+    cr_assert_gt(number_of(observer, "SELECT epoch FROM cluster"), (int64_t)second + 1000000000);
+}
+
+/*
+ * A fence bump each second would stop all grants. The limit depends on the database alone, whichever server gets the
+ * call.
+ */
+Test(ends, operator_raises_the_epoch_again_only_one_hold_after_the_last)
+{
+    cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
+    uint64_t first = bumped();
+    uint64_t epoch = 0;
+    int64_t wait_ms = 0;
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_TOO_MANY);
+    cr_assert_eq(epoch, first);
+    cr_assert(wait_ms > HOLD_MS && wait_ms <= 2 * HOLD_MS, "%lld ms", (long long)wait_ms);
+    must_run(observer, "UPDATE cluster SET grants_from = grants_from - INTERVAL 60 SECOND");
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_TOO_MANY, "the hold is over, and nothing was granted since");
+    cr_assert(wait_ms > 0 && wait_ms <= HOLD_MS, "%lld ms", (long long)wait_ms);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM semaphore_event WHERE what = 'epoch'"), 1);
+    must_run(observer, "UPDATE cluster SET grants_from = grants_from - INTERVAL 60 SECOND");
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_OK);
+    cr_assert_gt(epoch, first);
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_TOO_MANY);
+    must_run(observer, "UPDATE cluster SET identity = 'another one'");
+    uint64_t before = epoch;
+    cr_assert_eq(bump(&epoch, &wait_ms), PERMIT_OK, "the epoch must rise in any case");
+    cr_assert_gt(epoch, before);
+}
+
+Test(ends, ids_do_not_regress_with_an_older_copy)
+{
+    cr_assert_eq(acquire("a", "alpha", NULL, 60000)->status, PERMIT_OK);
+    int64_t used = number_of(observer, "SELECT MAX(id) FROM permit_request");
+    must_run(observer, "UPDATE id_block SET next_id = 1");
+    (void)bumped();
+    cr_assert_gt(number_of(observer, "SELECT next_id FROM id_block"), used);
+}

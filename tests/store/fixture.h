@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fixture of the store's suites: one private MariaDB (or MySQL, with PERMIT_MYSQL_ROOT) for all tests, which main
+ * starts before the first and stops after the last, a database for each test that asks, and temporary directories.
+ */
+#ifndef SUPPORT_H
+#define SUPPORT_H
+
+#include "store/mysql_session.h"
+
+/* Returns a new database of the shared server, with the schema in it. Valid until the test ends. */
+const struct database_address *fresh_database(void);
+/* Returns the address of a database that does not exist yet. */
+const struct database_address *fresh_address(void);
+/* Returns a connected session; fails the test if it cannot connect. The caller frees it. */
+struct session *connected(const struct database_address *address, enum session_use use);
+
+/* Runs a packet; fails the test with the server's message if that fails. */
+void must_run(struct session *session, const char *sql);
+/* Runs a packet that may take long on a loaded machine, on a session with long timeouts. */
+void must_run_long(const struct database_address *address, const char *sql);
+/* Returns the first column of the first row as a number; fails the test if there is none. */
+int64_t number_of(struct session *session, const char *sql);
+/* Returns the first column of the first row as text; valid until the next call. */
+const char *text_of(struct session *session, const char *sql);
+
+/* Returns the sum of the session's counters with names LIKE `names`. */
+int64_t counter_of(struct session *session, const char *names);
+/*
+ * Returns the rows that the session has read from tables since the last call with it, without the reads of the calls.
+ */
+int64_t rows_read(struct session *session);
+/* Returns the isolation level, such as READ-COMMITTED; valid until the next call. */
+const char *isolation_of(struct session *session);
+/* Returns true if the session is in a transaction. */
+bool in_transaction(struct session *session);
+
+/* EXPLAIN's row for one table of a statement. Valid until the next call of explain. */
+struct explained {
+    struct bytes table, type, key, extra;
+    int64_t rows;
+};
+/* Explains the first statement of a packet: fills at most `most` entries. Returns the number of rows. */
+size_t explain(struct session *session, const char *packet, struct explained *ret_tables, size_t most);
+
+/*
+ * Records what this process sends to the database, from now on until the end of the test; sent_statement is the last
+ * recorded statement that begins so, without what follows it in its packet. Valid until the next call; fails the test
+ * if there is none.
+ */
+void sent_record(void);
+const char *sent_statement(const char *beginning);
+
+/*
+ * Creates a directory, mode 0700, which is removed with its contents when the test run ends. The caller frees the name.
+ */
+char *temporary_directory(void);
+#endif
