@@ -131,7 +131,8 @@ static bool open_events(struct server *server)
 }
 
 /*
- * Creates the event base without locks, because only one thread uses it. Changes of events go to epoll once per turn.
+ * Creates the event base without locks, because only one thread uses it. Without EPOLL_USE_CHANGELIST: with it libevent
+ * removes a closed descriptor from epoll a turn later, when its number may already be another thread's descriptor.
  */
 static struct event_base *open_base(void)
 {
@@ -139,7 +140,6 @@ static struct event_base *open_base(void)
     if (!config)
         return NULL;
     event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-    event_config_set_flag(config, EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST);
     struct event_base *base = event_base_new_with_config(config);
     event_config_free(config);
     return base;

@@ -42,12 +42,23 @@ char *process_find(const char *name)
     return NULL;
 }
 
+/*
+ * Resets all signals to their defaults. Otherwise a signal between the unmasking and exec would call the parent's
+ * handler in the child and be lost: a SIGTERM would not end it.
+ */
+static void signals_reset(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    for (int number = 1; number < NSIG; number++)
+        (void)signal(number, SIG_DFL); /* fails for SIGKILL and SIGSTOP, which have no handlers */
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* Runs in the child between fork and exec, so it makes only async-signal-safe calls. */
 static _Noreturn void child_become(const struct process_start *start, pid_t parent)
 {
-    sigset_t none;
     int input = open("/dev/null", O_RDONLY);
-    sigemptyset(&none);
     setsid();
     if (input < 0 || dup2(input, STDIN_FILENO) < 0 || dup2(start->output_fd, STDOUT_FILENO) < 0 ||
         dup2(start->output_fd, STDERR_FILENO) < 0)
@@ -56,7 +67,7 @@ static _Noreturn void child_become(const struct process_start *start, pid_t pare
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) /* the parent ended before the prctl */
         _exit(127);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    signals_reset();
     execv(start->path, start->arguments);
     _exit(127);
 }

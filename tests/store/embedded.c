@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "fixture.h"
 #include "mariadb/private_server.h"
+#include "mariadb/process.h"
 #include "store/doctor.h"
 
 static void pause_ms(long ms)
@@ -288,6 +289,33 @@ Test(embedded, foreign_directory_is_left_unchanged)
     free(letter);
     free(half_made);
     free(directory);
+}
+
+static void ignore_signal(int number)
+{
+    (void)number;
+}
+
+/* The parent has a handler for SIGTERM and has blocked all signals, as the supervisor's thread has. */
+Test(embedded, child_is_ended_by_a_signal_that_comes_before_its_program_runs)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signal(SIGTERM, ignore_signal);
+    char *arguments[] = {(char[]){"sleep"}, (char[]){"60"}, NULL};
+    for (int i = 0; i < 50; i++) {
+        struct process process;
+        int status = 0;
+        cr_assert(process_spawn(&(struct process_start){"/bin/sleep", arguments, STDERR_FILENO}, &process));
+        cr_assert_eq(kill(process.pid, SIGTERM), 0);
+        bool ended = process_wait(&process, -1, 20000, &status);
+        process_stop(&process, 0);
+        cr_assert(ended, "child %d has not ended", i);
+        cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "status 0x%x", (unsigned)status);
+    }
+    signal(SIGTERM, SIG_DFL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 Test(embedded, failed_start_is_explained_by_the_log)
