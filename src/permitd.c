@@ -30,7 +30,7 @@
 #include "mariadb/private_server.h"
 #include "store/doctor.h"
 #include "store/epoch.h"
-#include "store/mysql_store.h"
+#include "store/open.h"
 #include "store/schema.h"
 
 /* ---- settings ---- */
@@ -554,12 +554,12 @@ static void show_report(const struct permitd *permitd, const struct doctor_repor
 }
 
 /* Checks the database settings. permitd does not serve on settings that would break a promise (P14). */
-static enum permit_status examine_database(struct permitd *permitd, struct session *session)
+static enum permit_status examine_database(struct permitd *permitd, struct store *store)
 {
     struct doctor_report report;
-    enum permit_status status = doctor_check(session, &permitd->doctor, &report);
+    enum permit_status status = store_doctor(store, &report);
     if (status != PERMIT_OK) {
-        buf_printf(&permitd->message, "cannot check the database: %s", session_message(session));
+        buf_printf(&permitd->message, "cannot check the database: %s", store->message);
         return status;
     }
     show_report(permitd, &report);
@@ -574,12 +574,11 @@ static enum permit_status examine_database(struct permitd *permitd, struct sessi
 }
 
 /* Detects, before the first grant, a failover or an older copy of the database from while no permitd ran. */
-static enum permit_status detect_failover(struct permitd *permitd, struct session *session)
+static enum permit_status detect_failover(struct permitd *permitd, struct store *store)
 {
-    enum permit_status status = epoch_raise(session, EPOCH_SERVER, 0, permitd->settings.failover_hold_ms,
-                                            BYTES("the server is another one"), NULL);
+    enum permit_status status = store_raise_epoch(store, EPOCH_SERVER, 0, permitd->settings.failover_hold_ms);
     if (status != PERMIT_OK)
-        buf_printf(&permitd->message, "cannot read the identity of the database: %s", session_message(session));
+        buf_printf(&permitd->message, "cannot read the identity of the database: %s", store->message);
     return status;
 }
 
@@ -587,51 +586,50 @@ static enum permit_status detect_failover(struct permitd *permitd, struct sessio
  * Reports the schema version for --check, which changes nothing: an operator can check a new permitd before it replaces
  * an older one.
  */
-static enum permit_status report_schema(struct permitd *permitd, struct session *session)
+static enum permit_status report_schema(struct permitd *permitd, struct store *store)
 {
     unsigned version;
-    enum permit_status status = schema_read_version(session, permitd->address->database, &version, &permitd->message);
+    enum permit_status status = store_schema_version(store, &version, &permitd->message);
     if (status == PERMIT_OK && version < schema_newest())
         printf("schema: version %u; permitd upgrades it to %u when it starts\n", version, schema_newest());
     return status;
 }
 
-static enum permit_status prepare_session(struct permitd *permitd, struct session *session)
+static enum permit_status prepare_store(struct permitd *permitd, struct store *store)
 {
     bool checks = permitd->line.action == ACTION_CHECK;
-    enum permit_status status = session_connect(session);
+    enum permit_status status = store_reconnect(store);
     if (status != PERMIT_OK) {
         buf_append_text(&permitd->message, "the database at ");
         database_address_print(permitd->address, &permitd->message);
-        buf_printf(&permitd->message, " cannot be used: %s", session_message(session));
+        buf_printf(&permitd->message, " cannot be used: %s", store->message);
         return status;
     }
-    status =
-        checks ? report_schema(permitd, session) : schema_apply(session, permitd->address->database, &permitd->message);
+    status = checks ? report_schema(permitd, store) : store_apply_schema(store, &permitd->message);
     if (status == PERMIT_OK)
-        status = examine_database(permitd, session);
+        status = examine_database(permitd, store);
     if (status == PERMIT_OK && !checks)
-        status = detect_failover(permitd, session);
+        status = detect_failover(permitd, store);
     return status;
 }
 
 /* Connects once, so that wrong settings end the start with a message. Upgrades the schema and checks the database. */
 static bool prepare_database(struct permitd *permitd)
 {
-    struct session *session = session_new(permitd->address, SESSION_ADMIN);
-    if (!session) {
+    struct store *store = store_open(permitd->address, STORE_ADMIN, &permitd->doctor);
+    if (!store) {
         buf_append_text(&permitd->message, "no memory");
         return false;
     }
-    enum permit_status status = prepare_session(permitd, session);
-    session_free(session);
+    enum permit_status status = prepare_store(permitd, store);
+    store_free(store);
     return status == PERMIT_OK;
 }
 
-static struct store *open_store(void *context)
+static struct store *open_store(void *context, enum store_use use)
 {
     const struct permitd *permitd = context;
-    return mysql_store_new(permitd->address, &permitd->doctor);
+    return store_open(permitd->address, use, &permitd->doctor);
 }
 
 static struct engine_settings engine_settings_of(struct permitd *permitd)
@@ -650,7 +648,6 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .retention_rows = (uint64_t)settings->retention_rows,
         .open_store = open_store,
         .open_context = permitd,
-        .address = permitd->address,
         .ask_probe = permitd->probe ? probe_ask_all : NULL,
         .probe_context = permitd->probe,
         .liveness_interval_ms = settings->liveness_interval_ms,
@@ -837,18 +834,16 @@ static bool run(struct permitd *permitd)
     raise_file_limit(permitd);
     map_seed(random_u64(), random_u64());
     memory_configure();
-    if (!session_library_begin()) {
+    if (!store_library_begin()) {
         buf_append_text(&permitd->message, "cannot initialize the database library");
         return false;
     }
-    session_thread_begin();
     bool started =
         check_one_database(permitd) && (permitd->line.action == ACTION_CHECK ? check(permitd) : start(permitd));
     if (started && permitd->line.action == ACTION_SERVE)
         serve(permitd);
     stop(permitd);
-    session_thread_end();
-    session_library_end();
+    store_library_end();
     return started || (permitd->stopping && permitd->line.action == ACTION_SERVE);
 }
 

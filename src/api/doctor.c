@@ -11,12 +11,12 @@
 enum { TICK_LATE_S = 5 };
 
 /* Deadlines are times of the lease clock (docs/design.md), which stops while no permitd advances it. */
-static enum permit_status find_served_time(const struct service *service, struct session *session,
+static enum permit_status find_served_time(const struct service *service, struct store *store,
                                            struct doctor_report *report)
 {
     (void)service;
     struct query_time time;
-    enum permit_status status = query_clock(session, &time);
+    enum permit_status status = store->queries->clock(store, &time);
     if (status != PERMIT_OK)
         return status;
     long long offset_ms = time.clock.offset_us / US_PER_MS;
@@ -38,11 +38,10 @@ enum { DRIFTS_NAMED = 5 };
  * Reports the mismatches that this process's audit has found. Reads nothing here, because an audit of all semaphores
  * takes long.
  */
-static enum permit_status find_usage(const struct service *service, struct session *session,
-                                     struct doctor_report *report)
+static enum permit_status find_usage(const struct service *service, struct store *store, struct doctor_report *report)
 {
     struct audit_drift drifts[DRIFTS_NAMED];
-    (void)session;
+    (void)store;
     size_t count = engine_drifts(service->engine, drifts, DRIFTS_NAMED);
     for (size_t i = 0; i < count && i < DRIFTS_NAMED; i++)
         doctor_add(report, "usage", DOCTOR_WARN,
@@ -57,7 +56,7 @@ static enum permit_status find_usage(const struct service *service, struct sessi
 }
 
 /* Each row examines our own tables and adds its findings to the report. */
-static enum permit_status (*const own_findings[])(const struct service *service, struct session *session,
+static enum permit_status (*const own_findings[])(const struct service *service, struct store *store,
                                                   struct doctor_report *report) = {
     find_served_time,
     find_usage,
@@ -65,11 +64,11 @@ static enum permit_status (*const own_findings[])(const struct service *service,
 
 /* ---- the answer ---- */
 
-static enum permit_status examine(const struct service *service, struct session *session, struct doctor_report *report)
+static enum permit_status examine(const struct service *service, struct store *store, struct doctor_report *report)
 {
-    enum permit_status status = doctor_check(session, service->doctor, report);
+    enum permit_status status = store_doctor(store, report);
     for (size_t i = 0; status == PERMIT_OK && i < ARRAY_LENGTH(own_findings); i++)
-        status = own_findings[i](service, session, report);
+        status = own_findings[i](service, store, report);
     return status;
 }
 
@@ -91,16 +90,16 @@ static void write_report(struct buf *out, const struct doctor_report *report)
     buf_append_char(out, '}');
 }
 
-static void doctor_work(struct query *query, struct session *session, enum permit_status status)
+static void doctor_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     struct doctor_report report;
     if (status == PERMIT_OK)
-        status = examine(exchange->service, session, &report);
+        status = examine(exchange->service, store, &report);
     if (status == PERMIT_OK)
         write_report(&exchange->answer.body, &report);
     else
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     exchange_finish(exchange);
 }
 

@@ -44,7 +44,7 @@ static void refuse_too_soon(struct exchange *exchange, uint64_t epoch, int64_t w
     problem_end(&answer->body);
 }
 
-static void bump_work(struct query *query, struct session *session, enum permit_status status)
+static void bump_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct bump *bump = exchange->context;
@@ -55,7 +55,7 @@ static void bump_work(struct query *query, struct session *session, enum permit_
         status = query_begin_change(exchange);
     bool ready = status == PERMIT_OK;
     if (ready)
-        status = epoch_bump(session, bump->hold_ms, bump->reason, &epoch, &wait_ms);
+        status = store_bump_epoch(store, bump->hold_ms, bump->reason, &epoch, &wait_ms);
     if (status == PERMIT_OK) {
         buf_append_char(out, '{');
         write_epoch(out, epoch);
@@ -68,7 +68,7 @@ static void bump_work(struct query *query, struct session *session, enum permit_
         problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN,
                        "the epoch may or may not have been raised; repeat the request to find out");
     } else {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }

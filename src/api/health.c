@@ -34,19 +34,19 @@ bool ops_health(struct exchange *exchange)
     return true;
 }
 
-static void ready_work(struct query *query, struct session *session, enum permit_status status)
+static void ready_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     char refusal[STORE_MESSAGE_SIZE];
     struct query_time time;
     if (status == PERMIT_OK)
-        status = query_clock(session, &time);
+        status = store->queries->clock(store, &time);
     if (engine_refusal(exchange->service->engine, refusal))
         problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, refusal);
     else if (status == PERMIT_OK)
         buf_append_text(&exchange->answer.body, "{\"status\":\"ready\"}");
     else
-        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, session ? session_message(session) : NULL);
+        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, store ? store->message : NULL);
     exchange_finish(exchange);
 }
 
@@ -117,7 +117,7 @@ static void append_semaphores(struct buf *out, struct engine *engine, const stru
  * small and a part of them would mislead. The same if so many names are out of service that one query does not list all
  * the others.
  */
-static void append_all_semaphores(struct exchange *exchange, struct session *session)
+static void append_all_semaphores(struct exchange *exchange, struct store *store)
 {
     unsigned limit = exchange->service->metrics_semaphores;
     struct buf *out = &exchange->answer.body;
@@ -126,7 +126,7 @@ static void append_all_semaphores(struct exchange *exchange, struct session *ses
     size_t count;
     struct query_time time;
     struct semaphore_sums sums = {0};
-    if (query_semaphore_sums(session, &sums) != PERMIT_OK)
+    if (store->queries->semaphore_sums(store, &sums) != PERMIT_OK)
         return;
     append_number(out, "permitd_semaphores", "gauge", "Semaphores in service.", (uint64_t)sums.count);
     append_number(out, "permitd_semaphores_capacity", "gauge", "Units of all semaphores together.",
@@ -134,16 +134,16 @@ static void append_all_semaphores(struct exchange *exchange, struct session *ses
     append_number(out, "permitd_semaphores_in_use", "gauge", "Units held of all semaphores together.",
                   (uint64_t)sums.in_use);
     if (sums.count <= (int64_t)limit &&
-        query_semaphores(session, (struct bytes){0}, (struct bytes){0}, limit, &exchange->arena, &rows, &count,
-                         &following, &time) == PERMIT_OK &&
+        store->queries->semaphores(store, (struct bytes){0}, (struct bytes){0}, limit, &exchange->arena, &rows, &count,
+                                   &following, &time) == PERMIT_OK &&
         !following.data)
         append_semaphores(out, exchange->service->engine, rows, count);
 }
 
-static void append_owners(struct buf *out, struct session *session)
+static void append_owners(struct buf *out, struct store *store)
 {
     uint64_t counts[OWNER_LIFE_COUNT];
-    if (owners_count(session, counts) != PERMIT_OK)
+    if (store->owners->count(store, counts) != PERMIT_OK)
         return;
     append_head(out, "permitd_owners", "gauge",
                 "Owners that have sent heartbeats or were found dead by the liveness probe.");
@@ -174,7 +174,7 @@ static void append_server(struct buf *out, const struct server_counts *counts)
 
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-static void metrics_work(struct query *query, struct session *session, enum permit_status status)
+static void metrics_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     struct answer *answer = &exchange->answer;
@@ -186,8 +186,8 @@ static void metrics_work(struct query *query, struct session *session, enum perm
     buf_printf(&answer->body, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / (double)MS_PER_SECOND);
     append_server(&answer->body, exchange->context);
     if (status == PERMIT_OK) {
-        append_all_semaphores(exchange, session);
-        append_owners(&answer->body, session);
+        append_all_semaphores(exchange, store);
+        append_owners(&answer->body, store);
     }
     answer->content_type = METRICS_TYPE;
     exchange_finish(exchange);

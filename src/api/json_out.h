@@ -8,8 +8,7 @@
 #include "core/request.h"
 #include "core/template.h"
 #include "engine/engine.h"
-#include "store/history.h"
-#include "store/slot_list.h"
+#include "store/query.h"
 
 /* Writes a JSON string. Bytes that are not UTF-8 become U+FFFD. */
 void write_text(struct buf *out, struct bytes text);

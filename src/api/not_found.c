@@ -6,7 +6,7 @@
 #include "api/problem.h"
 #include "api/service.h"
 #include "core/name.h"
-#include "store/nearest.h"
+#include "store/query.h"
 
 static const struct {
     enum permit_status status;
@@ -41,20 +41,20 @@ static void write_not_found(struct exchange *exchange, size_t kind, struct bytes
     (void)problem_answer(exchange, kinds[kind].status, detail);
 }
 
-static struct nearest find_nearest(struct exchange *exchange, struct session *session, size_t kind, struct bytes name)
+static struct nearest find_nearest(struct exchange *exchange, struct store *store, size_t kind, struct bytes name)
 {
     struct nearest nearest = {0};
-    if (session && query_nearest(session, kinds[kind].kind, name, &exchange->arena, &nearest) != PERMIT_OK)
+    if (store && store->queries->nearest(store, kinds[kind].kind, name, &exchange->arena, &nearest) != PERMIT_OK)
         return (struct nearest){0}; /* the answer is correct without it */
     return nearest;
 }
 
-bool not_found_answer(struct exchange *exchange, struct session *session, enum permit_status status, struct bytes name)
+bool not_found_answer(struct exchange *exchange, struct store *store, enum permit_status status, struct bytes name)
 {
     size_t kind;
     if (!find_kind(status, &kind) || !name.length)
         return false;
-    struct nearest nearest = find_nearest(exchange, session, kind, name);
+    struct nearest nearest = find_nearest(exchange, store, kind, name);
     write_not_found(exchange, kind, name, &nearest);
     return true;
 }
@@ -71,7 +71,7 @@ struct question {
  * Finds the missing object and its nearest name: the path parameter, or for an acquire the first semaphore that does
  * not exist.
  */
-static void nearest_work(struct query *query, struct session *session, enum permit_status status)
+static void nearest_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct question *question = CONTAINER_OF(query, struct question, query);
     struct exchange *exchange = question->exchange;
@@ -80,7 +80,7 @@ static void nearest_work(struct query *query, struct session *session, enum perm
     size_t count = by_path ? 1 : operation->want_count;
     for (size_t i = 0; status == PERMIT_OK && i < count; i++) {
         struct bytes name = by_path ? exchange->path_values[0] : operation->wants[i].semaphore;
-        struct nearest nearest = find_nearest(exchange, session, question->kind, name);
+        struct nearest nearest = find_nearest(exchange, store, question->kind, name);
         if (!by_path && nearest.exists)
             continue;
         write_not_found(exchange, question->kind, name, &nearest);

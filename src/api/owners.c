@@ -114,7 +114,7 @@ bool owner_delete(struct exchange *exchange)
     return owner_submit(exchange, OWNER_GONE, 0);
 }
 
-static void owner_get_work(struct query *query, struct session *session, enum permit_status status)
+static void owner_get_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     struct buf *out = &exchange->answer.body;
@@ -122,14 +122,14 @@ static void owner_get_work(struct query *query, struct session *session, enum pe
     uint64_t held = 0;
     struct query_time time;
     if (status == PERMIT_OK)
-        status = owners_get(session, exchange->path_values[0], &exchange->arena, &owner, &held, &time);
+        status = store->owners->get(store, exchange->path_values[0], &exchange->arena, &owner, &held, &time);
     if (status == PERMIT_OK) {
         bool late = owner_life(&owner, lease_time(&time.clock, time.now)) == OWNER_LATE;
         bool suspect = late || engine_owner_in_doubt(exchange->service->engine, owner.name);
         write_owner_begin(out, &owner, &time.clock, time.now);
         buf_printf(out, ",\"held\":%llu,\"suspect\":%s}", (unsigned long long)held, suspect ? "true" : "false");
     } else {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }
@@ -170,7 +170,7 @@ static const struct request *request_at(const struct request_array *row, size_t 
 }
 
 /* Finds the suspects in [first, end), at most as many as one statement reads. */
-static enum permit_status find_suspects_between(struct exchange *exchange, struct session *session,
+static enum permit_status find_suspects_between(struct exchange *exchange, struct store *store,
                                                 const struct request_array *row, size_t first, size_t end,
                                                 bool *ret_suspects)
 {
@@ -184,7 +184,8 @@ static enum permit_status find_suspects_between(struct exchange *exchange, struc
             names[asked++] = request_at(row, i)->owner;
     if (asked == 0)
         return PERMIT_OK;
-    enum permit_status status = owners_read(session, names, asked, &exchange->arena, &owners, &owner_count, &time);
+    enum permit_status status =
+        store->owners->read(store, names, asked, &exchange->arena, &owners, &owner_count, &time);
     if (status != PERMIT_OK)
         return status;
     for (size_t i = first; i < end; i++) {
@@ -198,7 +199,7 @@ static enum permit_status find_suspects_between(struct exchange *exchange, struc
     return PERMIT_OK;
 }
 
-enum permit_status suspects_find(struct exchange *exchange, struct session *session, const struct request *requests,
+enum permit_status suspects_find(struct exchange *exchange, struct store *store, const struct request *requests,
                                  size_t count, size_t stride, const bool **ret_suspects)
 {
     struct request_array row = {requests, stride};
@@ -207,7 +208,7 @@ enum permit_status suspects_find(struct exchange *exchange, struct session *sess
         return PERMIT_NO_MEMORY;
     for (size_t first = 0; first < count; first += OWNERS_MAX) {
         size_t end = count - first < OWNERS_MAX ? count : first + OWNERS_MAX;
-        enum permit_status status = find_suspects_between(exchange, session, &row, first, end, suspects);
+        enum permit_status status = find_suspects_between(exchange, store, &row, first, end, suspects);
         if (status != PERMIT_OK)
             return status;
     }

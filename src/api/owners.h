@@ -10,6 +10,6 @@
  * confirm that it is alive. The requests are `stride` bytes apart. *ret_suspects has one value per request, in the
  * arena. Called by the work of a query.
  */
-enum permit_status suspects_find(struct exchange *exchange, struct session *session, const struct request *requests,
+enum permit_status suspects_find(struct exchange *exchange, struct store *store, const struct request *requests,
                                  size_t count, size_t stride, const bool **ret_suspects) MUST_CHECK;
 #endif

@@ -40,11 +40,11 @@ enum permit_status query_begin_change(struct exchange *exchange)
     return stage_send(&call_of(exchange)->engine_query.stage) ? PERMIT_OK : PERMIT_BUSY;
 }
 
-void query_refuse(struct exchange *exchange, struct session *session, enum permit_status status)
+void query_refuse(struct exchange *exchange, struct store *store, enum permit_status status)
 {
     if (status == PERMIT_INTERNAL)
         log_write(LOG_ERROR, "query failed", "request_id", exchange->id, NULL);
-    if (not_found_answer(exchange, session, status, exchange->path_values[0]))
+    if (not_found_answer(exchange, store, status, exchange->path_values[0]))
         return;
     const char *detail =
         status == PERMIT_BUSY ? "the database took too long; ask for a smaller page, or retry later" : NULL;

@@ -10,7 +10,7 @@
 
 enum { LIST_DEFAULT_LIMIT = 100, LIST_MAX_LIMIT = 1000 };
 
-typedef void query_work(struct query *query, struct session *session, enum permit_status status);
+typedef void query_work(struct query *query, struct store *store, enum permit_status status);
 
 /*
  * Submits the exchange's query to a reader of the engine. Returns false if it was accepted, or true with a refusal as
@@ -25,11 +25,11 @@ struct exchange *query_exchange(struct query *query);
  * answered outcome_unknown. PERMIT_BUSY: the client has already been told that nothing was done, so the work must stop.
  */
 enum permit_status query_begin_change(struct exchange *exchange) MUST_CHECK;
-/* Answers a query that failed with this status. session NULL: the query had no session. */
-void query_refuse(struct exchange *exchange, struct session *session, enum permit_status status);
+/* Answers a query that failed with this status. store NULL: the query had no store. */
+void query_refuse(struct exchange *exchange, struct store *store, enum permit_status status);
 
 /* Writes the answer of GET /v1/requests/{external_id}. Writes nothing unless it returns PERMIT_OK. */
-enum permit_status request_show(struct exchange *exchange, struct session *session);
+enum permit_status request_show(struct exchange *exchange, struct store *store);
 
 /* Reads a whole number from a query parameter; `fallback` if absent. False: the exchange's answer is the refusal. */
 bool param_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,

@@ -112,28 +112,28 @@ static void write_queried(struct buf *out, const struct request *request, const 
     buf_append_char(out, '}');
 }
 
-enum permit_status request_show(struct exchange *exchange, struct session *session)
+enum permit_status request_show(struct exchange *exchange, struct store *store)
 {
     struct request request;
     struct bytes *names;
     struct query_time time;
     const bool *suspect;
     enum permit_status status =
-        query_request(session, exchange->path_values[0], &exchange->arena, &request, &names, &time);
+        store->queries->request(store, exchange->path_values[0], &exchange->arena, &request, &names, &time);
     if (status == PERMIT_OK)
-        status = suspects_find(exchange, session, &request, 1, sizeof request, &suspect);
+        status = suspects_find(exchange, store, &request, 1, sizeof request, &suspect);
     if (status == PERMIT_OK)
         write_queried(&exchange->answer.body, &request, names, &time, *suspect);
     return status;
 }
 
-static void get_work(struct query *query, struct session *session, enum permit_status status)
+static void get_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     if (status == PERMIT_OK)
-        status = request_show(exchange, session);
+        status = request_show(exchange, store);
     if (status != PERMIT_OK)
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     exchange_finish(exchange);
 }
 
@@ -167,7 +167,7 @@ struct piece {
 };
 
 /* Reads the requests that held the semaphore at question->at, by token, newest first. */
-static enum permit_status read_held_at(struct session *session, const struct list_params *question, unsigned limit,
+static enum permit_status read_held_at(struct store *store, const struct list_params *question, unsigned limit,
                                        struct piece *piece)
 {
     const struct held_filter filter = {
@@ -177,40 +177,40 @@ static enum permit_status read_held_at(struct session *session, const struct lis
         .before = question->filter.after,
         .limit = limit,
     };
-    return query_held_at(session, &filter, &piece->arena, &piece->requests, &piece->names, &piece->count, &piece->next,
-                         &piece->time);
+    return store->queries->held_at(store, &filter, &piece->arena, &piece->requests, &piece->names, &piece->count,
+                                   &piece->next, &piece->time);
 }
 
-static enum permit_status read_list(struct session *session, const struct list_params *question, unsigned limit,
+static enum permit_status read_list(struct store *store, const struct list_params *question, unsigned limit,
                                     struct piece *piece)
 {
     struct request_filter filter = question->filter;
     filter.limit = limit;
-    return query_requests(session, &filter, &piece->arena, &piece->requests, &piece->names, &piece->count, &piece->next,
-                          &piece->time);
+    return store->queries->requests(store, &filter, &piece->arena, &piece->requests, &piece->names, &piece->count,
+                                    &piece->next, &piece->time);
 }
 
 /* Reads at most `limit` rows; fewer if they need more memory than a piece has. */
-static enum permit_status read_piece(struct session *session, const struct list_params *question, unsigned limit,
+static enum permit_status read_piece(struct store *store, const struct list_params *question, unsigned limit,
                                      struct piece *piece)
 {
     enum permit_status status;
     do {
         arena_clear(&piece->arena);
-        status = question->has_at ? read_held_at(session, question, limit, piece)
-                                  : read_list(session, question, limit, piece);
+        status =
+            question->has_at ? read_held_at(store, question, limit, piece) : read_list(store, question, limit, piece);
         limit /= 4;
     } while (status == PERMIT_NO_MEMORY && piece->arena.refused && limit > 0);
     return status;
 }
 
-static enum permit_status write_piece(struct exchange *exchange, struct session *session, const struct piece *piece,
+static enum permit_status write_piece(struct exchange *exchange, struct store *store, const struct piece *piece,
                                       bool first)
 {
     const bool *suspects;
     struct buf *out = &exchange->answer.body;
     enum permit_status status =
-        suspects_find(exchange, session, piece->requests, piece->count, sizeof *piece->requests, &suspects);
+        suspects_find(exchange, store, piece->requests, piece->count, sizeof *piece->requests, &suspects);
     for (size_t i = 0; status == PERMIT_OK && i < piece->count; i++) {
         if (i || !first)
             buf_append_char(out, ',');
@@ -232,7 +232,7 @@ static unsigned rows_to_read(const struct buf *page, unsigned rows, unsigned lef
  * Reads and writes a page in pieces, because requests with many labels are large. A piece with fewer rows than asked
  * for ends the page: it was the last one, or the query has examined as many requests as it may.
  */
-static void list_work(struct query *query, struct session *session, enum permit_status status)
+static void list_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct list_params *asked = exchange->context;
@@ -247,15 +247,15 @@ static void list_work(struct query *query, struct session *session, enum permit_
         limit = rows_to_read(out, rows, asked->filter.limit - rows);
         if (limit == 0)
             break;
-        status = read_piece(session, &question, limit, &piece);
+        status = read_piece(store, &question, limit, &piece);
         if (status == PERMIT_OK)
-            status = write_piece(exchange, session, &piece, rows == 0);
+            status = write_piece(exchange, store, &piece, rows == 0);
         rows += (unsigned)piece.count;
         question.filter.after = piece.next;
     }
     arena_release(&piece.arena);
     if (status != PERMIT_OK)
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     else if (question.filter.after)
         list_end_with_next_number(exchange, question.filter.after);
     else

@@ -221,28 +221,28 @@ static void end_holders(struct eviction *eviction, const struct holder_row *hold
  * Reads the next page of holders. While the semaphore is paused there are no new holders. If it is not paused, another
  * client has resumed it, or has retired and created it again: its new grants are not the subject of this call.
  */
-static enum permit_status read_page(struct eviction *eviction, struct session *session, struct holder_row **ret_rows,
+static enum permit_status read_page(struct eviction *eviction, struct store *store, struct holder_row **ret_rows,
                                     size_t *ret_count)
 {
     struct bytes name = eviction->exchange->path_values[0];
     struct semaphore_row row;
     struct query_time time;
-    enum permit_status status = query_semaphore(session, name, &eviction->page, &row, &time);
+    enum permit_status status = store->queries->semaphore(store, name, &eviction->page, &row, &time);
     if (status == PERMIT_OK && !row.semaphore.paused_reason.data)
         status = PERMIT_IN_USE;
     if (status != PERMIT_OK)
         return status;
-    return query_holders(session, name, eviction->after, PAGE_MAX, &eviction->page, ret_rows, ret_count, &time);
+    return store->queries->holders(store, name, eviction->after, PAGE_MAX, &eviction->page, ret_rows, ret_count, &time);
 }
 
-static void page_work(struct query *query, struct session *session, enum permit_status status)
+static void page_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct eviction *eviction = CONTAINER_OF(query, struct eviction, query);
     struct holder_row *holders;
     size_t count;
     arena_clear(&eviction->page);
     if (status == PERMIT_OK)
-        status = read_page(eviction, session, &holders, &count);
+        status = read_page(eviction, store, &holders, &count);
     if (status != PERMIT_OK)
         fail_retirement(eviction, status);
     else if (count > 0)

@@ -158,20 +158,20 @@ bool semaphore_resume(struct exchange *exchange)
 
 /* ---- queries ---- */
 
-static void get_work(struct query *query, struct session *session, enum permit_status status)
+static void get_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     struct answer *answer = &exchange->answer;
     struct semaphore_row row;
     struct query_time time;
     if (status == PERMIT_OK)
-        status = query_semaphore(session, exchange->path_values[0], &exchange->arena, &row, &time);
+        status = store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &row, &time);
     if (status == PERMIT_OK) {
         write_semaphore(&answer->body, &row.semaphore, row.floor,
                         engine_waiting(exchange->service->engine, row.semaphore.name));
         snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
     } else {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }
@@ -189,7 +189,7 @@ struct page {
     uint64_t limit;
 };
 
-static void list_work(struct query *query, struct session *session, enum permit_status status)
+static void list_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct page *page = exchange->context;
@@ -198,8 +198,8 @@ static void list_work(struct query *query, struct session *session, enum permit_
     size_t count;
     struct query_time time;
     if (status == PERMIT_OK)
-        status = query_semaphores(session, page->prefix, page->after, (unsigned)page->limit, &exchange->arena, &rows,
-                                  &count, &following, &time);
+        status = store->queries->semaphores(store, page->prefix, page->after, (unsigned)page->limit, &exchange->arena,
+                                            &rows, &count, &following, &time);
     if (status == PERMIT_OK) {
         list_begin(exchange, "semaphores");
         for (size_t i = 0; i < count; i++) {
@@ -213,7 +213,7 @@ static void list_work(struct query *query, struct session *session, enum permit_
         else
             list_end(exchange);
     } else {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }
@@ -230,7 +230,7 @@ bool semaphore_list(struct exchange *exchange)
     return query_submit(exchange, QUERY_LIST, list_work, page);
 }
 
-static void holders_work(struct query *query, struct session *session, enum permit_status status)
+static void holders_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct page *page = exchange->context;
@@ -239,10 +239,10 @@ static void holders_work(struct query *query, struct session *session, enum perm
     struct query_time time;
     const bool *suspects;
     if (status == PERMIT_OK)
-        status = query_holders(session, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
-                               &exchange->arena, &rows, &count, &time);
+        status = store->queries->holders(store, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
+                                         &exchange->arena, &rows, &count, &time);
     if (status == PERMIT_OK)
-        status = suspects_find(exchange, session, count ? &rows->request : NULL, count, sizeof *rows, &suspects);
+        status = suspects_find(exchange, store, count ? &rows->request : NULL, count, sizeof *rows, &suspects);
     if (status == PERMIT_OK) {
         list_begin(exchange, "holders");
         for (size_t i = 0; i < count && i < page->limit; i++) {
@@ -255,19 +255,20 @@ static void holders_work(struct query *query, struct session *session, enum perm
         else
             list_end(exchange);
     } else {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }
 
 /* Reads a page of waiters. The waitlist is in memory; only the database knows whether the semaphore exists. */
-static enum permit_status read_waiters(struct exchange *exchange, struct session *session, struct waiter_row **ret_rows,
+static enum permit_status read_waiters(struct exchange *exchange, struct store *store, struct waiter_row **ret_rows,
                                        size_t *ret_count, bool *ret_more)
 {
     const struct page *page = exchange->context;
     struct semaphore_row semaphore;
     struct query_time time;
-    enum permit_status status = query_semaphore(session, exchange->path_values[0], &exchange->arena, &semaphore, &time);
+    enum permit_status status =
+        store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &semaphore, &time);
     if (status != PERMIT_OK)
         return status;
     return engine_waiters(exchange->service->engine, exchange->path_values[0], page->after_number, page->limit,
@@ -276,14 +277,14 @@ static enum permit_status read_waiters(struct exchange *exchange, struct session
                : PERMIT_NO_MEMORY;
 }
 
-static void waiters_work(struct query *query, struct session *session, enum permit_status status)
+static void waiters_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     struct waiter_row *rows;
     size_t count;
     bool more;
     if (status == PERMIT_OK)
-        status = read_waiters(exchange, session, &rows, &count, &more);
+        status = read_waiters(exchange, store, &rows, &count, &more);
     if (status == PERMIT_OK) {
         utc_us now = clock_wall();
         buf_append_text(&exchange->answer.body, "{\"scope\":\"process\",\"waiters\":[");
@@ -297,21 +298,21 @@ static void waiters_work(struct query *query, struct session *session, enum perm
         else
             list_end(exchange);
     } else {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }
 
 /* Lists events newest first, because an operator asks for the latest changes. */
-static void events_work(struct query *query, struct session *session, enum permit_status status)
+static void events_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct page *page = exchange->context;
     struct event_row *rows;
     size_t count;
     if (status == PERMIT_OK)
-        status = query_events(session, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
-                              &exchange->arena, &rows, &count);
+        status = store->queries->events(store, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
+                                        &exchange->arena, &rows, &count);
     if (status == PERMIT_OK) {
         list_begin(exchange, "events");
         for (size_t i = 0; i < count && i < page->limit; i++) {
@@ -324,14 +325,14 @@ static void events_work(struct query *query, struct session *session, enum permi
         else
             list_end(exchange);
     } else {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }
 
 /* Submits the query for a page of /holders, /waiters or /events, which continues after a number. */
 static bool numbered_page(struct exchange *exchange,
-                          void (*work)(struct query *query, struct session *session, enum permit_status status))
+                          void (*work)(struct query *query, struct store *store, enum permit_status status))
 {
     struct page *page = arena_alloc(&exchange->arena, sizeof *page);
     if (!page)
@@ -378,17 +379,18 @@ static void write_fence(struct buf *out, uint64_t token, const struct fence_row 
     buf_append_char(out, '}');
 }
 
-static void fence_work(struct query *query, struct session *session, enum permit_status status)
+static void fence_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct fence_params *question = exchange->context;
     struct fence_row row;
     if (status == PERMIT_OK)
-        status = query_fence(session, exchange->path_values[0], question->token, (uint32_t)question->slot, &row);
+        status =
+            store->queries->fence(store, exchange->path_values[0], question->token, (uint32_t)question->slot, &row);
     if (status == PERMIT_OK)
         write_fence(&exchange->answer.body, question->token, &row);
     else
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     exchange_finish(exchange);
 }
 

@@ -9,7 +9,7 @@
 #include "api/queries.h"
 #include "api/routes.h"
 #include "api/service.h"
-#include "store/slot_list.h"
+#include "store/query.h"
 
 struct slots_params {
     struct slot_filter filter; /* its limit is one more than the page, to see whether more follow */
@@ -94,7 +94,7 @@ static void write_page(struct exchange *exchange, const struct slots_params *que
         list_end(exchange);
 }
 
-static enum permit_status write_unless_known(struct exchange *exchange, struct session *session,
+static enum permit_status write_unless_known(struct exchange *exchange, struct store *store,
                                              const struct slot_list_head *head)
 {
     const struct slots_params *question = exchange->context;
@@ -111,7 +111,7 @@ static enum permit_status write_unless_known(struct exchange *exchange, struct s
         return PERMIT_OK;
     }
     enum permit_status status =
-        query_slots(session, head->semaphore_id, &question->filter, &exchange->arena, &rows, &count, &time);
+        store->queries->slots(store, head->semaphore_id, &question->filter, &exchange->arena, &rows, &count, &time);
     if (status != PERMIT_OK)
         return status;
     write_page(exchange, question, rows, count, &time);
@@ -124,22 +124,22 @@ static enum permit_status write_unless_known(struct exchange *exchange, struct s
 /*
  * Reads the version before the slots: a change between the two then shows as a new version at the client's next query.
  */
-static void slots_work(struct query *query, struct session *session, enum permit_status status)
+static void slots_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     struct slot_list_head head;
     char detail[DETAIL_SIZE];
     if (status == PERMIT_OK)
-        status = query_slot_list_head(session, exchange->path_values[0], &head);
+        status = store->queries->slot_list_head(store, exchange->path_values[0], &head);
     bool counted = status == PERMIT_OK && head.kind == KIND_COUNTED;
     if (status == PERMIT_OK && !counted)
-        status = write_unless_known(exchange, session, &head);
+        status = write_unless_known(exchange, store, &head);
     if (counted) {
         snprintf(detail, sizeof detail, "%.*s is counted: it has no slots", (int)exchange->path_values[0].length,
                  exchange->path_values[0].data);
         problem_answer(exchange, PERMIT_INVALID, detail);
     } else if (status != PERMIT_OK) {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }

@@ -24,7 +24,7 @@ static void answer_template(struct exchange *exchange, const struct template *te
 }
 
 /* Answers a failed change: it was not done, or its outcome is unknown. */
-static void refuse_change(struct exchange *exchange, struct session *session, enum permit_status status, bool begun,
+static void refuse_change(struct exchange *exchange, struct store *store, enum permit_status status, bool begun,
                           const char *refusal)
 {
     if (begun && status == PERMIT_DATABASE_LOST)
@@ -33,7 +33,7 @@ static void refuse_change(struct exchange *exchange, struct session *session, en
     else if (refusal)
         problem_answer(exchange, status, refusal);
     else
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
 }
 
 /* ---- PUT ---- */
@@ -43,7 +43,7 @@ struct put {
     int64_t default_ttl_ms;
 };
 
-static void put_work(struct query *query, struct session *session, enum permit_status status)
+static void put_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct put *put = exchange->context;
@@ -54,13 +54,13 @@ static void put_work(struct query *query, struct session *session, enum permit_s
         status = query_begin_change(exchange);
     bool begun = status == PERMIT_OK;
     if (begun)
-        status = templates_put(session, exchange->path_values[0], &put->change, put->default_ttl_ms, &exchange->arena,
-                               &template, &created, &refusal);
+        status = store->templates->put(store, exchange->path_values[0], &put->change, put->default_ttl_ms,
+                                       &exchange->arena, &template, &created, &refusal);
     if (status == PERMIT_OK) {
         exchange->answer.http_status = created ? 201 : 200;
         answer_template(exchange, &template);
     } else {
-        refuse_change(exchange, session, status, begun, refusal);
+        refuse_change(exchange, store, status, begun, refusal);
     }
     exchange_finish(exchange);
 }
@@ -81,7 +81,7 @@ bool template_put(struct exchange *exchange)
 
 /* ---- DELETE ---- */
 
-static void delete_work(struct query *query, struct session *session, enum permit_status status)
+static void delete_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     struct template template;
@@ -89,11 +89,11 @@ static void delete_work(struct query *query, struct session *session, enum permi
         status = query_begin_change(exchange);
     bool begun = status == PERMIT_OK;
     if (begun)
-        status = templates_delete(session, exchange->path_values[0], &exchange->arena, &template);
+        status = store->templates->delete (store, exchange->path_values[0], &exchange->arena, &template);
     if (status == PERMIT_OK)
         write_template(&exchange->answer.body, &template);
     else
-        refuse_change(exchange, session, status, begun, NULL);
+        refuse_change(exchange, store, status, begun, NULL);
     exchange_finish(exchange);
 }
 
@@ -104,16 +104,16 @@ bool template_delete(struct exchange *exchange)
 
 /* ---- queries ---- */
 
-static void get_work(struct query *query, struct session *session, enum permit_status status)
+static void get_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     struct template template;
     if (status == PERMIT_OK)
-        status = templates_get(session, exchange->path_values[0], &exchange->arena, &template);
+        status = store->templates->get(store, exchange->path_values[0], &exchange->arena, &template);
     if (status == PERMIT_OK)
         answer_template(exchange, &template);
     else
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     exchange_finish(exchange);
 }
 
@@ -128,15 +128,15 @@ struct page {
     uint64_t limit;
 };
 
-static void list_work(struct query *query, struct session *session, enum permit_status status)
+static void list_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct page *page = exchange->context;
     struct template *templates;
     size_t count;
     if (status == PERMIT_OK)
-        status = templates_list(session, page->prefix, page->after, (unsigned)page->limit + 1, &exchange->arena,
-                                &templates, &count);
+        status = store->templates->list(store, page->prefix, page->after, (unsigned)page->limit + 1, &exchange->arena,
+                                        &templates, &count);
     if (status == PERMIT_OK) {
         list_begin(exchange, "templates");
         for (size_t i = 0; i < count && i < page->limit; i++) {
@@ -149,7 +149,7 @@ static void list_work(struct query *query, struct session *session, enum permit_
         else
             list_end(exchange);
     } else {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }

@@ -18,12 +18,12 @@
 enum { HOLDERS_SHOWN = 10 };
 
 /* Writes the state of a semaphore; of a retired one only that it is retired. */
-static enum permit_status write_semaphore_state(struct exchange *exchange, struct session *session, struct bytes name)
+static enum permit_status write_semaphore_state(struct exchange *exchange, struct store *store, struct bytes name)
 {
     struct buf *out = &exchange->answer.body;
     struct semaphore_row row;
     struct query_time time;
-    enum permit_status status = query_semaphore(session, name, &exchange->arena, &row, &time);
+    enum permit_status status = store->queries->semaphore(store, name, &exchange->arena, &row, &time);
     if (status == PERMIT_UNKNOWN_SEMAPHORE)
         buf_append_text(out, ",\"retired\":true");
     if (status != PERMIT_OK)
@@ -35,13 +35,14 @@ static enum permit_status write_semaphore_state(struct exchange *exchange, struc
     return PERMIT_OK;
 }
 
-static enum permit_status write_holders(struct exchange *exchange, struct session *session, struct bytes name)
+static enum permit_status write_holders(struct exchange *exchange, struct store *store, struct bytes name)
 {
     struct holder_row *rows;
     struct blocking_holder holders[HOLDERS_SHOWN];
     size_t count = 0;
     struct query_time time = {0};
-    enum permit_status status = query_holders(session, name, 0, HOLDERS_SHOWN, &exchange->arena, &rows, &count, &time);
+    enum permit_status status =
+        store->queries->holders(store, name, 0, HOLDERS_SHOWN, &exchange->arena, &rows, &count, &time);
     if (status != PERMIT_OK && status != PERMIT_UNKNOWN_SEMAPHORE)
         return status;
     for (size_t i = 0; i < count; i++)
@@ -55,7 +56,7 @@ static enum permit_status write_holders(struct exchange *exchange, struct sessio
     return PERMIT_OK;
 }
 
-static enum permit_status write_waiting_for(struct exchange *exchange, struct session *session, const struct want *want,
+static enum permit_status write_waiting_for(struct exchange *exchange, struct store *store, const struct want *want,
                                             const struct waiters_ahead *place)
 {
     struct buf *out = &exchange->answer.body;
@@ -63,18 +64,18 @@ static enum permit_status write_waiting_for(struct exchange *exchange, struct se
     write_text(out, want->semaphore);
     write_member_i64(out, "requested", want->count);
     write_choice(out, want);
-    enum permit_status status = write_semaphore_state(exchange, session, want->semaphore);
+    enum permit_status status = write_semaphore_state(exchange, store, want->semaphore);
     if (status != PERMIT_OK)
         return status;
     write_member_i64(out, "place", (int64_t)place->ahead + 1);
     write_member_i64(out, "ahead_count", (int64_t)place->ahead);
     write_keys(out, "ahead", place->ahead_keys, place->ahead_key_count);
-    status = write_holders(exchange, session, want->semaphore);
+    status = write_holders(exchange, store, want->semaphore);
     buf_append_char(out, '}');
     return status;
 }
 
-static enum permit_status write_why(struct exchange *exchange, struct session *session, const struct waiter_row *waiter,
+static enum permit_status write_why(struct exchange *exchange, struct store *store, const struct waiter_row *waiter,
                                     const struct waiters_ahead *places)
 {
     struct buf *out = &exchange->answer.body;
@@ -90,36 +91,36 @@ static enum permit_status write_why(struct exchange *exchange, struct session *s
     for (size_t i = 0; i < waiter->want_count && status == PERMIT_OK; i++) {
         if (i)
             buf_append_char(out, ',');
-        status = write_waiting_for(exchange, session, &waiter->wants[i], &places[i]);
+        status = write_waiting_for(exchange, store, &waiter->wants[i], &places[i]);
     }
     buf_append_text(out, "]}");
     return status;
 }
 
-static enum permit_status explain(struct exchange *exchange, struct session *session)
+static enum permit_status explain(struct exchange *exchange, struct store *store)
 {
     struct waiter_row waiter;
     struct waiters_ahead *places;
     enum permit_status status =
         engine_find_waiter(exchange->service->engine, exchange->path_values[0], &exchange->arena, &waiter, &places);
     if (status == PERMIT_OK)
-        return write_why(exchange, session, &waiter, places);
-    return status == PERMIT_UNKNOWN_REQUEST ? request_show(exchange, session) : status;
+        return write_why(exchange, store, &waiter, places);
+    return status == PERMIT_UNKNOWN_REQUEST ? request_show(exchange, store) : status;
 }
 
-static void why_work(struct query *query, struct session *session, enum permit_status status)
+static void why_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     char detail[NAME_MAX_BYTES + 100];
     if (status == PERMIT_OK)
-        status = explain(exchange, session);
+        status = explain(exchange, store);
     if (status == PERMIT_UNKNOWN_REQUEST) {
         snprintf(detail, sizeof detail,
                  "no request \"%.*s\" is held, ended or waiting at this server; it may be waiting at another one",
                  (int)exchange->path_values[0].length, exchange->path_values[0].data);
         problem_answer(exchange, status, detail);
     } else if (status != PERMIT_OK) {
-        query_refuse(exchange, session, status);
+        query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
 }

@@ -9,7 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/background.h"
+#include "engine/state.h"
+#include "engine/task.h"
 
 enum {
     REST_FACTOR = 30,
@@ -19,8 +20,8 @@ enum {
     RECHECK_DELAY_US = 100 * 1000
 };
 
-struct audit_task {
-    struct background background;
+struct audit_walk {
+    struct task *task;
     bool requests;            /* the round has reached the requests */
     uint64_t semaphore_id;    /* the last semaphore checked; 0: none in this round */
     struct audit_place place; /* of the next page of requests */
@@ -55,9 +56,9 @@ static void publish_count(struct engine *engine)
 }
 
 /* Adds or updates a drift, and logs it if it is new or has changed. Ignores it if the list is full. */
-static void record_drift(struct audit_task *task, const struct audit_drift *drift)
+static void record_drift(struct audit_walk *walk, const struct audit_drift *drift)
 {
-    struct engine *engine = task->background.engine;
+    struct engine *engine = walk->task->engine;
     size_t at = find_drift(engine, drift);
     if (at == DRIFTS_MAX)
         return;
@@ -67,24 +68,24 @@ static void record_drift(struct audit_task *task, const struct audit_drift *drif
     engine->drifts[at] = *drift;
     engine->drift_count += at == engine->drift_count;
     pthread_mutex_unlock(&engine->mutex);
-    task->seen[at] = task->round;
+    walk->seen[at] = walk->round;
     publish_count(engine);
     if (!known)
         log_drift(LOG_ERROR, "usage mismatch", drift);
 }
 
 /* Removes the drifts that a whole round has not found. */
-static void remove_resolved_drifts(struct audit_task *task)
+static void remove_resolved_drifts(struct audit_walk *walk)
 {
-    struct engine *engine = task->background.engine;
+    struct engine *engine = walk->task->engine;
     for (size_t i = engine->drift_count; i-- > 0;) {
-        if (task->seen[i] == task->round)
+        if (walk->seen[i] == walk->round)
             continue;
         log_drift(LOG_WARN, "usage mismatch resolved", &engine->drifts[i]);
         pthread_mutex_lock(&engine->mutex);
         engine->drifts[i] = engine->drifts[--engine->drift_count];
         pthread_mutex_unlock(&engine->mutex);
-        task->seen[i] = task->seen[engine->drift_count];
+        walk->seen[i] = walk->seen[engine->drift_count];
     }
     publish_count(engine);
 }
@@ -109,101 +110,99 @@ struct step_result {
 };
 
 /* Sleeps for the work since `began`: `now_times` as long now, the remainder up to thirty times as long later. */
-static void rest(struct audit_task *task, mono_us began, int64_t now_times)
+static void rest(struct audit_walk *walk, mono_us began, int64_t now_times)
 {
     int64_t took = clock_mono() - began;
-    task->rest_us += REST_FACTOR * took;
-    int64_t now = min_i64(task->rest_us, now_times * took);
-    task->rest_us -= now;
-    background_sleep(&task->background, now);
+    walk->rest_us += REST_FACTOR * took;
+    int64_t now = min_i64(walk->rest_us, now_times * took);
+    walk->rest_us -= now;
+    task_sleep(walk->task, now);
 }
 
 /* Checks the next semaphore. Sleeps only three times as long as it works while its read view is open. */
-static enum permit_status check_semaphore(struct audit_task *task, struct step_result *ret_result)
+static enum permit_status check_semaphore(struct audit_walk *walk, struct step_result *ret_result)
 {
-    struct background *background = &task->background;
+    struct task *task = walk->task;
     struct audit audit;
     mono_us began = clock_mono();
-    enum permit_status status = audit_begin(&audit, background->session, task->semaphore_id, &background->arena);
+    enum permit_status status = task->store->audit->begin(&audit, task->store, walk->semaphore_id, &task->arena);
     while (status == PERMIT_OK && audit.step != AUDIT_DONE) {
-        status = background_stopping(background) ? PERMIT_SHUTTING_DOWN : audit_step(&audit);
+        status = task_stopping(task) ? PERMIT_SHUTTING_DOWN : task->store->audit->step(&audit);
         if (status == PERMIT_OK)
-            rest(task, began, audit.in_view ? REST_FACTOR_IN_VIEW : REST_FACTOR);
+            rest(walk, began, audit.in_view ? REST_FACTOR_IN_VIEW : REST_FACTOR);
         began = clock_mono();
     }
     ret_result->semaphore_id = audit.semaphore.id;
-    return audit_end(&audit, status, &ret_result->result);
+    return task->store->audit->end(&audit, status, &ret_result->result);
 }
 
 /* Runs one step. */
-static enum permit_status check(struct audit_task *task, struct step_result *ret_result)
+static enum permit_status check(struct audit_walk *walk, struct step_result *ret_result)
 {
-    struct background *background = &task->background;
-    enum permit_status status = background_begin(background);
+    struct task *task = walk->task;
+    arena_clear(&task->arena);
+    enum permit_status status = task_connect(task);
     if (status != PERMIT_OK)
         return status;
-    if (!task->requests)
-        return check_semaphore(task, ret_result);
+    if (!walk->requests)
+        return check_semaphore(walk, ret_result);
     mono_us began = clock_mono();
     status =
-        audit_requests(background->session, &task->place, &background->arena, &ret_result->result, &ret_result->place);
-    rest(task, began, REST_FACTOR);
+        task->store->audit->requests(task->store, &walk->place, &task->arena, &ret_result->result, &ret_result->place);
+    rest(walk, began, REST_FACTOR);
     return status;
 }
 
-static void end_round(struct audit_task *task)
+static void end_round(struct audit_walk *walk)
 {
-    remove_resolved_drifts(task);
-    metrics_count(&task->background.engine->metrics.audit_rounds);
-    task->round++;
-    task->requests = false;
-    task->semaphore_id = 0;
-    background_sleep(&task->background, ROUND_PAUSE_US);
+    remove_resolved_drifts(walk);
+    metrics_count(&walk->task->engine->metrics.audit_rounds);
+    walk->round++;
+    walk->requests = false;
+    walk->semaphore_id = 0;
+    task_sleep(walk->task, ROUND_PAUSE_US);
 }
 
 /* Moves on to the next step. */
-static void advance(struct audit_task *task, const struct step_result *step)
+static void advance(struct audit_walk *walk, const struct step_result *step)
 {
-    if (!task->requests && step->semaphore_id) {
-        task->semaphore_id = step->semaphore_id;
-    } else if (!task->requests) {
-        task->requests = true;
-        task->place = (struct audit_place){0};
+    if (!walk->requests && step->semaphore_id) {
+        walk->semaphore_id = step->semaphore_id;
+    } else if (!walk->requests) {
+        walk->requests = true;
+        walk->place = (struct audit_place){0};
     } else {
-        task->place = step->place;
-        if (task->place.at_end)
-            end_round(task);
+        walk->place = step->place;
+        if (walk->place.at_end)
+            end_round(walk);
     }
 }
 
-static void run_step(struct audit_task *task)
+static void run_step(struct audit_walk *walk)
 {
     struct step_result step = {0};
-    enum permit_status status = check(task, &step);
+    enum permit_status status = check(walk, &step);
     if (status == PERMIT_OK && step.result.drift_count) {
-        background_sleep(&task->background, RECHECK_DELAY_US);
-        status = check(task, &step);
+        task_sleep(walk->task, RECHECK_DELAY_US);
+        status = check(walk, &step);
     }
     if (status == PERMIT_SHUTTING_DOWN)
         return;
-    background_record_status(&task->background, status);
+    (void)task_record_status(walk->task, status);
     if (status != PERMIT_OK) {
-        background_sleep(&task->background, FAILURE_PAUSE_US);
+        task_sleep(walk->task, FAILURE_PAUSE_US);
         return;
     }
     for (size_t i = 0; i < step.result.drift_count; i++)
-        record_drift(task, &step.result.drifts[i]);
-    background_sleep(&task->background, task->rest_us);
-    task->rest_us = 0;
-    advance(task, &step);
+        record_drift(walk, &step.result.drifts[i]);
+    task_sleep(walk->task, walk->rest_us);
+    walk->rest_us = 0;
+    advance(walk, &step);
 }
 
-void *audit_thread(void *engine)
+void audit_run(struct task *task)
 {
-    struct audit_task task = {.round = 1};
-    bool ready = background_init(&task.background, engine, "auditor", SESSION_READER);
-    while (ready && !background_stopping(&task.background))
-        run_step(&task);
-    background_release(&task.background);
-    return NULL;
+    struct audit_walk walk = {.task = task, .round = 1};
+    while (!task_stopping(task))
+        run_step(&walk);
 }

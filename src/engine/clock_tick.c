@@ -4,28 +4,13 @@
  * overdue operations. Every 5 s it repeats the safety check of the server (P14).
  */
 #include <stdio.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/failover.h"
+#include "engine/task.h"
 
 enum { TICK_MS = 500, SAFETY_CHECK_MS = 5000, FLOORS_PER_TICK = 500, TOKENS_PER_TICK = 50 };
-
-struct clock_task {
-    struct engine *engine;
-    struct store *store;
-    mono_us checked_at;
-    unsigned servers; /* engine->server_generation when the session was last used */
-};
-
-/* Sleeps TICK_MS; returns early when the engine stops. */
-static void sleep_until_tick(struct engine *engine)
-{
-    const struct timespec piece = {.tv_nsec = 50 * 1000000L};
-    for (int slept = 0; slept < TICK_MS && !atomic_load(&engine->stopping); slept += 50)
-        nanosleep(&piece, NULL);
-}
 
 /* Reads the stale floors of the most recently used semaphores. A floor never falls. After a failure they stay stale. */
 static void refresh_floors(struct engine *engine, struct store *store)
@@ -76,13 +61,13 @@ static void time_out_ops(struct engine *engine)
 /* ---- safety check ---- */
 
 /* Connects, which checks a new connection. Repeats the check every SAFETY_CHECK_MS, because settings can change. */
-static enum permit_status check_safety(struct clock_task *task)
+static enum permit_status check_safety(struct task *task, mono_us *checked_at)
 {
-    enum permit_status status = store_reconnect(task->store);
+    enum permit_status status = task_connect(task);
     mono_us now = clock_mono();
-    if (status != PERMIT_OK || now - task->checked_at < SAFETY_CHECK_MS * US_PER_MS)
+    if (status != PERMIT_OK || now - *checked_at < SAFETY_CHECK_MS * US_PER_MS)
         return status;
-    task->checked_at = now;
+    *checked_at = now;
     return store_check_safety(task->store);
 }
 
@@ -101,10 +86,10 @@ static void set_refusal(struct engine *engine, const char *refusal)
     pthread_mutex_unlock(&engine->mutex);
 }
 
-/* ---- the thread ---- */
+/* ---- the task ---- */
 
 /* Advances the lease clock. After a failover it also raises the epoch, which starts the hold. */
-static enum permit_status tick(struct clock_task *task)
+static enum permit_status tick(struct task *task)
 {
     struct engine *engine = task->engine;
     struct tokens_seen seen[TOKENS_PER_TICK];
@@ -119,14 +104,10 @@ static enum permit_status tick(struct clock_task *task)
     return status;
 }
 
-static void run_tick(struct clock_task *task)
+static void run_tick(struct task *task, mono_us *checked_at)
 {
     struct engine *engine = task->engine;
-    unsigned servers = atomic_load(&engine->server_generation);
-    if (servers != task->servers)
-        store_disconnect(task->store);
-    task->servers = servers;
-    enum permit_status status = check_safety(task);
+    enum permit_status status = check_safety(task, checked_at);
     set_refusal(engine, task->store->refusal);
     if (status == PERMIT_OK)
         status = tick(task);
@@ -136,18 +117,12 @@ static void run_tick(struct clock_task *task)
     atomic_store(&engine->metrics.database_up, up);
 }
 
-void *clock_tick_thread(void *context)
+void clock_tick_run(struct task *task)
 {
-    struct engine *engine = context;
-    session_thread_begin();
-    struct clock_task task = {.engine = engine, .store = engine_open_store(engine, "keeper")};
-    while (!atomic_load(&engine->stopping)) {
-        if (task.store)
-            run_tick(&task);
-        time_out_ops(engine);
-        sleep_until_tick(engine);
+    mono_us checked_at = 0;
+    while (!task_stopping(task)) {
+        run_tick(task, &checked_at);
+        time_out_ops(task->engine);
+        task_sleep(task, TICK_MS * US_PER_MS);
     }
-    store_free(task.store);
-    session_thread_end();
-    return NULL;
 }

@@ -234,7 +234,7 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
 /* Caller holds the engine's mutex. NULL: out of memory. */
 static uint64_t *copy_floors(struct worker *worker, const struct view *view)
 {
-    uint64_t *floors = arena_array(&worker->arena, view->semaphore_count, sizeof *floors);
+    uint64_t *floors = arena_array(worker->arena, view->semaphore_count, sizeof *floors);
     for (size_t i = 0; floors && i < view->semaphore_count; i++) {
         const struct semaphore_entry *entry =
             semaphore_cache_find(&worker->engine->queue.semaphores, view->semaphores[i].id);
@@ -353,7 +353,7 @@ static void deliver_op(struct worker *worker, struct op *op, const struct outcom
         ret_result->detail = busy_sentence;
     }
     if (ret_result->status == PERMIT_TOO_MANY)
-        ret_result->detail = waitlist_full_reason(engine, op, &worker->arena);
+        ret_result->detail = waitlist_full_reason(engine, op, worker->arena);
     wake_released(&engine->queue, op);
 }
 
@@ -443,7 +443,7 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
     struct engine *engine = worker->engine;
     for (int reason = 0; reason < END_REASON_COUNT; reason++)
         metrics_add(&engine->metrics.ended[reason], run->plan.ended[reason]);
-    struct op_result *results = arena_array(&worker->arena, run->count, sizeof *results);
+    struct op_result *results = arena_array(worker->arena, run->count, sizeof *results);
     pthread_mutex_lock(&engine->mutex);
     uint64_t *floors = copy_floors(worker, &run->view);
     bool complete = results && floors;

@@ -8,23 +8,31 @@
 #include "engine/liveness.h"
 #include "engine/owners.h"
 #include "engine/state.h"
+#include "engine/task.h"
 #include "engine/waitlist_policy.h"
 
 enum { MAX_QUERIES = 10000 };
 
-static const struct {
-    enum session_use use;
-    const char *who;
-} readers[QUERY_LANE_COUNT] = {
-    [QUERY_PROBE] = {SESSION_PROBE, "probe"},
-    [QUERY_ROW] = {SESSION_READER, "reader"},
-    [QUERY_LIST] = {SESSION_LIST, "lists"},
-    [QUERY_OPERATOR] = {SESSION_READER, "operator"},
-};
+/* The arena of most tasks. */
+#define PAGE_ARENA .arena_chunk = 64 * 1024, .arena_limit = 16 * 1024 * 1024
 
-/* The tasks: one thread each. */
-static void *(*const tasks[])(void *) = {
-    clock_tick_thread, expiry_thread, wait_poll_thread, retention_thread, audit_thread, owners_thread, liveness_thread,
+/* A batch of 500 requests with 64 long-named permits each stays below this limit. */
+static const struct task_kind worker_kind = {"worker", STORE_WORKER, .run = worker_run, .arena_chunk = 256 * 1024,
+                                             .arena_limit = 256 * 1024 * 1024};
+
+/* The other tasks. The readers are the first ones, because engine_stop joins in reverse order. */
+static const struct task_kind task_kinds[] = {
+    {"probe reader", STORE_PROBE, PAGE_ARENA, .run = reader_run, .lane = QUERY_PROBE},
+    {"row reader", STORE_READER, PAGE_ARENA, .run = reader_run, .lane = QUERY_ROW},
+    {"list reader", STORE_LIST, PAGE_ARENA, .run = reader_run, .lane = QUERY_LIST},
+    {"operator reader", STORE_READER, PAGE_ARENA, .run = reader_run, .lane = QUERY_OPERATOR},
+    {"clock tick", STORE_WORKER, PAGE_ARENA, .run = clock_tick_run},
+    {"expiry", STORE_WORKER, PAGE_ARENA, .run = expiry_run},
+    {"wait poll", STORE_WORKER, PAGE_ARENA, .run = wait_poll_run},
+    {"retention", STORE_WORKER, PAGE_ARENA, .run = retention_run},
+    {"audit", STORE_READER, PAGE_ARENA, .run = audit_run},
+    {"owners", STORE_WORKER, PAGE_ARENA, .run = owners_run},
+    {"liveness probe", STORE_READER, PAGE_ARENA, .run = liveness_run},
 };
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
@@ -37,25 +45,29 @@ void op_init(struct op *op, struct operation *operation, mono_us deadline,
 
 /* ---- start and stop ---- */
 
-static bool start_thread(struct engine *engine, void *(*body)(void *), void *context)
+static bool start_task(struct engine *engine, const struct task_kind *kind)
 {
-    if (pthread_create(&engine->threads[engine->thread_count], NULL, body, context) != 0)
+    if (!task_start(&engine->tasks[engine->task_count], kind, engine))
         return false;
-    engine->thread_count++;
+    engine->task_count++;
     return true;
 }
 
-/* Starts the readers first, because engine_stop joins the threads in reverse order. */
-static bool start_threads(struct engine *engine)
+static bool start_tasks(struct engine *engine)
 {
     bool started = true;
-    for (size_t i = 0; started && i < QUERY_LANE_COUNT; i++)
-        started = start_thread(engine, reader_thread, &engine->lanes[i]);
-    for (size_t i = 0; started && i < ARRAY_LENGTH(tasks); i++)
-        started = start_thread(engine, tasks[i], engine);
+    for (size_t i = 0; started && i < ARRAY_LENGTH(task_kinds); i++)
+        started = start_task(engine, &task_kinds[i]);
     for (unsigned i = 0; started && i < engine->settings.workers; i++)
-        started = start_thread(engine, worker_thread, engine);
+        started = start_task(engine, &worker_kind);
     return started;
+}
+
+/* Ends the tasks that were started last, until `count` are left. */
+static void join_tasks(struct engine *engine, size_t count)
+{
+    while (engine->task_count > count)
+        pthread_join(engine->tasks[--engine->task_count].thread, NULL);
 }
 
 static void init_lanes_and_locks(struct engine *engine)
@@ -66,7 +78,6 @@ static void init_lanes_and_locks(struct engine *engine)
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->work, &monotonic);
     for (size_t i = 0; i < QUERY_LANE_COUNT; i++) {
-        engine->lanes[i] = (struct lane){.engine = engine, .use = readers[i].use, .who = readers[i].who};
         list_init(&engine->lanes[i].queries);
         pthread_cond_init(&engine->lanes[i].wake, &monotonic);
     }
@@ -78,10 +89,9 @@ static void init_lanes_and_locks(struct engine *engine)
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message)
 {
     struct engine *engine = calloc(1, sizeof *engine);
-    size_t threads = QUERY_LANE_COUNT + ARRAY_LENGTH(tasks) + settings->workers;
     if (engine)
-        engine->threads = calloc(threads, sizeof *engine->threads);
-    if (!engine || !engine->threads) {
+        engine->tasks = calloc(ARRAY_LENGTH(task_kinds) + settings->workers, sizeof *engine->tasks);
+    if (!engine || !engine->tasks) {
         free(engine);
         buf_append_text(message, "out of memory");
         return false;
@@ -94,7 +104,7 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     init_lanes_and_locks(engine);
     engine->owners = owners_new(engine);
     engine->liveness = liveness_new(engine);
-    if (!engine->owners || !engine->liveness || !start_threads(engine)) {
+    if (!engine->owners || !engine->liveness || !start_tasks(engine)) {
         buf_append_text(message, "cannot start a thread");
         engine_stop(engine);
         engine_free(engine);
@@ -126,8 +136,7 @@ void engine_stop(struct engine *engine)
     engine_end_waits(engine);
     atomic_store(&engine->stopping, true);
     wake_all(engine);
-    while (engine->thread_count > QUERY_LANE_COUNT)
-        pthread_join(engine->threads[--engine->thread_count], NULL);
+    join_tasks(engine, QUERY_LANE_COUNT);
     pthread_mutex_lock(&engine->mutex);
     queue_take_expired(&engine->queue, NEVER, &left);
     pthread_mutex_unlock(&engine->mutex);
@@ -135,8 +144,7 @@ void engine_stop(struct engine *engine)
         decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
     atomic_store(&engine->readers_may_end, true);
     wake_all(engine);
-    while (engine->thread_count > 0)
-        pthread_join(engine->threads[--engine->thread_count], NULL);
+    join_tasks(engine, 0);
     assert(queue_empty(&engine->queue) && list_empty(&engine->refusals));
 }
 
@@ -153,7 +161,7 @@ void engine_free(struct engine *engine)
         pthread_cond_destroy(&engine->lanes[i].wake);
     pthread_cond_destroy(&engine->work);
     pthread_mutex_destroy(&engine->mutex);
-    free(engine->threads);
+    free(engine->tasks);
     free(engine);
 }
 

@@ -19,7 +19,6 @@
 #include "core/plan.h"
 #include "engine/stage.h"
 #include "store/audit.h"
-#include "store/mysql_session.h"
 #include "store/store.h"
 
 struct engine;
@@ -161,11 +160,10 @@ struct engine_settings {
     int64_t failover_hold_ms; /* no grants for this time after the epoch has risen */
     struct plan_settings plan;
     uint64_t retention_rows; /* requests kept; older ended ones are deleted before their retention has passed */
-    /* Opens a store with one session. NULL: out of memory. */
-    struct store *(*open_store)(void *context);
+    /* Opens a store. NULL: out of memory. The thread that opens it uses and frees it. */
+    struct store *(*open_store)(void *context, enum store_use use);
     void *open_context;
-    const struct database_address *address; /* for the sessions outside a store */
-    probe_ask *ask_probe;                   /* NULL: no liveness probe */
+    probe_ask *ask_probe; /* NULL: no liveness probe */
     void *probe_context;
     int64_t liveness_interval_ms; /* time between two probes of one owner */
     size_t max_waiters;           /* in this process; more are answered too_many */
@@ -238,7 +236,7 @@ struct waiting engine_waiting(struct engine *engine, struct bytes semaphore);
 
 /* ---- queries ---- */
 
-/* Each lane has its own reader thread and session, so that a query never waits behind one of another lane. */
+/* Each lane has its own reader, so that a query never waits behind one of another lane. */
 enum query_lane {
     QUERY_PROBE,    /* checks whether the database answers; returns within 2 s in any case */
     QUERY_ROW,      /* reads a few rows by key */
@@ -247,9 +245,11 @@ enum query_lane {
     QUERY_LANE_COUNT
 };
 
-/* A query on the session of a reader. `work` gets a NULL session and the reason if no session works or it is late. */
+/*
+ * A query on the store of a reader. `work` gets a NULL store and the reason if it cannot be used or the query is late.
+ */
 struct query {
-    void (*work)(struct query *query, struct session *session, enum permit_status status);
+    void (*work)(struct query *query, struct store *store, enum permit_status status);
     enum query_lane lane;
     bool always;        /* runs also while the database is refused, because it asserts no state of a permit */
     mono_us deadline;   /* after this, `work` gets PERMIT_BUSY */

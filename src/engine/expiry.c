@@ -10,8 +10,8 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "engine/state.h"
+#include "engine/task.h"
 
 enum {
     PAGE = 100,           /* requests per page; no query of this task reads more rows */
@@ -25,13 +25,10 @@ enum {
     DEADLINE_MS = 10000,         /* of an operation */
 };
 
-struct expiry_task {
+struct expiry_round {
+    struct task *task;
     struct engine *engine;
-    struct store *store;
-    struct arena arena;
-    unsigned servers;
     bool more;           /* the last page was full of due requests */
-    bool failing;        /* the last read failed; its failure is logged */
     utc_us after_due_at; /* the last request of this round that was submitted; 0: the round begins */
     uint64_t after_id;   /* its id */
     utc_us now;          /* lease clock at `now_at` */
@@ -84,24 +81,17 @@ static bool submit(struct engine *engine, struct bytes external_id)
 
 /* ---- a round ---- */
 
-static bool read_page(struct expiry_task *task, size_t limit, struct due_page *ret_page)
+static bool read_page(struct expiry_round *round, size_t limit, struct due_page *ret_page)
 {
-    struct engine *engine = task->engine;
-    unsigned servers = atomic_load(&engine->server_generation);
-    if (servers != task->servers)
-        store_disconnect(task->store);
-    task->servers = servers;
+    struct task *task = round->task;
     arena_clear(&task->arena);
-    *ret_page = (struct due_page){.after_due_at = task->after_due_at, .after_id = task->after_id, .limit = limit};
-    enum permit_status status = store_reconnect(task->store);
+    *ret_page = (struct due_page){.after_due_at = round->after_due_at, .after_id = round->after_id, .limit = limit};
+    enum permit_status status = task_connect(task);
     if (status == PERMIT_OK)
         status = store_due(task->store, ret_page, &task->arena);
-    if (status != PERMIT_OK && !task->failing)
-        log_write(LOG_WARN, "cannot read due requests", "status", permit_status_word(status), "error",
-                  task->store->message, NULL);
-    task->failing = status != PERMIT_OK;
-    task->now = ret_page->ret_now;
-    task->now_at = clock_mono();
+    (void)task_record_status(task, status);
+    round->now = ret_page->ret_now;
+    round->now_at = clock_mono();
     return status == PERMIT_OK;
 }
 
@@ -109,38 +99,38 @@ static bool read_page(struct expiry_task *task, size_t limit, struct due_page *r
  * Submits the due requests of the page. Returns the next deadline (lease clock): of the first request that is not due;
  * the present time if more due requests may follow; NEVER if no request follows.
  */
-static utc_us expire_page(struct expiry_task *task, const struct due_page *page)
+static utc_us expire_page(struct expiry_round *round, const struct due_page *page)
 {
-    mono_us won_at = atomic_load(&task->engine->tick_won_at);
+    mono_us won_at = atomic_load(&round->engine->tick_won_at);
     bool leads = won_at && clock_mono() - won_at < LEADER_FOR_MS * US_PER_MS;
     utc_us due_until = page->ret_now - (leads ? 0 : FOLLOWER_DELAY_US);
     for (size_t i = 0; i < page->ret_count; i++) {
         const struct due_request *request = &page->ret_requests[i];
         if (request->due_at > due_until) {
-            task->after_due_at = 0;
+            round->after_due_at = 0;
             return request->due_at + (page->ret_now - due_until);
         }
-        if (!submit(task->engine, request->external_id))
+        if (!submit(round->engine, request->external_id))
             return page->ret_now + REFUSED_PAUSE_MS * US_PER_MS;
-        task->after_due_at = request->due_at;
-        task->after_id = request->id;
+        round->after_due_at = request->due_at;
+        round->after_id = request->id;
     }
     if (page->ret_count == page->limit)
         return page->ret_now;
-    task->after_due_at = 0;
+    round->after_due_at = 0;
     return NEVER;
 }
 
 /* Runs one page. Reads the first row alone before, unless the last page was full: most rounds find nothing due. */
-static utc_us sweep(struct expiry_task *task)
+static utc_us sweep(struct expiry_round *round)
 {
     struct due_page page;
-    if (!task->more && !read_page(task, 1, &page))
+    if (!round->more && !read_page(round, 1, &page))
         return NEVER;
-    bool due = task->more || (page.ret_count && page.ret_requests[0].due_at <= page.ret_now);
-    if (due && !read_page(task, PAGE, &page))
+    bool due = round->more || (page.ret_count && page.ret_requests[0].due_at <= page.ret_now);
+    if (due && !read_page(round, PAGE, &page))
         return NEVER;
-    return expire_page(task, &page);
+    return expire_page(round, &page);
 }
 
 /* ---- sleeping ---- */
@@ -168,13 +158,14 @@ static void wait_for_decisions(struct engine *engine, unsigned rest)
 }
 
 /* Sleeps until the next deadline; expiry_schedule may set an earlier one meanwhile. Caller holds the engine's mutex. */
-static void wait_for_deadline(struct expiry_task *task)
+static void wait_for_deadline(struct expiry_round *round)
 {
-    struct engine *engine = task->engine;
+    struct engine *engine = round->engine;
     mono_us latest = clock_mono() + MAX_SLEEP_MS * US_PER_MS;
     while (!atomic_load(&engine->stopping)) {
         utc_us deadline = engine->next_expiry_at;
-        mono_us wake_at = deadline == NEVER ? latest : min_i64(latest, task->now_at + max_i64(0, deadline - task->now));
+        mono_us wake_at =
+            deadline == NEVER ? latest : min_i64(latest, round->now_at + max_i64(0, deadline - round->now));
         struct timespec until = timespec_of(wake_at);
         int result = pthread_cond_timedwait(&engine->expiry_wake, &engine->mutex, &until);
         if (result != 0 && engine->next_expiry_at == deadline)
@@ -182,39 +173,30 @@ static void wait_for_deadline(struct expiry_task *task)
     }
 }
 
-/* ---- the thread ---- */
+/* ---- the task ---- */
 
-static void expire_and_sleep(struct expiry_task *task)
+static void expire_and_sleep(struct expiry_round *round)
 {
-    struct engine *engine = task->engine;
+    struct engine *engine = round->engine;
     pthread_mutex_lock(&engine->mutex);
     engine->next_expiry_at = NEVER; /* the read below finds the deadlines of before; later ones are announced again */
     pthread_mutex_unlock(&engine->mutex);
-    utc_us next = sweep(task);
-    task->more = next <= task->now;
+    utc_us next = sweep(round);
+    round->more = next <= round->now;
     pthread_mutex_lock(&engine->mutex);
-    wait_for_decisions(engine, task->more ? UNDECIDED_FEW : 0);
+    wait_for_decisions(engine, round->more ? UNDECIDED_FEW : 0);
     if (engine->expiring == 0 || engine->expiring >= UNDECIDED_MAX)
-        task->after_due_at = 0; /* none is stuck, or too many are: start again from the beginning */
-    if (!task->more) {
+        round->after_due_at = 0; /* none is stuck, or too many are: start again from the beginning */
+    if (!round->more) {
         engine->next_expiry_at = min_i64(engine->next_expiry_at, next);
-        wait_for_deadline(task);
+        wait_for_deadline(round);
     }
     pthread_mutex_unlock(&engine->mutex);
 }
 
-void *expiry_thread(void *context)
+void expiry_run(struct task *task)
 {
-    enum { ARENA_CHUNK = 64 * 1024, ARENA_LIMIT = 1024 * 1024 };
-    struct engine *engine = context;
-    struct expiry_task task = {.engine = engine};
-    session_thread_begin();
-    arena_init(&task.arena, ARENA_CHUNK, ARENA_LIMIT);
-    task.store = engine_open_store(engine, "sweeper");
-    while (task.store && !atomic_load(&engine->stopping))
-        expire_and_sleep(&task);
-    arena_release(&task.arena);
-    store_free(task.store);
-    session_thread_end();
-    return NULL;
+    struct expiry_round round = {.task = task, .engine = task->engine};
+    while (!task_stopping(task))
+        expire_and_sleep(&round);
 }

@@ -45,7 +45,7 @@ static enum permit_status lapse_due(struct owners *owners, utc_us now, int64_t *
     size_t count;
     size_t lapsed = 0;
     enum permit_status status =
-        owners_due(owners->session, now + INTERVAL_MS * US_PER_MS, &owners->expiry_arena, &due, &count);
+        owners->store->owners->due(owners->store, now + INTERVAL_MS * US_PER_MS, &owners->expiry_arena, &due, &count);
     if (status != PERMIT_OK)
         return status;
     while (lapsed < count && due[lapsed].due_at < now)
@@ -159,10 +159,10 @@ static enum permit_status end_page(struct owners *owners)
     if (!ends)
         return PERMIT_NO_MEMORY;
     enum permit_status status =
-        owners_lapsed(owners->session, owners->after_at, (struct bytes){owners->after_name, owners->after_length},
-                      arena, &lapsed, &count);
+        owners->store->owners->lapsed(owners->store, owners->after_at,
+                                      (struct bytes){owners->after_name, owners->after_length}, arena, &lapsed, &count);
     if (status == PERMIT_OK)
-        status = owners_ends(owners->session, lapsed, count, arena, ends);
+        status = owners->store->owners->ends(owners->store, lapsed, count, arena, ends);
     if (status != PERMIT_OK)
         return status;
     size_t done = submit_endings(owners, ends, count);
@@ -197,7 +197,7 @@ static enum permit_status delete_settled(struct owners *owners, utc_us now)
     if (clock_mono() < owners->next_deletion)
         return PERMIT_OK;
     enum permit_status status =
-        owners_removable(owners->session, now - DELETE_AFTER_US, &owners->expiry_arena, &settled, &count);
+        owners->store->owners->removable(owners->store, now - DELETE_AFTER_US, &owners->expiry_arena, &settled, &count);
     if (status != PERMIT_OK)
         return status;
     run_owner_calls(owners, OWNER_FORGET, settled, count, now - DELETE_AFTER_US);
@@ -210,11 +210,11 @@ void heartbeat_expiry_run(struct owners *owners)
     struct query_time time;
     int64_t wait_us = INTERVAL_MS * US_PER_MS;
     arena_clear(&owners->expiry_arena);
-    enum permit_status status = owners_connect(owners);
+    enum permit_status status = task_connect(owners->task);
     if (status == PERMIT_OK)
-        status = owners_time(owners->session, &time);
+        status = owners->store->queries->clock(owners->store, &time);
     utc_us now = status == PERMIT_OK ? lease_time(&time.clock, time.now) : 0;
-    if (status == PERMIT_OK && !owners->failing && clock_mono() >= owners->lapse_from)
+    if (status == PERMIT_OK && !owners->task->failing && clock_mono() >= owners->lapse_from)
         status = lapse_due(owners, now, &wait_us);
     if (status == PERMIT_OK)
         status = end_lapsed_requests(owners);

@@ -7,13 +7,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "core/name.h"
+#include "engine/task.h"
 #include "store/owners.h"
 
 enum {
     WATCHES_MAX = 100000, /* limit of owners in doubt; further ones stay unknown */
     DEADLINE_MS = 10000,  /* of a verdict */
-    ARENA_CHUNK = 64 * 1024,
-    ARENA_LIMIT = 16 * 1024 * 1024,
 };
 
 /* An owner of whom the last answer was not that it is alive. */
@@ -32,12 +31,8 @@ struct liveness {
     struct map watches;
     struct list watch_list;
 
-    /* Only the thread. */
-    struct session *session;
-    struct arena arena; /* of one page */
-    unsigned servers;   /* as engine->server_generation when it was connected */
+    /* Only the task. */
     uint64_t pass;
-    bool failing;
 };
 
 /* ---- watches ---- */
@@ -50,7 +45,6 @@ struct liveness *liveness_new(struct engine *engine)
     liveness->engine = engine;
     pthread_mutex_init(&liveness->mutex, NULL);
     list_init(&liveness->watch_list);
-    arena_init(&liveness->arena, ARENA_CHUNK, ARENA_LIMIT);
     return liveness;
 }
 
@@ -94,7 +88,6 @@ void liveness_free(struct liveness *liveness)
     list_for_each (node, next, &liveness->watch_list)
         watch_drop(liveness, LIST_ENTRY(node, struct watch, node));
     map_release(&liveness->watches);
-    arena_release(&liveness->arena);
     pthread_mutex_destroy(&liveness->mutex);
     free(liveness);
 }
@@ -187,20 +180,10 @@ static void judge(struct liveness *liveness, const struct probe_question *questi
 
 /* ---- passes ---- */
 
-static enum permit_status connect_session(struct liveness *liveness)
+static enum permit_status ask_page(struct task *task, const struct owner_holder *holders, size_t count, utc_us asked_at)
 {
-    unsigned servers = atomic_load(&liveness->engine->server_generation);
-    if (servers != liveness->servers)
-        session_drop(liveness->session);
-    liveness->servers = servers;
-    return session_connect(liveness->session);
-}
-
-static enum permit_status ask_page(struct liveness *liveness, const struct owner_holder *holders, size_t count,
-                                   utc_us asked_at)
-{
-    struct engine *engine = liveness->engine;
-    struct probe_question *questions = arena_array(&liveness->arena, count, sizeof *questions);
+    struct engine *engine = task->engine;
+    struct probe_question *questions = arena_array(&task->arena, count, sizeof *questions);
     size_t asked = 0;
     if (!questions && count)
         return PERMIT_NO_MEMORY;
@@ -210,26 +193,27 @@ static enum permit_status ask_page(struct liveness *liveness, const struct owner
     if (asked)
         engine->settings.ask_probe(engine->settings.probe_context, questions, asked, &engine->stopping);
     if (!atomic_load(&engine->stopping))
-        judge(liveness, questions, asked, asked_at);
+        judge(engine->liveness, questions, asked, asked_at);
     return PERMIT_OK;
 }
 
 /* Everybody who holds something, once. */
-static enum permit_status run_pass(struct liveness *liveness)
+static enum permit_status run_pass(struct task *task)
 {
+    struct liveness *liveness = task->engine->liveness;
     char place[NAME_MAX_BYTES];
     struct bytes after = {place, 0};
     size_t count = OWNERS_PAGE;
     liveness->pass++;
-    while (count == OWNERS_PAGE && !atomic_load(&liveness->engine->stopping)) {
+    while (count == OWNERS_PAGE && !task_stopping(task)) {
         struct owner_holder *holders;
         struct query_time time;
-        arena_clear(&liveness->arena);
-        enum permit_status status = connect_session(liveness);
+        arena_clear(&task->arena);
+        enum permit_status status = task_connect(task);
         if (status == PERMIT_OK)
-            status = owners_holding_page(liveness->session, after, &liveness->arena, &holders, &count, &time);
+            status = task->store->owners->holding_page(task->store, after, &task->arena, &holders, &count, &time);
         if (status == PERMIT_OK)
-            status = ask_page(liveness, holders, count, lease_time(&time.clock, time.now));
+            status = ask_page(task, holders, count, lease_time(&time.clock, time.now));
         if (status != PERMIT_OK)
             return status;
         if (count) {
@@ -237,20 +221,9 @@ static enum permit_status run_pass(struct liveness *liveness)
             memcpy(place, holders[count - 1].name.data, after.length);
         }
     }
-    if (!atomic_load(&liveness->engine->stopping))
+    if (!task_stopping(task))
         forget_unasked(liveness);
     return PERMIT_OK;
-}
-
-/* A failure is logged once. */
-static void note_pass(struct liveness *liveness, enum permit_status status)
-{
-    if (status != PERMIT_OK && !liveness->failing)
-        log_write(LOG_WARN, "liveness probe cannot read owners", "status", permit_status_word(status), "error",
-                  session_message(liveness->session), NULL);
-    if (status == PERMIT_DATABASE_UNAVAILABLE)
-        session_drop(liveness->session);
-    liveness->failing = status != PERMIT_OK;
 }
 
 /* In pieces, so that a stop is noticed. */
@@ -267,20 +240,11 @@ static void sleep_interval(struct engine *engine, mono_us since)
     }
 }
 
-void *liveness_thread(void *context)
+void liveness_run(struct task *task)
 {
-    struct engine *engine = context;
-    struct liveness *liveness = engine->liveness;
-    if (!engine->settings.ask_probe)
-        return NULL;
-    session_thread_begin();
-    liveness->session = engine_open_session(engine, SESSION_READER, "liveness");
-    while (liveness->session && !atomic_load(&engine->stopping)) {
+    while (task->engine->settings.ask_probe && !task_stopping(task)) {
         mono_us since = clock_mono();
-        note_pass(liveness, run_pass(liveness));
-        sleep_interval(engine, since);
+        (void)task_record_status(task, run_pass(task));
+        sleep_interval(task->engine, since);
     }
-    session_free(liveness->session);
-    session_thread_end();
-    return NULL;
 }

@@ -48,7 +48,6 @@ struct owners *owners_new(struct engine *engine)
     pthread_cond_init(&owners->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
     list_init(&owners->calls);
-    arena_init(&owners->arena, ARENA_CHUNK, ARENA_LIMIT);
     arena_init(&owners->expiry_arena, ARENA_CHUNK, ARENA_LIMIT);
     return owners;
 }
@@ -58,7 +57,6 @@ void owners_free(struct owners *owners)
     if (!owners)
         return;
     arena_release(&owners->expiry_arena);
-    arena_release(&owners->arena);
     pthread_cond_destroy(&owners->woken);
     pthread_mutex_destroy(&owners->mutex);
     free(owners);
@@ -164,17 +162,18 @@ static bool starts_name(const struct owner_run *run, size_t i)
 static enum permit_status lock_images(struct owners *owners, struct owner_run *run)
 {
     bool waits = !run->part;
-    struct bytes *names = arena_array(&owners->arena, run->count, sizeof *names);
-    run->images = arena_array(&owners->arena, run->count, sizeof *run->images);
-    run->outcomes = arena_array(&owners->arena, run->count, sizeof *run->outcomes);
+    struct bytes *names = arena_array(&owners->task->arena, run->count, sizeof *names);
+    run->images = arena_array(&owners->task->arena, run->count, sizeof *run->images);
+    run->outcomes = arena_array(&owners->task->arena, run->count, sizeof *run->outcomes);
     if (!names || !run->images || !run->outcomes)
         return PERMIT_NO_MEMORY;
     run->image_count = 0;
     for (size_t i = 0; i < run->count; i++)
         if (starts_name(run, i))
             names[run->image_count++] = run->ops[i]->call.name;
-    return (waits ? owners_lock : owners_lock_nowait)(owners->session, names, run->image_count, &owners->arena,
-                                                      run->images, &run->time);
+    const struct store_owners *methods = owners->store->owners;
+    return (waits ? methods->lock : methods->lock_nowait)(owners->store, names, run->image_count, &owners->task->arena,
+                                                          run->images, &run->time);
 }
 
 /* Returns true if the run has a heartbeat: only its answer has the number of held requests. */
@@ -201,53 +200,34 @@ static bool decide_calls(struct owner_run *run)
     return changed;
 }
 
-enum permit_status owners_connect(struct owners *owners)
-{
-    unsigned servers = atomic_load(&owners->engine->server_generation);
-    if (servers != owners->servers)
-        session_drop(owners->session);
-    owners->servers = servers;
-    return session_connect(owners->session);
-}
-
 static enum permit_status try_calls(struct owners *owners, struct owner_run *run)
 {
-    arena_clear(&owners->arena);
-    enum permit_status status = owners_connect(owners);
+    arena_clear(&owners->task->arena);
+    enum permit_status status = task_connect(owners->task);
     if (status == PERMIT_OK)
         status = lock_images(owners, run);
     if (status == PERMIT_OK && has_heartbeat(run))
-        status = owners_read_holding(owners->session, run->images, run->image_count);
+        status = owners->store->owners->read_holding(owners->store, run->images, run->image_count);
     if (status != PERMIT_OK)
         return status;
     if (!decide_calls(run)) {
-        owners_rollback(owners->session);
+        owners->store->owners->rollback(owners->store);
         return PERMIT_OK;
     }
     for (size_t i = 0; i < run->count; i++)
         if (!stage_send(&run->ops[i]->stage))
             return PERMIT_CONFLICT; /* its client was answered; the next try drops the call */
-    return owners_write(owners->session, run->images, run->image_count);
+    return owners->store->owners->write(owners->store, run->images, run->image_count);
 }
 
 /* ---- a transaction until it is decided ---- */
 
 void owners_record_status(struct owners *owners, enum permit_status status)
 {
-    bool serious = status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY;
-    bool trouble = status != PERMIT_OK && status != PERMIT_CONFLICT && status != PERMIT_LOCK_TIMEOUT;
-    if (trouble && (serious || !owners->failing))
-        log_write(serious ? LOG_ERROR : LOG_WARN, "owner task failed", "status", permit_status_word(status), "error",
-                  session_message(owners->session), NULL);
-    if (status == PERMIT_OK && owners->failing) {
-        log_write(LOG_INFO, "owner task recovered", NULL);
+    if (task_record_status(owners->task, status))
         owners->lapse_from = clock_mono() + GRACE_US;
-    }
-    owners->failing = trouble;
-    if (status == PERMIT_DATABASE_UNAVAILABLE)
-        session_drop(owners->session);
-    else if (status != PERMIT_OK)
-        owners_rollback(owners->session);
+    if (status != PERMIT_OK)
+        owners->store->owners->rollback(owners->store);
 }
 
 /*
@@ -409,19 +389,15 @@ static void refuse_calls(struct owners *owners)
     } while (count);
 }
 
-void *owners_thread(void *context)
+void owners_run(struct task *task)
 {
-    struct engine *engine = context;
-    struct owners *owners = engine->owners;
-    session_thread_begin();
-    owners->session = engine_open_session(engine, SESSION_WORKER, "owners");
+    struct owners *owners = task->engine->owners;
+    owners->task = task;
+    owners->store = task->store;
     owners->lapse_from = clock_mono() + GRACE_US;
     pthread_mutex_lock(&owners->mutex);
-    while (owners->session && !atomic_load(&engine->stopping))
+    while (!task_stopping(task))
         owners_work(owners);
     pthread_mutex_unlock(&owners->mutex);
     refuse_calls(owners);
-    session_free(owners->session);
-    session_thread_end();
-    return NULL;
 }

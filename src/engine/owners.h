@@ -2,15 +2,16 @@
 /*
  * The owner task: one thread with its own session for all calls about owners, that is heartbeats, goodbyes, probe
  * results and heartbeat expiry. One transaction writes all calls that have gathered; it locks owner rows in order of
- * name. owners.c has the queue, the thread and the retries. heartbeat_expiry.c has heartbeat expiry, which runs about every
- * second: it records expired heartbeats, ends the requests that depend on them, and deletes owner rows that are no
- * longer needed.
+ * name. owners.c has the queue, the thread and the retries. heartbeat_expiry.c has heartbeat expiry, which runs about
+ * every second: it records expired heartbeats, ends the requests that depend on them, and deletes owner rows that are
+ * no longer needed.
  */
 #ifndef ENGINE_OWNERS_H
 #define ENGINE_OWNERS_H
 
 #include "core/name.h"
 #include "engine/state.h"
+#include "engine/task.h"
 #include "store/owners.h"
 
 struct owners {
@@ -26,11 +27,9 @@ struct owners {
     atomic_bool more;        /* further requests are to be ended */
     atomic_bool progress;    /* the page has ended a request or settled a lapse */
 
-    /* Used by the thread only. */
-    struct session *session;
-    struct arena arena;        /* cleared for each try of a transaction */
-    unsigned servers;          /* engine->server_generation when the session was last used */
-    bool failing;              /* the last call failed; its failure is logged */
+    /* Used by the task only. */
+    struct task *task;         /* its arena is cleared for each try of a transaction */
+    struct store *store;       /* the task's */
     struct arena expiry_arena; /* cleared for each run of heartbeat expiry */
     mono_us next_expiry;       /* next run of heartbeat expiry */
     mono_us lapse_from;        /* no heartbeat expires before this; owners that could not send one get time to do so */
@@ -49,10 +48,8 @@ void owners_wake(struct owners *owners);
 
 /* For heartbeat_expiry.c. Runs calls until they are decided; `decided` may be NULL. Call it on the thread. */
 void owners_run_calls(struct owners *owners, struct owner_op **ops, size_t count);
-/* Connects the session; drops it first if the database server has changed. */
-enum permit_status owners_connect(struct owners *owners) MUST_CHECK;
 /*
- * Records the status of a try. A failure: logs it once, and rolls back or drops the session. PERMIT_OK after a failure:
+ * Records the status of a try. A failure: logs it once, and rolls back. PERMIT_OK after a failure:
  * logs the recovery.
  */
 void owners_record_status(struct owners *owners, enum permit_status status);

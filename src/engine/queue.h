@@ -99,7 +99,9 @@ bool queue_take(struct queue *queue, struct batch *batch, mono_us now, mono_us a
 bool batch_has_slots_for(const struct batch *batch, const struct op *op);
 /* Adds an op to a batch, and takes the pre-locks of its semaphores, which are free or held by the batch. */
 void batch_add(struct batch *batch, struct op *op);
-/* Adds waiters to a batch that has its other operations, and sets the queue rank of its acquires. In batch_waiters.c. */
+/*
+ * Adds waiters to a batch that has its other operations, and sets the queue rank of its acquires. In batch_waiters.c.
+ */
 void batch_add_waiters(struct queue *queue, struct batch *batch, mono_us aged_since);
 /* Releases the pre-locks of the batch and empties it. */
 void queue_finish(struct queue *queue, struct batch *batch);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Readers: one thread with its own session per lane of queries, so that a query delays neither a batch nor a query of
+ * Readers: one task per lane of queries, so that a query delays neither a batch nor a query of
  * another lane. The reader of QUERY_ROW also reads the holders for no_capacity answers.
  */
 #include <assert.h>
@@ -8,31 +8,24 @@
 
 #include "base/clock.h"
 #include "engine/state.h"
+#include "engine/task.h"
 #include "store/query.h"
 
-enum { ARENA_CHUNK = 16 * 1024, ARENA_LIMIT = 1024 * 1024 };
-
 struct reader {
+    struct task *task;
     struct engine *engine;
     struct lane *lane;
-    struct session *session;
-    unsigned servers; /* engine->server_generation when the session was last used */
-    struct arena arena;
     bool ran_refusal; /* it last ran a refusal, not a query */
 };
 
 /* Connects and pings the session: the server may have restarted since its last use, and a query is not retried. */
-static enum permit_status connect_session(struct reader *reader)
+static enum permit_status connect_store(struct task *task)
 {
-    unsigned servers = atomic_load(&reader->engine->server_generation);
-    if (!reader->session)
+    if (!task->store)
         return PERMIT_SHUTTING_DOWN;
-    if (servers != reader->servers)
-        session_drop(reader->session);
-    reader->servers = servers;
-    enum permit_status status = session_connect(reader->session);
-    if (status == PERMIT_OK && session_ping(reader->session) != PERMIT_OK)
-        status = session_connect(reader->session);
+    enum permit_status status = task_connect(task);
+    if (status == PERMIT_OK && store_ping(task->store) != PERMIT_OK)
+        status = store_reconnect(task->store);
     return status;
 }
 
@@ -64,8 +57,9 @@ static void run_query(struct reader *reader, struct query *query)
         query->work(query, NULL, PERMIT_BUSY);
         return;
     }
-    enum permit_status status = atomic_load(&reader->engine->stopping) ? PERMIT_SHUTTING_DOWN : connect_session(reader);
-    query->work(query, status == PERMIT_OK ? reader->session : NULL, status);
+    enum permit_status status =
+        atomic_load(&reader->engine->stopping) ? PERMIT_SHUTTING_DOWN : connect_store(reader->task);
+    query->work(query, status == PERMIT_OK ? reader->task->store : NULL, status);
     if (status != PERMIT_OK)
         refuse_waiting(reader, status);
 }
@@ -99,9 +93,11 @@ static struct holders *read_holders(struct reader *reader, struct bytes semaphor
     struct holder_row *rows;
     size_t count;
     struct query_time time;
-    arena_clear(&reader->arena);
-    if (connect_session(reader) != PERMIT_OK ||
-        query_holders(reader->session, semaphore, 0, HOLDERS_MAX, &reader->arena, &rows, &count, &time) != PERMIT_OK)
+    struct task *task = reader->task;
+    arena_clear(&task->arena);
+    if (connect_store(task) != PERMIT_OK ||
+        task->store->queries->holders(task->store, semaphore, 0, HOLDERS_MAX, &task->arena, &rows, &count, &time) !=
+            PERMIT_OK)
         return NULL;
     return holders_new(rows, count, &time.clock);
 }
@@ -150,7 +146,7 @@ static void run_refusal(struct reader *reader, struct refusal *refusal)
     decide_refusal(reader->engine, refusal, holders);
 }
 
-/* ---- the thread ---- */
+/* ---- the task ---- */
 
 static bool has_refusals(const struct reader *reader)
 {
@@ -186,20 +182,12 @@ static void read_once(struct reader *reader)
 }
 
 /* Ends when nothing is pending and readers_may_end: workers may still refuse acquires while the engine stops. */
-void *reader_thread(void *context)
+void reader_run(struct task *task)
 {
-    struct lane *lane = context;
-    struct engine *engine = lane->engine;
-    struct reader reader = {.engine = engine, .lane = lane};
-    session_thread_begin();
-    reader.session = engine_open_session(engine, lane->use, lane->who);
-    arena_init(&reader.arena, ARENA_CHUNK, ARENA_LIMIT);
+    struct engine *engine = task->engine;
+    struct reader reader = {.task = task, .engine = engine, .lane = &engine->lanes[task->kind->lane]};
     pthread_mutex_lock(&engine->mutex);
-    while (!atomic_load(&engine->readers_may_end) || !list_empty(&lane->queries) || has_refusals(&reader))
+    while (!atomic_load(&engine->readers_may_end) || !list_empty(&reader.lane->queries) || has_refusals(&reader))
         read_once(&reader);
     pthread_mutex_unlock(&engine->mutex);
-    arena_release(&reader.arena);
-    session_free(reader.session);
-    session_thread_end();
-    return NULL;
 }

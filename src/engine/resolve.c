@@ -14,12 +14,12 @@ enum { NAME_DETAIL_SIZE = 320, NAME_SHOWN = 200 };
 /* Queries the names of the acquires and the keys of the other operations, in the order of the operations. */
 static enum permit_status query_store(struct worker *worker, const struct run *run, struct resolve *resolve)
 {
-    arena_clear(&worker->arena);
+    arena_clear(worker->arena);
     size_t name_count = 0;
     for (size_t i = 0; i < run->count; i++)
         name_count += run->ops[i]->operation->want_count;
-    resolve->names = arena_array(&worker->arena, name_count, sizeof *resolve->names);
-    resolve->keys = arena_array(&worker->arena, run->count, sizeof *resolve->keys);
+    resolve->names = arena_array(worker->arena, name_count, sizeof *resolve->names);
+    resolve->keys = arena_array(worker->arena, run->count, sizeof *resolve->keys);
     if (!resolve->names || !resolve->keys)
         return PERMIT_NO_MEMORY;
     resolve->name_count = resolve->key_count = 0;
@@ -31,7 +31,7 @@ static enum permit_status query_store(struct worker *worker, const struct run *r
             resolve->keys[resolve->key_count++].external_id = operation->external_id;
     }
     enum permit_status status = store_reconnect(worker->store);
-    return status == PERMIT_OK ? store_resolve(worker->store, resolve, &worker->arena) : status;
+    return status == PERMIT_OK ? store_resolve(worker->store, resolve, worker->arena) : status;
 }
 
 /* Sets the semaphores of an acquire. Caller holds the engine's mutex. */

@@ -5,7 +5,8 @@
  * sleeps as core/retention.h computes, so that it yields to a busy database.
  */
 #include "base/clock.h"
-#include "engine/background.h"
+#include "engine/state.h"
+#include "engine/task.h"
 #include "store/retention_batch.h"
 #include "store/templates.h"
 
@@ -15,7 +16,7 @@
 enum { FIRST_ROWS = 100, LOCKED_PAUSE_US = 200 * 1000 };
 
 struct retention {
-    struct background background;
+    struct task *task;
     mono_us next_at[RETENTION_KIND_COUNT];
     utc_us from[RETENTION_KIND_COUNT]; /* start of the next batch of each kind */
     size_t rows;                       /* of the next batch */
@@ -38,64 +39,64 @@ static uint64_t retention_rows(struct engine *engine)
 /*
  * Measures the load. The server counts commits since its start: a smaller number means another or a restarted server.
  */
-static enum permit_status measure_load(struct retention *task)
+static enum permit_status measure_load(struct retention *walk)
 {
     mono_us now = clock_mono();
-    int64_t passed = now - task->load_at;
+    int64_t passed = now - walk->load_at;
     uint64_t commits = 0;
     if (passed < LOAD_WINDOW_US)
         return PERMIT_OK;
-    enum permit_status status = retention_commits(task->background.session, &commits);
+    enum permit_status status = walk->task->store->retention->commits(walk->task->store, &commits);
     if (status != PERMIT_OK)
         return status;
-    uint64_t known = task->commits + task->own_commits;
-    if (task->load_at && commits >= known)
-        task->load = (double)(commits - known) * (double)US_PER_SECOND / (double)passed;
-    task->load_at = now;
-    task->commits = commits;
-    task->own_commits = 0;
+    uint64_t known = walk->commits + walk->own_commits;
+    if (walk->load_at && commits >= known)
+        walk->load = (double)(commits - known) * (double)US_PER_SECOND / (double)passed;
+    walk->load_at = now;
+    walk->commits = commits;
+    walk->own_commits = 0;
     return PERMIT_OK;
 }
 
 /* Schedules the kind after a batch, and adapts the number of rows. Returns the pause in us. */
-static int64_t schedule_next(struct retention *task, enum retention_kind kind, const struct retention_result *result)
+static int64_t schedule_next(struct retention *walk, enum retention_kind kind, const struct retention_result *result)
 {
-    struct metrics *metrics = &task->background.engine->metrics;
+    struct metrics *metrics = &walk->task->engine->metrics;
     mono_us now = clock_mono();
-    task->from[kind] = result->from;
-    task->next_at[kind] = result->deleted ? now : now + IDLE_PAUSE_US;
+    walk->from[kind] = result->from;
+    walk->next_at[kind] = result->deleted ? now : now + IDLE_PAUSE_US;
     if (!result->deleted)
         return 0;
     if (kind != RETENTION_EVENTS) { /* events are smaller, and deleted without a COMMIT */
-        task->own_commits++;
-        task->rows = retention_next_rows(task->rows, result->took_us);
+        walk->own_commits++;
+        walk->rows = retention_next_rows(walk->rows, result->took_us);
     }
     metrics_cleaned(metrics, kind == RETENTION_EVENTS ? CLEANED_EVENTS : CLEANED_REQUESTS, result->deleted,
                     result->took_us);
-    return retention_pause_us(result->took_us, task->load, result->behind);
+    return retention_pause_us(result->took_us, walk->load, result->behind);
 }
 
 /* Schedules the kind after a failure. A locked row: half as many rows, after LOCKED_PAUSE_US. Else all kinds pause. */
-static void schedule_retry(struct retention *task, enum retention_kind kind, enum permit_status status)
+static void schedule_retry(struct retention *walk, enum retention_kind kind, enum permit_status status)
 {
     bool locked = status == PERMIT_LOCK_TIMEOUT || status == PERMIT_CONFLICT;
-    task->rows = locked ? (size_t)max_i64(RETENTION_ROWS_MIN, (int64_t)task->rows / 2) : task->rows;
+    walk->rows = locked ? (size_t)max_i64(RETENTION_ROWS_MIN, (int64_t)walk->rows / 2) : walk->rows;
     for (int i = 0; i < RETENTION_KIND_COUNT; i++)
         if (!locked || i == (int)kind)
-            task->next_at[i] = clock_mono() + (locked ? LOCKED_PAUSE_US : FAILURE_PAUSE_US);
+            walk->next_at[i] = clock_mono() + (locked ? LOCKED_PAUSE_US : FAILURE_PAUSE_US);
 }
 
 /* Counts the semaphores for max_semaphores if a template has created one. The limit is approximate. */
-static enum permit_status recount_semaphores(struct retention *task)
+static enum permit_status recount_semaphores(struct retention *walk)
 {
-    struct engine *engine = task->background.engine;
+    struct engine *engine = walk->task->engine;
     uint64_t count = 0;
     if (!atomic_exchange(&engine->recount_semaphores, false))
         return PERMIT_OK;
     pthread_mutex_lock(&engine->mutex);
     uint64_t max = engine->settings.max_semaphores;
     pthread_mutex_unlock(&engine->mutex);
-    enum permit_status status = templates_count_semaphores(task->background.session, max, &count);
+    enum permit_status status = walk->task->store->templates->count_semaphores(walk->task->store, max, &count);
     if (status == PERMIT_OK)
         atomic_store(&engine->semaphores, count);
     else
@@ -103,52 +104,50 @@ static enum permit_status recount_semaphores(struct retention *task)
     return status;
 }
 
-static void run_batch(struct retention *task, enum retention_kind kind)
+static void run_batch(struct retention *walk, enum retention_kind kind)
 {
-    struct background *background = &task->background;
+    struct task *task = walk->task;
     const struct retention_task work = {
         .kind = kind,
-        .from = task->from[kind],
-        .rows = task->rows,
-        .retention_rows = retention_rows(background->engine),
+        .from = walk->from[kind],
+        .rows = walk->rows,
+        .retention_rows = retention_rows(task->engine),
     };
     struct retention_result result;
-    enum permit_status status = background_begin(background);
+    arena_clear(&task->arena);
+    enum permit_status status = task_connect(task);
     if (status == PERMIT_OK)
-        status = measure_load(task);
+        status = measure_load(walk);
     if (status == PERMIT_OK)
-        status = recount_semaphores(task);
+        status = recount_semaphores(walk);
     if (status == PERMIT_OK)
-        status = retention_batch(background->session, &work, &background->arena, &result);
-    background_record_status(background, status);
+        status = task->store->retention->batch(task->store, &work, &task->arena, &result);
+    (void)task_record_status(task, status);
     if (status == PERMIT_OK)
-        background_sleep(background, schedule_next(task, kind, &result));
+        task_sleep(task, schedule_next(walk, kind, &result));
     else
-        schedule_retry(task, kind, status);
+        schedule_retry(walk, kind, status);
 }
 
-static enum retention_kind next_kind(const struct retention *task)
+static enum retention_kind next_kind(const struct retention *walk)
 {
     enum retention_kind next = RETENTION_DUE;
     for (int i = 1; i < RETENTION_KIND_COUNT; i++)
-        if (task->next_at[i] < task->next_at[next])
+        if (walk->next_at[i] < walk->next_at[next])
             next = (enum retention_kind)i;
     return next;
 }
 
-void *retention_thread(void *engine)
+void retention_run(struct task *task)
 {
     /* It assumes a busy database until the load is measured. */
-    struct retention task = {.rows = FIRST_ROWS, .load = 1e6};
-    bool ready = background_init(&task.background, engine, "cleaner", SESSION_WORKER);
-    while (ready && !background_stopping(&task.background)) {
-        enum retention_kind kind = next_kind(&task);
-        int64_t until = task.next_at[kind] - clock_mono();
+    struct retention walk = {.task = task, .rows = FIRST_ROWS, .load = 1e6};
+    while (!task_stopping(task)) {
+        enum retention_kind kind = next_kind(&walk);
+        int64_t until = walk.next_at[kind] - clock_mono();
         if (until > 0)
-            background_sleep(&task.background, until);
+            task_sleep(task, until);
         else
-            run_batch(&task, kind);
+            run_batch(&walk, kind);
     }
-    background_release(&task.background);
-    return NULL;
 }

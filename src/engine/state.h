@@ -14,9 +14,6 @@
 
 /* The pending queries of one reader; under the engine's mutex. */
 struct lane {
-    struct engine *engine;
-    enum session_use use;
-    const char *who;     /* name of the thread, for the log */
     struct list queries; /* struct query, in order of arrival */
     size_t query_count;
     pthread_cond_t wake; /* a query or a refusal is pending, or the reader may end */
@@ -50,33 +47,15 @@ struct engine {
     unsigned expiring;     /* expire operations of the expiry task that are not decided */
     bool resolving;        /* a worker resolves; one at a time, so that operations on one key stay in order */
 
-    struct audit_drift drifts[DRIFTS_MAX]; /* written by the audit thread only */
+    struct audit_drift drifts[DRIFTS_MAX]; /* written by the audit task only */
     size_t drift_count;
 
     struct owners *owners;     /* owners.h; has its own mutex */
     struct liveness *liveness; /* liveness.h; has its own mutex */
 
-    pthread_t *threads;
-    size_t thread_count;
+    struct task *tasks; /* running; task.h */
+    size_t task_count;
 };
-
-/* The thread functions. The argument is the engine; for a reader it is its lane. */
-void *worker_thread(void *engine);
-void *reader_thread(void *lane);
-void *clock_tick_thread(void *engine);
-void *expiry_thread(void *engine);
-void *wait_poll_thread(void *engine);
-void *retention_thread(void *engine);
-void *audit_thread(void *engine);
-void *owners_thread(void *engine);
-void *liveness_thread(void *engine);
-
-/*
- * Open the store or session of a new thread; retry until memory is available. NULL: the engine stops. `who` is for the
- * log.
- */
-struct store *engine_open_store(const struct engine *engine, const char *who);
-struct session *engine_open_session(const struct engine *engine, enum session_use use, const char *who);
 
 /* Wakes the expiry task if this deadline (lease clock) is earlier than the known ones. Caller holds the mutex. */
 void expiry_schedule(struct engine *engine, utc_us due_at);

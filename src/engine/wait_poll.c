@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "engine/task.h"
 #include "engine/waitlist_policy.h"
 
 enum {
@@ -17,12 +17,10 @@ enum {
 };
 
 struct wait_poll {
+    struct task *task;
     struct engine *engine;
-    struct store *store;
-    struct arena arena;
-    unsigned servers; /* engine->server_generation when the store was last used */
+    unsigned servers; /* engine->server_generation at the last poll */
     mono_us polled_at;
-    bool failing; /* the last read failed; its failure is logged */
 };
 
 /* ---- the clock ---- */
@@ -86,23 +84,23 @@ static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
     return count;
 }
 
-/* Disconnects and discards the cached versions after a failover or a restore. Caller holds the engine's mutex. */
+/* Discards the cached versions after a failover or a restore. Caller holds the engine's mutex. */
 static void check_server(struct wait_poll *poll)
 {
     unsigned servers = atomic_load(&poll->engine->server_generation);
     if (servers == poll->servers)
         return;
     poll->servers = servers;
-    store_disconnect(poll->store);
     waitlist_invalidate(poll->engine);
 }
 
 static enum permit_status try_page(struct wait_poll *poll, const uint64_t *ids, size_t count,
                                    struct semaphore_page *ret_page)
 {
-    arena_clear(&poll->arena);
-    enum permit_status status = store_reconnect(poll->store);
-    return status == PERMIT_OK ? store_semaphores(poll->store, ids, count, &poll->arena, ret_page) : status;
+    struct task *task = poll->task;
+    arena_clear(&task->arena);
+    enum permit_status status = task_connect(task);
+    return status == PERMIT_OK ? store_semaphores(task->store, ids, count, &task->arena, ret_page) : status;
 }
 
 /*
@@ -115,10 +113,7 @@ static enum permit_status read_page(struct wait_poll *poll, const uint64_t *ids,
     enum permit_status status = try_page(poll, ids, count, ret_page);
     if (status == PERMIT_DATABASE_LOST)
         status = try_page(poll, ids, count, ret_page);
-    if (status != PERMIT_OK && !poll->failing)
-        log_write(LOG_WARN, "cannot poll semaphore versions", "status", permit_status_word(status), "error",
-                  poll->store->message, NULL);
-    poll->failing = status != PERMIT_OK;
+    (void)task_record_status(poll->task, status);
     return status;
 }
 
@@ -166,7 +161,7 @@ static void poll_versions(struct wait_poll *poll)
     }
 }
 
-/* ---- the thread ---- */
+/* ---- the task ---- */
 
 /* The time of the next poll; NEVER: no waiters. */
 static mono_us next_poll(const struct wait_poll *poll)
@@ -214,20 +209,12 @@ static void run_once(struct wait_poll *poll)
         sleep_until(engine, next_time(poll, now));
 }
 
-void *wait_poll_thread(void *context)
+void wait_poll_run(struct task *task)
 {
-    enum { ARENA_CHUNK = 64 * 1024, ARENA_LIMIT = 4 * 1024 * 1024 };
-    struct engine *engine = context;
-    struct wait_poll poll = {.engine = engine};
-    session_thread_begin();
-    arena_init(&poll.arena, ARENA_CHUNK, ARENA_LIMIT);
-    poll.store = engine_open_store(engine, "watcher");
+    struct engine *engine = task->engine;
+    struct wait_poll poll = {.task = task, .engine = engine};
     pthread_mutex_lock(&engine->mutex);
-    while (poll.store && !atomic_load(&engine->stopping))
+    while (!task_stopping(task))
         run_once(&poll);
     pthread_mutex_unlock(&engine->mutex);
-    arena_release(&poll.arena);
-    store_free(poll.store);
-    session_thread_end();
-    return NULL;
 }

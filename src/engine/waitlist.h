@@ -110,7 +110,10 @@ void waiters_remove_client(struct waiters *waiters, struct op *op, mono_us keep_
 void waiter_take_nonce(struct waiter *waiter);
 /* Moves the clients whose wait had ended by `until` (NEVER: all) to ret_answered; keeps the waiter. */
 void waiters_take_clients(struct waiters *waiters, struct waiter *waiter, mono_us until, struct list *ret_answered);
-/* Schedules the waiter after waiters_take_clients or a refusal; without clients as in waiters_remove_client. May free it. */
+/*
+ * Schedules the waiter after waiters_take_clients or a refusal; without clients as in waiters_remove_client. May free
+ * it.
+ */
 void waiters_schedule(struct waiters *waiters, struct waiter *waiter, mono_us keep_until);
 /* The earliest end of the wait of a client; NEVER: no clients. */
 mono_us waiter_wait_end(const struct waiter *waiter);

@@ -21,9 +21,6 @@ enum {
     PING_AFTER_MS = 2000, /* idle time before a ping; less than the session's wait_timeout */
 };
 
-/* A batch of 500 requests with 64 long-named permits each stays below ARENA_LIMIT. */
-enum { ARENA_CHUNK = 256 * 1024, ARENA_LIMIT = 256 * 1024 * 1024 };
-
 /* ---- failures ---- */
 
 static void log_failure(struct worker *worker, enum permit_status status, const char *what)
@@ -173,7 +170,7 @@ static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t 
 {
     struct slots_wanted set = {0};
     size_t names = count_named(run, semaphore_id);
-    struct slot_name *named = names ? arena_array(&worker->arena, names, sizeof *named) : NULL;
+    struct slot_name *named = names ? arena_array(worker->arena, names, sizeof *named) : NULL;
     if (names && !named)
         return false;
     for (size_t i = 0; i < run->count; i++) {
@@ -191,7 +188,7 @@ static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t 
 /* The distinct owners whose heartbeat acquires of the run depend on. NULL: out of memory. */
 static const struct bytes *collect_owners(struct worker *worker, const struct run *run, size_t *ret_count)
 {
-    struct bytes *owners = arena_array(&worker->arena, run->count, sizeof *owners);
+    struct bytes *owners = arena_array(worker->arena, run->count, sizeof *owners);
     size_t count = 0;
     for (size_t i = 0; owners && i < run->count; i++) {
         const struct operation *operation = run->ops[i]->operation;
@@ -211,7 +208,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES + 1];
     uint64_t ids[BATCH_MAX_SEMAPHORES];
     struct slots_wanted slots[BATCH_MAX_SEMAPHORES] = {0};
-    struct bytes *keys = arena_array(&worker->arena, run->count, sizeof *keys);
+    struct bytes *keys = arena_array(worker->arena, run->count, sizeof *keys);
     if (!keys)
         return PERMIT_NO_MEMORY;
     struct lock_set set = {.semaphore_ids = ids, .slots_wanted = slots, .keys = keys};
@@ -219,7 +216,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;
         set.all_slots = first->change && first->change->has_labels;
-        return store_lock(worker->store, &set, &worker->arena, &run->view);
+        return store_lock(worker->store, &set, worker->arena, &run->view);
     }
     set.semaphore_count = collect_entries(run, entries);
     assert(set.semaphore_count <= BATCH_MAX_SEMAPHORES);
@@ -236,7 +233,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
     set.owners = collect_owners(worker, run, &set.owner_count);
-    return set.owners ? store_lock(worker->store, &set, &worker->arena, &run->view) : PERMIT_NO_MEMORY;
+    return set.owners ? store_lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
 }
 
 /*
@@ -245,8 +242,8 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
  */
 static enum permit_status make_plan(struct worker *worker, struct run *run)
 {
-    const struct operation **operations = arena_array(&worker->arena, run->count, sizeof *operations);
-    struct shortfall *shortfalls = arena_array(&worker->arena, run->view.semaphore_count, sizeof *shortfalls);
+    const struct operation **operations = arena_array(worker->arena, run->count, sizeof *operations);
+    struct shortfall *shortfalls = arena_array(worker->arena, run->view.semaphore_count, sizeof *shortfalls);
     if (!operations || !shortfalls)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < run->count; i++)
@@ -257,9 +254,9 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
     enum permit_status status = PERMIT_OK;
     size_t count = plan_shortfalls(&run->view, operations, run->count, shortfalls);
     if (count)
-        status = store_read_due(worker->store, shortfalls, count, &worker->arena, &run->view);
+        status = store_read_due(worker->store, shortfalls, count, worker->arena, &run->view);
     if (status == PERMIT_OK)
-        status = plan_batch(&run->view, operations, run->count, worker->ids, &settings, &worker->arena, &run->plan);
+        status = plan_batch(&run->view, operations, run->count, worker->ids, &settings, worker->arena, &run->plan);
     if (status == PERMIT_OK)
         worker->ids.next += run->plan.ids_used;
     assert(status != PERMIT_OK || run->plan.ids_used <= run->count);
@@ -288,10 +285,8 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
     if (run->plan.changes.empty)
         return store_rollback(worker->store);
-    if (!mark_sent(worker, run)) {
-        snprintf(worker->store->message, sizeof worker->store->message, "a client timed out before COMMIT");
+    if (!mark_sent(worker, run))
         return PERMIT_CONFLICT;
-    }
     run->applied = true;
     return store_apply(worker->store, &run->plan.changes);
 }
@@ -327,11 +322,7 @@ static enum permit_status check_server(struct worker *worker, const struct view 
 /* Connects to the present server and reserves ids for the requests that the batch may insert. */
 static enum permit_status prepare_try(struct worker *worker)
 {
-    unsigned servers = atomic_load(&worker->engine->server_generation);
-    if (servers != worker->servers)
-        store_disconnect(worker->store);
-    worker->servers = servers;
-    enum permit_status status = store_reconnect(worker->store);
+    enum permit_status status = task_connect(worker->task);
     if (status == PERMIT_OK && worker->ids.end - worker->ids.next < BATCH_MAX_OPERATIONS)
         status = store_reserve_ids(worker->store, ID_BLOCK, &worker->ids, &worker->ids_epoch);
     return status;
@@ -339,7 +330,7 @@ static enum permit_status prepare_try(struct worker *worker)
 
 static enum permit_status try_run(struct worker *worker, struct run *run)
 {
-    arena_clear(&worker->arena);
+    arena_clear(worker->arena);
     run->applied = false;
     enum permit_status status = prepare_try(worker);
     if (status == PERMIT_OK)
@@ -518,21 +509,14 @@ static void work_once(struct worker *worker)
         engine->resolving = false;
 }
 
-void *worker_thread(void *context)
+void worker_run(struct task *task)
 {
-    struct engine *engine = context;
-    struct worker worker = {.engine = engine};
-    session_thread_begin();
-    arena_init(&worker.arena, ARENA_CHUNK, ARENA_LIMIT);
-    worker.store = engine_open_store(engine, "worker");
+    struct engine *engine = task->engine;
+    struct worker worker = {.task = task, .engine = engine, .store = task->store, .arena = &task->arena};
     if (worker.store)
         check_session(&worker);
     pthread_mutex_lock(&engine->mutex);
-    while (!atomic_load(&engine->stopping))
+    while (!task_stopping(task))
         work_once(&worker);
     pthread_mutex_unlock(&engine->mutex);
-    arena_release(&worker.arena);
-    store_free(worker.store);
-    session_thread_end();
-    return NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A worker: one thread with one session of the store, in blocking code. It takes a batch, runs it as one transaction,
+ * A worker: one task with one session of the store, in blocking code. It takes a batch, runs it as one transaction,
  * and decides its operations after COMMIT has returned. On an error it retries the whole batch, then one operation at a
  * time, so that only the operation that causes the error fails. worker.c has the thread and the retries, resolve.c
  * resolves names and keys, deliver.c decides after COMMIT.
@@ -9,14 +9,15 @@
 #define ENGINE_WORKER_H
 
 #include "engine/state.h"
+#include "engine/task.h"
 
 struct worker {
+    struct task *task;
     struct engine *engine;
-    struct store *store;
-    struct arena arena; /* cleared for each try */
+    struct store *store; /* the task's, as the arena */
+    struct arena *arena; /* cleared for each try */
     struct id_range ids;
     uint64_t ids_epoch; /* epoch in which the ids were reserved */
-    unsigned servers;   /* engine->server_generation when the session was last used */
     struct batch batch;
     bool failing; /* the last call lost the database; its failure is logged */
 };

@@ -435,9 +435,9 @@ static void orphan_stop(const struct private_server *embedded)
 
 static bool server_answers(const struct private_server *embedded)
 {
-    struct session *session = session_new(&embedded->address, SESSION_ADMIN); /* the database may not exist yet */
-    bool answers = session && session_connect(session) == PERMIT_OK;
-    session_free(session);
+    struct store *store = store_open(&embedded->address, STORE_ADMIN, NULL); /* the database may not exist yet */
+    bool answers = store && store_reconnect(store) == PERMIT_OK;
+    store_free(store);
     return answers;
 }
 
@@ -546,7 +546,6 @@ static void supervisor_watch(struct private_server *embedded)
 static void *supervisor_main(void *argument)
 {
     struct private_server *embedded = argument;
-    session_thread_begin();
     bool begun = supervisor_begin(embedded);
     if (begun) {
         state_set(embedded, STATE_SERVING);
@@ -556,7 +555,6 @@ static void *supervisor_main(void *argument)
     (void)unlinkat(embedded->dir.fd, PID_FILE, 0); /* mariadbd leaves it if it was killed */
     atomic_store(&embedded->pid, 0);
     state_set(embedded, begun ? STATE_STOPPED : STATE_FAILED);
-    session_thread_end();
     return NULL;
 }
 

@@ -9,7 +9,7 @@
 
 #include <sys/types.h>
 
-#include "store/mysql_session.h"
+#include "store/open.h"
 #include "store/store.h"
 
 struct private_server;

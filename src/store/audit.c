@@ -4,7 +4,7 @@
  * reads nothing else, so that the server need not keep old row versions for long. The requests of the permits, three
  * times the work, are read afterwards, each page in a read view of its own.
  */
-#include "store/audit.h"
+#include "store/mysql_methods.h"
 
 #include <stdio.h>
 
@@ -48,22 +48,22 @@ static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
                     "id,name,kind,capacity,in_use FROM semaphore FORCE INDEX (PRIMARY) WHERE id>");
     buf_append_u64(&sql, after);
     buf_append_text(&sql, " ORDER BY id LIMIT 1");
-    enum permit_status status = send_text(audit->session, &sql);
+    enum permit_status status = send_text(session_of(audit->store), &sql);
     for (int i = 0; i < 2 && status == PERMIT_OK; i++)
-        status = session_next(audit->session);
-    if (status == PERMIT_OK && row_step(&reader, audit->session)) {
+        status = session_next(session_of(audit->store));
+    if (status == PERMIT_OK && row_step(&reader, session_of(audit->store))) {
         audit->semaphore.id = row_u64(&reader);
         audit->semaphore.name = row_bytes(&reader);
         audit->semaphore.kind = (enum semaphore_kind)row_u64(&reader);
         audit->semaphore.capacity = row_i64(&reader);
         audit->semaphore.in_use = row_i64(&reader);
     }
-    return session_end(audit->session, reader.broken ? PERMIT_NO_MEMORY : status);
+    return session_end(session_of(audit->store), reader.broken ? PERMIT_NO_MEMORY : status);
 }
 
-enum permit_status audit_begin(struct audit *audit, struct session *session, uint64_t after, struct arena *arena)
+static enum permit_status audit_begin(struct audit *audit, struct store *store, uint64_t after, struct arena *arena)
 {
-    *audit = (struct audit){.session = session, .arena = arena, .in_view = true};
+    *audit = (struct audit){.store = store, .arena = arena, .in_view = true};
     enum permit_status status = read_semaphore(audit, after);
     if (status != PERMIT_OK)
         return status;
@@ -157,7 +157,7 @@ static enum permit_status close_view(struct audit *audit)
     if (!audit->in_view)
         return PERMIT_OK;
     audit->in_view = false;
-    return session_run(audit->session, "ROLLBACK");
+    return session_run(session_of(audit->store), "ROLLBACK");
 }
 
 static enum permit_status next_step(struct audit *audit)
@@ -169,7 +169,7 @@ static enum permit_status next_step(struct audit *audit)
     return audit->step == AUDIT_DONE || steps[audit->step].in_view ? PERMIT_OK : close_view(audit);
 }
 
-enum permit_status audit_step(struct audit *audit)
+static enum permit_status audit_step(struct audit *audit)
 {
     struct buf sql;
     struct row_reader reader = {.arena = audit->arena};
@@ -180,10 +180,10 @@ enum permit_status audit_step(struct audit *audit)
     buf_append_u64(&sql, audit->semaphore.id);
     buf_printf(&sql, " AND p.%s>%llu ORDER BY p.%s LIMIT %d", steps[audit->step].from, (unsigned long long)audit->last,
                steps[audit->step].from, page);
-    enum permit_status status = send_text(audit->session, &sql);
-    for (; status == PERMIT_OK && row_step(&reader, audit->session); rows++)
+    enum permit_status status = send_text(session_of(audit->store), &sql);
+    for (; status == PERMIT_OK && row_step(&reader, session_of(audit->store)); rows++)
         steps[audit->step].check(audit, &reader);
-    status = session_end(audit->session, status);
+    status = session_end(session_of(audit->store), status);
     return status == PERMIT_OK && rows < page ? next_step(audit) : status;
 }
 
@@ -220,11 +220,11 @@ static enum permit_status report_drift(struct audit *audit, struct audit_result 
     return PERMIT_OK;
 }
 
-enum permit_status audit_end(struct audit *audit, enum permit_status status, struct audit_result *ret_result)
+static enum permit_status audit_end(struct audit *audit, enum permit_status status, struct audit_result *ret_result)
 {
     enum permit_status closed = close_view(audit);
     if (closed != PERMIT_OK)
-        session_drop(audit->session);
+        session_drop(session_of(audit->store));
     if (status != PERMIT_OK)
         return status;
     *ret_result = (struct audit_result){0};
@@ -254,9 +254,10 @@ static void check_request(struct row_reader *reader, struct audit_result *result
 /*
  * Walks permit_request_due over the ACQUIRED requests, and permit_request for each. One statement has one read view.
  */
-enum permit_status audit_requests(struct session *session, const struct audit_place *from, struct arena *arena,
-                                  struct audit_result *ret_result, struct audit_place *ret_place)
+static enum permit_status audit_requests(struct store *store, const struct audit_place *from, struct arena *arena,
+                                         struct audit_result *ret_result, struct audit_place *ret_place)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct row_reader reader = {.arena = arena};
     struct audit_place place = *from;
@@ -293,3 +294,10 @@ enum permit_status audit_requests(struct session *session, const struct audit_pl
     *ret_place = place;
     return PERMIT_OK;
 }
+
+const struct store_audit mysql_audit = {
+    .begin = audit_begin,
+    .step = audit_step,
+    .end = audit_end,
+    .requests = audit_requests,
+};

@@ -9,7 +9,9 @@
 
 #include "base/arena.h"
 #include "core/request.h"
-#include "store/mysql_session.h"
+#include "permit/status.h"
+
+struct store;
 
 enum { AUDIT_SUBJECT_SIZE = 256, AUDIT_SENTENCE_SIZE = 400, AUDIT_NUMBERS = 5, AUDIT_PAGE = 500 };
 
@@ -34,13 +36,13 @@ struct audit_result {
  *   above the capacity;
  * - no ACQUIRED permit belongs to an ended request.
  *
- *     status = audit_begin(&audit, session, after, arena);
+ *     status = store->audit->begin(&audit, store, after, arena);
  *     while (status == PERMIT_OK && audit.step != AUDIT_DONE)
- *         status = audit_step(&audit);                            the caller may pause; only briefly while in_view
- *     status = audit_end(&audit, status, &result);                always required; a failed status ends the audit
+ *         status = store->audit->step(&audit);             the caller may pause; only briefly while in_view
+ *     status = store->audit->end(&audit, status, &result); always required; a failed status ends the audit
  */
 struct audit {
-    struct session *session;
+    struct store *store;
     struct arena *arena;
     enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_DONE } step;
     bool in_view;               /* a read view is open; the server keeps old row versions until it closes */
@@ -50,18 +52,6 @@ struct audit {
     uint64_t *holders; /* by slot number: token of the permit that names the slot; NULL: a counted semaphore */
     uint64_t last;     /* token or slot number after which the next page starts */
 };
-
-/* Starts the audit of the semaphore with the smallest id above `after`, and opens the read view. */
-enum permit_status audit_begin(struct audit *audit, struct session *session, uint64_t after,
-                               struct arena *arena) MUST_CHECK;
-/* Reads one page and moves audit->step on after the last page of a step. */
-enum permit_status audit_step(struct audit *audit) MUST_CHECK;
-/*
- * Ends the read view. `status` is that of the last step; if it is not PERMIT_OK it is returned, and *ret_result is
- * untouched. The result has at most one drift.
- */
-enum permit_status audit_end(struct audit *audit, enum permit_status status,
-                             struct audit_result *ret_result) MUST_CHECK;
 
 /*
  * Position in the walk over all ACQUIRED requests: first the requests without a deadline, by id, then the others, by
@@ -74,10 +64,22 @@ struct audit_place {
     bool at_end; /* the walk has passed the last request */
 };
 
-/*
- * Checks one page of ACQUIRED requests, from `from` on: each must have permits, and all of them must be ACQUIRED.
- * *ret_place is the start of the next page.
- */
-enum permit_status audit_requests(struct session *session, const struct audit_place *from, struct arena *arena,
-                                  struct audit_result *ret_result, struct audit_place *ret_place) MUST_CHECK;
+/* The methods; store->audit. */
+struct store_audit {
+    /* Starts the audit of the semaphore with the smallest id above `after`, and opens the read view. */
+    enum permit_status (*begin)(struct audit *audit, struct store *store, uint64_t after, struct arena *arena);
+    /* Reads one page and moves audit->step on after the last page of a step. */
+    enum permit_status (*step)(struct audit *audit);
+    /*
+     * Ends the read view. `status` is that of the last step; if it is not PERMIT_OK it is returned, and *ret_result is
+     * untouched. The result has at most one drift.
+     */
+    enum permit_status (*end)(struct audit *audit, enum permit_status status, struct audit_result *ret_result);
+    /*
+     * Checks one page of ACQUIRED requests, from `from` on: each must have permits, and all of them must be ACQUIRED.
+     * *ret_place is the start of the next page.
+     */
+    enum permit_status (*requests)(struct store *store, const struct audit_place *from, struct arena *arena,
+                                   struct audit_result *ret_result, struct audit_place *ret_place);
+};
 #endif

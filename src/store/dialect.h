@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Differences between MariaDB (10.6 to 12) and MySQL (8.0, 8.4, 9): SQL that is written so that both accept it, and
- * settings that only one of them has. Error numbers are in mysql_session.c, the settings that doctor checks in doctor.c.
+ * settings that only one of them has. Error numbers are in mysql_session.c, the settings that doctor checks in
+ * doctor.c.
  *
  * Every other statement of permitd runs on all of these versions. permitd does not use
  *

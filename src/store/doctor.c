@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "store/mysql_methods.h"
 #include "store/schema.h"
 
 enum { VALUE_SIZE = 512, GOOD_MAX = 5 };

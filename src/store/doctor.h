@@ -7,8 +7,8 @@
 #ifndef STORE_DOCTOR_H
 #define STORE_DOCTOR_H
 
+#include "base/base.h"
 #include "base/buf.h"
-#include "store/mysql_session.h"
 
 enum doctor_verdict {
     DOCTOR_OK,
@@ -41,13 +41,6 @@ struct doctor_fact {
     const char *value; /* "1" */
 };
 
-/*
- * Checks the server and, if the session has a current database, permitd's tables there, by a few small reads. `options`
- * may be NULL. PERMIT_OK means that the checks ran, not that they passed. On any other status *ret_report is untouched,
- * and session_message says why.
- */
-enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
-                                struct doctor_report *ret_report) MUST_CHECK;
 /* Judges given facts, without a server and without tables. */
 void doctor_judge(const struct doctor_fact *facts, size_t count, const struct doctor_options *options,
                   struct doctor_report *ret_report);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/history.h"
 
 #include <stdlib.h>
 
@@ -186,10 +185,11 @@ static enum permit_status sort_as_walked(const struct walk_found *found, struct 
     return PERMIT_OK;
 }
 
-enum permit_status query_held_at(struct session *session, const struct held_filter *filter, struct arena *arena,
+enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                  uint64_t *ret_next, struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct walk walk = {.session = session, .filter = filter};
     struct walk_found found = {.count = 0};
     uint64_t end;
@@ -250,9 +250,10 @@ static enum permit_status read_events(struct session *session, struct arena *are
     return PERMIT_OK;
 }
 
-enum permit_status query_events(struct session *session, struct bytes semaphore, uint64_t before, unsigned limit,
+enum permit_status query_events(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
                                 struct arena *arena, struct event_row **ret_rows, size_t *ret_count)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
     query_any_semaphore_sql(&sql, semaphore);

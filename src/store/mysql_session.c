@@ -5,6 +5,7 @@
  */
 #include "store/mysql_session.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <mysql.h>
 #include <stdio.h>
@@ -26,13 +27,13 @@ enum {
 
 /*
  * Time-outs in seconds. A statement of a batch may wait 2 s for a row lock (innodb_lock_wait_timeout); a statement of
- * SESSION_ADMIN may be a migration.
+ * STORE_ADMIN may be a migration.
  */
 static const struct {
     unsigned connect, statement;
 } timeouts[] = {
-    [SESSION_WORKER] = {3, 7}, [SESSION_READER] = {3, 7},  [SESSION_LIST] = {3, 7},
-    [SESSION_PROBE] = {1, 1},  [SESSION_ADMIN] = {3, 120},
+    [STORE_WORKER] = {3, 7}, [STORE_READER] = {3, 7},  [STORE_LIST] = {3, 7},
+    [STORE_PROBE] = {1, 1},  [STORE_ADMIN] = {3, 120},
 };
 
 /*
@@ -45,7 +46,7 @@ enum { LOCK_NAME_SIZE = sizeof LOCK_PREFIX - 1 + UUID_TEXT_SIZE };
 
 struct session {
     const struct database_address *address;
-    enum session_use use;
+    enum store_use use;
     MYSQL *mysql;                   /* NULL: not connected */
     char lock[LOCK_NAME_SIZE];      /* named lock of this connection; "": it is not set up, or is not a worker's */
     char lost_lock[LOCK_NAME_SIZE]; /* named lock of a lost connection that the server may still have; "": none */
@@ -174,7 +175,7 @@ enum permit_status session_classify(unsigned mysql_errno_value)
 static bool session_hit_time_limit(const struct session *session)
 {
     enum { MARIADB = 1969, MYSQL = 3024 };
-    return session->use == SESSION_LIST && (session->last_errno == MARIADB || session->last_errno == MYSQL);
+    return session->use == STORE_LIST && (session->last_errno == MARIADB || session->last_errno == MYSQL);
 }
 
 /*
@@ -187,7 +188,10 @@ static bool session_is_out_of_sync(const struct session *session)
     return session->last_errno == 0 || (session->last_errno >= LIBRARY_FIRST && session->last_errno <= LIBRARY_LAST);
 }
 
-/* Records the client library's last error and returns its status. Drops a connection that is lost or out of step. */
+/*
+ * Records the client library's last error and returns its status. Drops a connection that is lost or out
+ * of step, and that of a server that cannot be used: the next connection may reach another one.
+ */
 static enum permit_status session_fail(struct session *session, const char *doing)
 {
     session->last_errno = mysql_errno(session->mysql);
@@ -198,7 +202,9 @@ static enum permit_status session_fail(struct session *session, const char *doin
         status = PERMIT_INTERNAL;
     if (session_hit_time_limit(session))
         return PERMIT_BUSY;
-    if (status == PERMIT_DATABASE_LOST || session_is_out_of_sync(session))
+    /* STORE_ADMIN asks for a database that may not exist: that is unavailable too, and then it creates it. */
+    bool is_unusable = status == PERMIT_DATABASE_UNAVAILABLE && session->use != STORE_ADMIN;
+    if (status == PERMIT_DATABASE_LOST || is_unusable || session_is_out_of_sync(session))
         session_drop(session);
     return status;
 }
@@ -209,8 +215,7 @@ static void session_clear_message(struct session *session)
     session->message[0] = '\0';
 }
 
-/* Records a failure that does not come from the client library. */
-static enum permit_status session_refuse(struct session *session, enum permit_status status, const char *sentence)
+enum permit_status session_refuse(struct session *session, enum permit_status status, const char *sentence)
 {
     session->last_errno = 0;
     snprintf(session->message, sizeof session->message, "%s", sentence);
@@ -219,7 +224,7 @@ static enum permit_status session_refuse(struct session *session, enum permit_st
 
 /* ---- life ---- */
 
-bool session_library_begin(void)
+bool store_library_begin(void)
 {
     /* These variables would make libmysqlclient use more plugins than session_restrict_plugins allows. */
     unsetenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN");
@@ -227,29 +232,24 @@ bool session_library_begin(void)
     return mysql_library_init(0, NULL, NULL) == 0;
 }
 
-void session_library_end(void)
+void store_library_end(void)
 {
     mysql_library_end();
 }
 
-void session_thread_begin(void)
-{
-    (void)mysql_thread_init();
-}
+/* The sessions of this thread. The client library has data of each thread that has a session. */
+static _Thread_local unsigned sessions_of_thread;
 
-void session_thread_end(void)
-{
-    mysql_thread_end();
-}
-
-struct session *session_new(const struct database_address *address, enum session_use use)
+struct session *session_new(const struct database_address *address, enum store_use use)
 {
     struct session *session = calloc(1, sizeof *session);
-    if (session) {
-        session->address = address;
-        session->use = use;
-        buf_init(&session->packet, PACKET_MAX);
-    }
+    if (!session)
+        return NULL;
+    session->address = address;
+    session->use = use;
+    buf_init(&session->packet, PACKET_MAX);
+    if (sessions_of_thread++ == 0)
+        (void)mysql_thread_init();
     return session;
 }
 
@@ -277,6 +277,9 @@ void session_free(struct session *session)
     session_close(session);
     buf_release(&session->packet);
     free(session);
+    assert(sessions_of_thread > 0);
+    if (--sessions_of_thread == 0)
+        mysql_thread_end();
 }
 
 void session_drop(struct session *session)
@@ -566,7 +569,7 @@ static enum permit_status session_check_settings(struct session *session)
         if (bytes_equal(row.columns[0], BYTES("max_allowed_packet")))
             session->max_packet = column_u64(row.columns[1]);
         if (bytes_equal(row.columns[0], BYTES("wsrep_on"))) /* statements of migrations may have a ';' in a comment */
-            session->clustered = session->use != SESSION_ADMIN && bytes_equal(row.columns[1], BYTES("ON"));
+            session->clustered = session->use != STORE_ADMIN && bytes_equal(row.columns[1], BYTES("ON"));
         const struct expectation *expected = expectation_find(row.columns[0]);
         if (!expected)
             continue;
@@ -659,11 +662,11 @@ static enum permit_status session_set_if_known(struct session *session, const ch
 
 static enum permit_status session_set_up(struct session *session)
 {
-    bool worker = session->use == SESSION_WORKER;
+    bool worker = session->use == STORE_WORKER;
     const char *limit = session->mariadb ? DIALECT_LIST_MARIADB : DIALECT_LIST_MYSQL;
     const char *const packets[] = {SET_ALL, worker ? SET_WORKER : NULL, session->mariadb ? DIALECT_MARIADB : NULL,
                                    session->mariadb && worker ? DIALECT_MARIADB_WORKER : NULL,
-                                   session->use == SESSION_LIST ? limit : NULL};
+                                   session->use == STORE_LIST ? limit : NULL};
     enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(packets) && status == PERMIT_OK; i++)
         if (packets[i])
@@ -756,7 +759,7 @@ static enum permit_status session_open(struct session *session)
         return session_refuse(session, PERMIT_NO_MEMORY, "no memory for a connection");
     session_set_options(session);
     session_set_tls(session);
-    const char *database = session->use == SESSION_ADMIN ? NULL : address->database;
+    const char *database = session->use == STORE_ADMIN ? NULL : address->database;
     if (!mysql_real_connect(session->mysql, address->socket ? NULL : address->host, address->user, address->password,
                             database, address->port, address->socket, CLIENT_MULTI_STATEMENTS))
         return session_fail(session,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A session: one connection to MariaDB or MySQL. It sets the session settings that permitd's promises need and reads
- * them back. mysql_session.c is the only file that includes <mysql.h>. A session belongs to one thread at a time, and that
- * thread has called session_thread_begin.
+ * them back. mysql_session.c is the only file that includes <mysql.h>. A session is
+ * created, used and freed by one thread.
  *
  * Life: session_new, session_connect, packets (session_send ... session_finish), session_drop or a lost connection,
  * session_connect again, session_free. A call that fails with PERMIT_DATABASE_LOST has dropped the connection.
@@ -13,48 +13,12 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "permit/status.h"
-
-/* The address of the database. Owns its strings (malloc'ed); NULL: not given. */
-struct database_address {
-    char *host;    /* not used if there is a socket */
-    unsigned port; /* 0: default of the client library */
-    char *socket;
-    char *user;
-    char *password;
-    char *database;
-    char *ssl_ca;
-};
-
-/*
- * Parses mysql://user:password@host:port/database?socket=...&ssl_ca=... (or mariadb://). All parts but the database are
- * optional. Parts are percent-encoded. On failure returns false with a message that quotes no part of the URL;
- * *ret_address is untouched.
- */
-bool database_address_parse(const char *url, struct database_address *ret_address, struct buf *message) MUST_CHECK;
-void database_address_release(struct database_address *address);
-/* Prints the address as a URL without the password, for logs. */
-void database_address_print(const struct database_address *address, struct buf *out);
-
-/* The use of a session; it decides the time-outs. */
-enum session_use {
-    SESSION_WORKER, /* batches: the server drops a silent client after 5 s, so a stopped permitd frees its row locks */
-    SESSION_READER, /* status queries and tasks */
-    SESSION_LIST,   /* lists: the server stops a statement after 5 s; the call returns PERMIT_BUSY */
-    SESSION_PROBE,  /* checks whether the server answers: time-outs of 1 s */
-    SESSION_ADMIN,  /* schema: 120 s for a statement; connects without a current database, which may not exist yet */
-};
+#include "store/open.h"
 
 struct session;
 
-/* Initialise and release the client library: before the first thread starts, and after the last one has ended. */
-bool session_library_begin(void) MUST_CHECK;
-void session_library_end(void);
-/* Initialise and release the library's data of a thread: in each thread that uses a session. */
-void session_thread_begin(void);
-void session_thread_end(void);
-
 /* Creates a session without a connection. `address` must outlive the session. NULL: out of memory. */
-struct session *session_new(const struct database_address *address, enum session_use use) MUST_CHECK;
+struct session *session_new(const struct database_address *address, enum store_use use) MUST_CHECK;
 /* Closes the connection and frees the session. Accepts NULL. */
 void session_free(struct session *session);
 /*
@@ -68,6 +32,8 @@ void session_drop(struct session *session);
 bool session_is_connected(const struct session *session);
 /* The cause of the last failure; "" if the last call succeeded. */
 const char *session_message(const struct session *session);
+/* Records a failure that does not come from the client library, and returns its status. */
+enum permit_status session_refuse(struct session *session, enum permit_status status, const char *sentence);
 /* mysql_errno of the last failure; 0 if permitd itself refused. */
 unsigned session_errno(const struct session *session);
 /* max_allowed_packet of the server, in bytes. Valid while connected. */

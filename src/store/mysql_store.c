@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The store on MariaDB and MySQL: a session, the packets of a batch, and the small transactions around them. */
-#include "store/mysql_store.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/lease_time.h"
 #include "store/batch.h"
 #include "store/epoch.h"
+#include "store/mysql_methods.h"
+#include "store/open.h"
 #include "store/rows.h"
-#include "store/templates.h"
+#include "store/schema.h"
 
 enum {
     SQL_MAX_BYTES = 16 * 1024 * 1024, /* a packet; 500 requests with the longest names and slot lists need less */
@@ -21,6 +20,8 @@ enum {
 struct mysql_store {
     struct store store;
     struct session *session;
+    const struct database_address *address;
+    enum store_use use;
     const struct doctor_options *options; /* may be NULL */
     struct buf sql;
     struct buf identity;  /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
@@ -32,20 +33,9 @@ static struct mysql_store *mysql_store_of(struct store *store)
     return CONTAINER_OF(store, struct mysql_store, store);
 }
 
-/*
- * Returns `status`; on failure copies the session's message. PERMIT_DATABASE_UNAVAILABLE also drops the session: the
- * next connection may reach another server.
- */
-static enum permit_status report(struct mysql_store *mysql, enum permit_status status)
+struct session *session_of(struct store *store)
 {
-    mysql->store.message[0] = '\0';
-    if (status == PERMIT_OK)
-        return status;
-    snprintf(mysql->store.message, sizeof mysql->store.message, "%s (error %u)", session_message(mysql->session),
-             session_errno(mysql->session));
-    if (status == PERMIT_DATABASE_UNAVAILABLE)
-        session_drop(mysql->session);
-    return status;
+    return mysql_store_of(store)->session;
 }
 
 /* Safety check (P14: permitd does not serve on unsafe settings). */
@@ -55,27 +45,26 @@ static enum permit_status examine(struct store *store)
     struct doctor_report findings;
     enum permit_status status = doctor_check(mysql->session, mysql->options, &findings);
     if (status != PERMIT_OK)
-        return report(mysql, status);
+        return status;
     doctor_format_refusal(&findings, store->refusal, sizeof store->refusal);
     if (!findings.refusals)
-        return report(mysql, PERMIT_OK);
+        return PERMIT_OK;
     session_drop(mysql->session);
-    memcpy(store->message, store->refusal, sizeof store->message);
-    return PERMIT_DATABASE_UNAVAILABLE;
+    return session_refuse(mysql->session, PERMIT_DATABASE_UNAVAILABLE, store->refusal);
 }
 
 static enum permit_status reconnect(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     if (session_is_connected(mysql->session))
-        return report(mysql, PERMIT_OK);
+        return PERMIT_OK;
     enum permit_status status = session_connect(mysql->session);
-    if (status != PERMIT_OK)
-        return report(mysql, status);
+    if (status != PERMIT_OK || mysql->use != STORE_WORKER)
+        return status;
     /* A packet above the server's limit breaks the buffer: PERMIT_NO_MEMORY, and the engine splits the batch. */
     mysql->sql.max = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session) - 1);
     buf_clear(&mysql->identity);
-    status = report(mysql, epoch_identity_sql(mysql->session, &mysql->identity));
+    status = epoch_identity_sql(mysql->session, &mysql->identity);
     if (status == PERMIT_OK)
         status = examine(store);
     /* Drop a server that was not checked. No transaction was open, so a lost connection is only an unavailable one. */
@@ -93,11 +82,6 @@ static void disconnect(struct store *store)
 static enum permit_status send_sql(struct mysql_store *mysql)
 {
     return session_send_buf(mysql->session, &mysql->sql);
-}
-
-static enum permit_status finish(struct mysql_store *mysql, enum permit_status status)
-{
-    return report(mysql, session_end(mysql->session, status));
 }
 
 /* ---- resolve ---- */
@@ -185,7 +169,7 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     status = session_end(mysql->session, status);
     if (status == PERMIT_OK)
         status = templates_match(mysql->session, what->names, what->name_count, &mysql->sql, arena);
-    return report(mysql, status);
+    return status;
 }
 
 /* ---- the packets of a batch ---- */
@@ -194,15 +178,14 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
                                struct view *ret_view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return report(mysql,
-                  batch_read_view(mysql->session, set, buf_text(&mysql->identity), &mysql->sql, arena, ret_view));
+    return batch_read_view(mysql->session, set, buf_text(&mysql->identity), &mysql->sql, arena, ret_view);
 }
 
 static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                    struct arena *arena, struct view *view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return report(mysql, batch_read_due(mysql->session, shortfalls, count, &mysql->sql, arena, view));
+    return batch_read_due(mysql->session, shortfalls, count, &mysql->sql, arena, view);
 }
 
 static enum permit_status apply(struct store *store, const struct changes *changes)
@@ -212,15 +195,14 @@ static enum permit_status apply(struct store *store, const struct changes *chang
     arena_clear(&mysql->scratch);
     batch_apply_sql(changes, &mysql->scratch, &mysql->sql);
     enum permit_status status = send_sql(mysql);
-    return finish(mysql, status);
+    return session_end(mysql->session, status);
 }
 
 static enum permit_status rollback(struct store *store)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    if (!session_is_connected(mysql->session)) /* keeps the message that says why the session was lost */
-        return PERMIT_OK;
-    return report(mysql, session_rollback(mysql->session));
+    struct session *session = session_of(store);
+    /* Without a session, keeps the message that says why it was lost. */
+    return session_is_connected(session) ? session_rollback(session) : PERMIT_OK;
 }
 
 /* ---- small transactions ---- */
@@ -245,7 +227,7 @@ static enum permit_status reserve_ids(struct store *store, uint64_t count, struc
         status = session_next(mysql->session);
     if (status == PERMIT_OK && session_row(mysql->session, &row))
         next = column_u64(row.columns[0]);
-    status = finish(mysql, status);
+    status = session_end(mysql->session, status);
     if (status != PERMIT_OK)
         return status;
     *ret_range = (struct id_range){next, next + count};
@@ -267,7 +249,7 @@ static enum permit_status floors(struct store *store, const uint64_t *semaphore_
         for (size_t i = 0; i < count; i++)
             if (semaphore_ids[i] == column_u64(row.columns[0]))
                 ret_floors[i] = column_u64(row.columns[1]);
-    return finish(mysql, status);
+    return session_end(mysql->session, status);
 }
 
 /* Returns true if a semaphore could issue a token again: its next token went back, or its row is missing. */
@@ -312,7 +294,7 @@ static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick
         status = session_next(mysql->session);
     if (status == PERMIT_OK)
         tick->ret_tokens_behind = read_tokens_behind(mysql->session, tick);
-    return finish(mysql, status);
+    return session_end(mysql->session, status);
 }
 
 /* The compare-and-set on offset_us and tick_at lets one of several permitd advance the clock. */
@@ -335,7 +317,7 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     sql_time(&mysql->sql, before.tick_at);
     status = send_sql(mysql);
     tick->ret_won = status == PERMIT_OK && session_affected(mysql->session) == 1;
-    return finish(mysql, status);
+    return session_end(mysql->session, status);
 }
 
 #define SELECT_CLOCK "SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1"
@@ -387,7 +369,7 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
     enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK)
         status = read_due_page(mysql->session, page, arena);
-    return finish(mysql, status);
+    return session_end(mysql->session, status);
 }
 
 static enum permit_status read_semaphores(struct session *session, size_t max, struct arena *arena,
@@ -414,21 +396,42 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK)
         status = read_semaphores(mysql->session, count, arena, ret_page);
-    return finish(mysql, status);
+    return session_end(mysql->session, status);
 }
 
 static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
     struct bytes why = cause == EPOCH_SERVER ? BYTES("the server is another one")
                                              : BYTES("tokens went back: an older copy of the database");
-    return report(mysql, epoch_raise(mysql->session, cause, seen, hold_ms, why, NULL));
+    return epoch_raise(session_of(store), cause, seen, hold_ms, why, NULL);
+}
+
+static enum permit_status bump_epoch(struct store *store, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
+                                     int64_t *ret_wait_ms)
+{
+    return epoch_bump(session_of(store), hold_ms, why, ret_epoch, ret_wait_ms);
+}
+
+static enum permit_status doctor(struct store *store, struct doctor_report *ret_report)
+{
+    return doctor_check(session_of(store), mysql_store_of(store)->options, ret_report);
+}
+
+static enum permit_status apply_schema(struct store *store, struct buf *message)
+{
+    const struct mysql_store *mysql = mysql_store_of(store);
+    return schema_apply(mysql->session, mysql->address->database, message);
+}
+
+static enum permit_status schema_version(struct store *store, unsigned *ret_version, struct buf *message)
+{
+    const struct mysql_store *mysql = mysql_store_of(store);
+    return schema_read_version(mysql->session, mysql->address->database, ret_version, message);
 }
 
 static enum permit_status ping(struct store *store)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    return report(mysql, session_ping(mysql->session));
+    return session_ping(session_of(store));
 }
 
 static void mysql_store_free(struct store *store)
@@ -456,24 +459,39 @@ static const struct store_methods methods = {
     .due = due,
     .semaphores = semaphores,
     .raise_epoch = raise_epoch,
+    .bump_epoch = bump_epoch,
+    .doctor = doctor,
+    .apply_schema = apply_schema,
+    .schema_version = schema_version,
     .ping = ping,
     .free = mysql_store_free,
 };
 
-struct store *mysql_store_new(const struct database_address *address, const struct doctor_options *options)
+struct store *store_open(const struct database_address *address, enum store_use use,
+                         const struct doctor_options *options)
 {
     struct mysql_store *mysql = calloc(1, sizeof *mysql);
     if (!mysql)
         return NULL;
-    mysql->store.methods = &methods;
+    mysql->store = (struct store){
+        .methods = &methods,
+        .queries = &mysql_queries,
+        .owners = &mysql_owners,
+        .templates = &mysql_templates,
+        .retention = &mysql_retention,
+        .audit = &mysql_audit,
+    };
+    mysql->address = address;
+    mysql->use = use;
     mysql->options = options;
     buf_init(&mysql->sql, SQL_MAX_BYTES);
     buf_init(&mysql->identity, IDENTITY_MAX_BYTES);
     arena_init(&mysql->scratch, SCRATCH_CHUNK, SCRATCH_LIMIT);
-    mysql->session = session_new(address, SESSION_WORKER);
+    mysql->session = session_new(address, use);
     if (!mysql->session) {
         mysql_store_free(&mysql->store);
         return NULL;
     }
+    mysql->store.message = session_message(mysql->session);
     return &mysql->store;
 }

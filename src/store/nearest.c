@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/nearest.h"
 
 #include "base/distance.h"
 #include "store/query_packet.h"
@@ -47,9 +46,10 @@ static enum permit_status read_nearest(struct session *session, struct bytes nam
     return PERMIT_OK;
 }
 
-enum permit_status query_nearest(struct session *session, enum nearest_kind kind, struct bytes name,
-                                 struct arena *arena, struct nearest *ret_nearest)
+enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct arena *arena,
+                                 struct nearest *ret_nearest)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct nearest nearest = {0};
     buf_init(&sql, QUERY_SQL_MAX);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/owners.h"
+#include "store/mysql_methods.h"
 
 #include "store/query_packet.h"
 
@@ -100,15 +100,18 @@ static enum permit_status lock(struct session *session, const struct bytes *name
     return query_packet_end(session, &sql, status);
 }
 
-enum permit_status owners_lock(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
-                               struct owner_image *ret_images, struct query_time *ret_time)
+static enum permit_status owners_lock(struct store *store, const struct bytes *names, size_t count, struct arena *arena,
+                                      struct owner_image *ret_images, struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     return lock(session, names, count, "", arena, ret_images, ret_time);
 }
 
-enum permit_status owners_lock_nowait(struct session *session, const struct bytes *names, size_t count,
-                                      struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time)
+static enum permit_status owners_lock_nowait(struct store *store, const struct bytes *names, size_t count,
+                                             struct arena *arena, struct owner_image *ret_images,
+                                             struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     return lock(session, names, count, " NOWAIT", arena, ret_images, ret_time);
 }
 
@@ -117,8 +120,9 @@ enum permit_status owners_lock_nowait(struct session *session, const struct byte
  * lapsed, no request with ttl "owner" is granted. A request with another ttl can be granted, even with an acquired_at
  * before the lapse: it ends with the lapse if it commits before the lapse is settled, else by its ttl.
  */
-enum permit_status owners_read_holding(struct session *session, struct owner_image *images, size_t count)
+static enum permit_status owners_read_holding(struct store *store, struct owner_image *images, size_t count)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct session_row row;
     size_t listed = 0;
@@ -200,8 +204,9 @@ static void write_sql(struct buf *sql, const struct owner_image *images, size_t 
         buf_append_text(sql, writes[kind].after);
 }
 
-enum permit_status owners_write(struct session *session, const struct owner_image *images, size_t count)
+static enum permit_status owners_write(struct store *store, const struct owner_image *images, size_t count)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     for (size_t kind = 0; kind < ARRAY_LENGTH(writes); kind++)
@@ -210,21 +215,18 @@ enum permit_status owners_write(struct session *session, const struct owner_imag
     return query_packet_end(session, &sql, session_send_buf(session, &sql));
 }
 
-void owners_rollback(struct session *session)
+static void owners_rollback(struct store *store)
 {
+    struct session *session = session_of(store);
     (void)session_rollback(session);
 }
 
 /* ---- plain reads ---- */
 
-enum permit_status owners_time(struct session *session, struct query_time *ret_time)
+static enum permit_status owners_due(struct store *store, utc_us before, struct arena *arena, struct owner **ret_owners,
+                                     size_t *ret_count)
 {
-    return query_clock(session, ret_time);
-}
-
-enum permit_status owners_due(struct session *session, utc_us before, struct arena *arena, struct owner **ret_owners,
-                              size_t *ret_count)
-{
+    struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "SELECT " OWNER_COLUMNS
@@ -235,9 +237,10 @@ enum permit_status owners_due(struct session *session, utc_us before, struct are
 }
 
 /* Walks owner_settled. lapsed_at NULL (not lapsed) sorts before all times, so it is not walked. */
-enum permit_status owners_lapsed(struct session *session, utc_us after_at, struct bytes after_name, struct arena *arena,
-                                 struct owner **ret_owners, size_t *ret_count)
+static enum permit_status owners_lapsed(struct store *store, utc_us after_at, struct bytes after_name,
+                                        struct arena *arena, struct owner **ret_owners, size_t *ret_count)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "SELECT " OWNER_COLUMNS " FROM owner o FORCE INDEX (owner_settled)"
@@ -251,9 +254,10 @@ enum permit_status owners_lapsed(struct session *session, utc_us after_at, struc
     return run_owners(session, &sql, arena, ret_owners, ret_count);
 }
 
-enum permit_status owners_removable(struct session *session, utc_us before, struct arena *arena,
-                                    struct owner **ret_owners, size_t *ret_count)
+static enum permit_status owners_removable(struct store *store, utc_us before, struct arena *arena,
+                                           struct owner **ret_owners, size_t *ret_count)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "SELECT " OWNER_COLUMNS " FROM owner o FORCE INDEX (owner_settled) WHERE o.settled_at<");
@@ -274,9 +278,10 @@ static enum permit_status read_ends(struct session *session, struct arena *arena
 }
 
 /* Reads each owner by its primary key, then walks permit_request_owner in order of id. */
-enum permit_status owners_ends(struct session *session, const struct owner *owners, size_t count, struct arena *arena,
-                               struct owner_ends *ret_ends)
+static enum permit_status owners_ends(struct store *store, const struct owner *owners, size_t count,
+                                      struct arena *arena, struct owner_ends *ret_ends)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     for (size_t i = 0; i < count; i++) {
@@ -299,9 +304,10 @@ enum permit_status owners_ends(struct session *session, const struct owner *owne
     return query_packet_end(session, &sql, status);
 }
 
-enum permit_status owners_read(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
-                               struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time)
+static enum permit_status owners_read(struct store *store, const struct bytes *names, size_t count, struct arena *arena,
+                                      struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "SELECT " OWNER_COLUMNS " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
@@ -315,14 +321,15 @@ enum permit_status owners_read(struct session *session, const struct bytes *name
     return query_packet_end(session, &sql, status);
 }
 
-enum permit_status owners_get(struct session *session, struct bytes name, struct arena *arena, struct owner *ret_owner,
-                              uint64_t *ret_held, struct query_time *ret_time)
+static enum permit_status owners_get(struct store *store, struct bytes name, struct arena *arena,
+                                     struct owner *ret_owner, uint64_t *ret_held, struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct session_row row;
     struct owner *owners;
     size_t count;
-    enum permit_status status = owners_read(session, &name, 1, arena, &owners, &count, ret_time);
+    enum permit_status status = owners_read(store, &name, 1, arena, &owners, &count, ret_time);
     if (status != PERMIT_OK || count == 0)
         return status != PERMIT_OK ? status : PERMIT_UNKNOWN_OWNER;
     buf_init(&sql, SQL_MAX);
@@ -338,13 +345,14 @@ enum permit_status owners_get(struct session *session, struct bytes name, struct
 }
 
 /* Reads only the index owner_due. */
-enum permit_status owners_count(struct session *session, uint64_t ret_counts[OWNER_LIFE_COUNT])
+static enum permit_status owners_count(struct store *store, uint64_t ret_counts[OWNER_LIFE_COUNT])
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct session_row row;
     struct query_time time;
     memset(ret_counts, 0, OWNER_LIFE_COUNT * sizeof *ret_counts);
-    enum permit_status status = owners_time(session, &time);
+    enum permit_status status = mysql_queries.clock(store, &time);
     if (status != PERMIT_OK)
         return status;
     buf_init(&sql, SQL_MAX);
@@ -362,10 +370,11 @@ enum permit_status owners_count(struct session *session, uint64_t ret_counts[OWN
  * Seeks once per owner in permit_request_owner, however many requests each holds. GROUP BY names state too, although it
  * is constant: otherwise MariaDB reads every entry.
  */
-enum permit_status owners_holding_page(struct session *session, struct bytes after, struct arena *arena,
-                                       struct owner_holder **ret_holders, size_t *ret_count,
-                                       struct query_time *ret_time)
+static enum permit_status owners_holding_page(struct store *store, struct bytes after, struct arena *arena,
+                                              struct owner_holder **ret_holders, size_t *ret_count,
+                                              struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct row_reader reader = {.arena = arena};
     buf_init(&sql, SQL_MAX);
@@ -391,3 +400,19 @@ enum permit_status owners_holding_page(struct session *session, struct bytes aft
     *ret_count = count;
     return query_packet_end(session, &sql, status);
 }
+
+const struct store_owners mysql_owners = {
+    .lock = owners_lock,
+    .lock_nowait = owners_lock_nowait,
+    .read_holding = owners_read_holding,
+    .write = owners_write,
+    .rollback = owners_rollback,
+    .due = owners_due,
+    .lapsed = owners_lapsed,
+    .removable = owners_removable,
+    .ends = owners_ends,
+    .read = owners_read,
+    .get = owners_get,
+    .count = owners_count,
+    .holding_page = owners_holding_page,
+};

@@ -68,9 +68,10 @@ static enum permit_status run_semaphores(struct session *session, struct buf *sq
     return query_packet_end(session, sql, status);
 }
 
-enum permit_status query_semaphore(struct session *session, struct bytes name, struct arena *arena,
-                                   struct semaphore_row *ret_row, struct query_time *ret_time)
+static enum permit_status query_semaphore(struct store *store, struct bytes name, struct arena *arena,
+                                          struct semaphore_row *ret_row, struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct semaphore_row *rows = NULL;
     size_t count = 0;
@@ -179,10 +180,11 @@ static enum permit_status walk_names(struct session *session, struct name_page *
 }
 
 /* The first steps usually fill the page, because few semaphores are retired. */
-enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
-                                    struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                    struct bytes *ret_next, struct query_time *ret_time)
+static enum permit_status query_semaphores(struct store *store, struct bytes prefix, struct bytes after, unsigned limit,
+                                           struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
+                                           struct bytes *ret_next, struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct name_page page = {
         .walk = {.prefix = prefix, .walked = after},
         .rows = arena_array(arena, limit + 1, sizeof *page.rows),
@@ -202,8 +204,9 @@ enum permit_status query_semaphores(struct session *session, struct bytes prefix
     return PERMIT_OK;
 }
 
-enum permit_status query_semaphore_sums(struct session *session, struct semaphore_sums *ret_sums)
+static enum permit_status query_semaphore_sums(struct store *store, struct semaphore_sums *ret_sums)
 {
+    struct session *session = session_of(store);
     struct row_reader reader = {.at = 0};
     enum permit_status status = session_send(
         session, BYTES("SELECT COUNT(*),LEAST(COALESCE(SUM(capacity),0),9223372036854775807),COALESCE(SUM(in_use),0)"
@@ -249,10 +252,11 @@ void query_any_semaphore_sql(struct buf *sql, struct bytes name)
 }
 
 /* Walks permit_state in the order of tokens, then the primary key of each request. */
-enum permit_status query_holders(struct session *session, struct bytes semaphore, uint64_t after, unsigned limit,
-                                 struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
-                                 struct query_time *ret_time)
+static enum permit_status query_holders(struct store *store, struct bytes semaphore, uint64_t after, unsigned limit,
+                                        struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
+                                        struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct holder_row *rows = NULL;
     size_t count = 0;
@@ -365,9 +369,11 @@ static enum permit_status run_requests(struct session *session, struct buf *sql,
     return query_packet_end(session, sql, status);
 }
 
-enum permit_status query_request(struct session *session, struct bytes external_id, struct arena *arena,
-                                 struct request *ret_request, struct bytes **ret_names, struct query_time *ret_time)
+static enum permit_status query_request(struct store *store, struct bytes external_id, struct arena *arena,
+                                        struct request *ret_request, struct bytes **ret_names,
+                                        struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct request_list list;
     buf_init(&sql, QUERY_SQL_MAX);
@@ -439,9 +445,10 @@ static bool fence_read_row(struct session *session, uint32_t slot, struct fence_
 }
 
 /* Walks the unique index of names, then the primary keys. Includes retired semaphores, which still have tokens. */
-enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
-                               struct fence_row *ret_row)
+static enum permit_status query_fence(struct store *store, struct bytes semaphore, uint64_t token, uint32_t slot,
+                                      struct fence_row *ret_row)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
     buf_append_text(&sql, "SELECT STRAIGHT_JOIN " ROW_FLOOR
@@ -459,10 +466,27 @@ enum permit_status query_fence(struct session *session, struct bytes semaphore, 
 
 /* ---- the clock ---- */
 
-enum permit_status query_clock(struct session *session, struct query_time *ret_time)
+static enum permit_status query_clock(struct store *store, struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     enum permit_status status = session_send(session, BYTES(SQL_CLOCK));
     if (status == PERMIT_OK)
         status = query_take_time(session, ret_time);
     return session_end(session, status);
 }
+
+const struct store_queries mysql_queries = {
+    .semaphore = query_semaphore,
+    .semaphores = query_semaphores,
+    .semaphore_sums = query_semaphore_sums,
+    .holders = query_holders,
+    .request = query_request,
+    .requests = query_requests,
+    .fence = query_fence,
+    .clock = query_clock,
+    .held_at = query_held_at,
+    .events = query_events,
+    .nearest = query_nearest,
+    .slot_list_head = query_slot_list_head,
+    .slots = query_slots,
+};

@@ -6,9 +6,12 @@
 #ifndef STORE_QUERY_H
 #define STORE_QUERY_H
 
+#include "base/arena.h"
 #include "core/lease_time.h"
 #include "core/request.h"
-#include "store/mysql_session.h"
+#include "permit/status.h"
+
+struct store;
 
 /* Maximum number of rows that one call walks to fill a page: about 50 ms. */
 enum { QUERY_WALK_MAX = 20000 };
@@ -38,39 +41,12 @@ struct fence_row {
     uint64_t floor; /* smallest live token of the semaphore; next_permit_id if none */
 };
 
-/* Reads one semaphore. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired. */
-enum permit_status query_semaphore(struct session *session, struct bytes name, struct arena *arena,
-                                   struct semaphore_row *ret_row, struct query_time *ret_time) MUST_CHECK;
-/*
- * Lists semaphores that begin with `prefix` and come after the name `after`, in order of name, without retired ones; at
- * most `limit`. *ret_next is `after` of the next page; data NULL: no more. A page may be empty and still have a next
- * one.
- */
-enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
-                                    struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                    struct bytes *ret_next, struct query_time *ret_time) MUST_CHECK;
 /* Sums over all semaphores that are not retired. */
 struct semaphore_sums {
     int64_t count;
     int64_t capacity; /* INT64_MAX if the sum is larger */
     int64_t in_use;
 };
-/* Reads every semaphore row; for metrics. */
-enum permit_status query_semaphore_sums(struct session *session, struct semaphore_sums *ret_sums) MUST_CHECK;
-/*
- * Lists the holders of a semaphore in order of token, so the longest holders first, after the token `after`; at most
- * `limit`. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired.
- */
-enum permit_status query_holders(struct session *session, struct bytes semaphore, uint64_t after, unsigned limit,
-                                 struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
-                                 struct query_time *ret_time) MUST_CHECK;
-/*
- * Reads one request with its permits. (*ret_names)[i] is the semaphore name of permit i. PERMIT_UNKNOWN_REQUEST: it
- * does not exist.
- */
-enum permit_status query_request(struct session *session, struct bytes external_id, struct arena *arena,
-                                 struct request *ret_request, struct bytes **ret_names,
-                                 struct query_time *ret_time) MUST_CHECK;
 
 struct request_filter {
     struct bytes owner;     /* data NULL: any */
@@ -79,19 +55,128 @@ struct request_filter {
     uint64_t after;         /* only request ids above this one */
     unsigned limit;         /* maximum number of requests */
 };
-/*
- * Lists requests in order of request id, each with its permits. (*ret_names)[i][j] is the semaphore name of permit j of
- * request i. *ret_next is `after` of the next page; 0: no more. A page may be empty and still have a next one.
- */
-enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
+
+struct held_filter {
+    struct bytes semaphore; /* name; may be retired */
+    struct bytes owner;     /* data NULL: any */
+    utc_us at;              /* time by the database's clock as it is now; a time in the future counts as now */
+    uint64_t before;        /* only tokens below this one; 0: all */
+    unsigned limit;
+};
+
+/* A row of `semaphore_event`. */
+struct event_row {
+    uint64_t id;
+    utc_us at; /* the database's clock at the event */
+    struct bytes who;
+    struct bytes what;
+    struct bytes from; /* old value; data NULL: none. The same for `to` and `why` */
+    struct bytes to;
+    struct bytes why;
+    uint64_t next_permit_id; /* next token of the semaphore at the event */
+};
+
+enum nearest_kind { NEAREST_SEMAPHORE, NEAREST_TEMPLATE, NEAREST_OWNER, NEAREST_REQUEST };
+
+struct nearest {
+    bool exists;       /* the name itself exists; a retired semaphore does not count */
+    struct bytes name; /* the nearest other name (name_distance), in the arena; data NULL: none is near */
+};
+
+/* Tells whether the slots may have changed: every change of a slot's holder or label raises the version. */
+struct slot_list_head {
+    uint64_t semaphore_id;
+    enum semaphore_kind kind;
+    int64_t in_use;
+    uint64_t version;
+    uint64_t epoch; /* compare it too: after a failover or a restore, which raise it, versions may go back */
+};
+
+enum slot_state { SLOT_ANY, SLOT_FREE, SLOT_HELD };
+
+struct slot_filter {
+    enum slot_state state;
+    struct bytes prefix; /* of the label; length 0: any label, or none */
+    uint32_t after;      /* only numbers above this one */
+    unsigned limit;      /* maximum number of slots */
+};
+
+struct slot_list_row {
+    uint32_t number;
+    struct bytes label;     /* data NULL: none */
+    uint64_t token;         /* 0: free */
+    struct request request; /* holder, without its permits; set only if the slot is held */
+};
+
+/* The methods; store->queries. PERMIT_BUSY: the statement took longer than a list may take. */
+struct store_queries {
+    /* Reads one semaphore. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired. */
+    enum permit_status (*semaphore)(struct store *store, struct bytes name, struct arena *arena,
+                                    struct semaphore_row *ret_row, struct query_time *ret_time);
+    /*
+     * Lists semaphores that begin with `prefix` and come after the name `after`, in order of name, without retired
+     * ones; at most `limit`. *ret_next is `after` of the next page; data NULL: no more. A page may be empty and still
+     * have a next one.
+     */
+    enum permit_status (*semaphores)(struct store *store, struct bytes prefix, struct bytes after, unsigned limit,
+                                     struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
+                                     struct bytes *ret_next, struct query_time *ret_time);
+    /* Reads every semaphore row; for metrics. */
+    enum permit_status (*semaphore_sums)(struct store *store, struct semaphore_sums *ret_sums);
+    /*
+     * Lists the holders of a semaphore in order of token, so the longest holders first, after the token `after`; at
+     * most `limit`. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired.
+     */
+    enum permit_status (*holders)(struct store *store, struct bytes semaphore, uint64_t after, unsigned limit,
+                                  struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
+                                  struct query_time *ret_time);
+    /*
+     * Reads one request with its permits. (*ret_names)[i] is the semaphore name of permit i. PERMIT_UNKNOWN_REQUEST: it
+     * does not exist.
+     */
+    enum permit_status (*request)(struct store *store, struct bytes external_id, struct arena *arena,
+                                  struct request *ret_request, struct bytes **ret_names, struct query_time *ret_time);
+    /*
+     * Lists requests in order of request id, each with its permits. (*ret_names)[i][j] is the semaphore name of permit
+     * j of request i. *ret_next is `after` of the next page; 0: no more. A page may be empty and still have a next one.
+     */
+    enum permit_status (*requests)(struct store *store, const struct request_filter *filter, struct arena *arena,
+                                   struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                   uint64_t *ret_next, struct query_time *ret_time);
+    /*
+     * Reads the state of a token; the semaphore may be retired. If `slot` is not 0, a token that does not hold that
+     * slot is not known. PERMIT_UNKNOWN_SEMAPHORE: the semaphore does not exist.
+     */
+    enum permit_status (*fence)(struct store *store, struct bytes semaphore, uint64_t token, uint32_t slot,
+                                struct fence_row *ret_row);
+    /* Reads the clock. */
+    enum permit_status (*clock)(struct store *store, struct query_time *ret_time);
+    /*
+     * Lists the requests that held units of the semaphore at that time, last granted first, in their current state.
+     * *ret_next is `before` of the next page; 0: no more. A page may be empty and still have a next one. An unknown
+     * name has no holders.
+     */
+    enum permit_status (*held_at)(struct store *store, const struct held_filter *filter, struct arena *arena,
                                   struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  uint64_t *ret_next, struct query_time *ret_time) MUST_CHECK;
-/*
- * Reads the state of a token; the semaphore may be retired. If `slot` is not 0, a token that does not hold that slot is
- * not known. PERMIT_UNKNOWN_SEMAPHORE: the semaphore does not exist.
- */
-enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
-                               struct fence_row *ret_row) MUST_CHECK;
-/* Reads the clock. */
-enum permit_status query_clock(struct session *session, struct query_time *ret_time) MUST_CHECK;
+                                  uint64_t *ret_next, struct query_time *ret_time);
+    /*
+     * Lists the events of a semaphore and the raises of the epoch, which concern all semaphores; newest first, only ids
+     * below `before` (0: all). Returns PERMIT_UNKNOWN_SEMAPHORE if the name was never used; a retired semaphore is
+     * known.
+     */
+    enum permit_status (*events)(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
+                                 struct arena *arena, struct event_row **ret_rows, size_t *ret_count);
+    /* Compares `name` with its neighbours in byte order: a few rows, whatever the size of the table. */
+    enum permit_status (*nearest)(struct store *store, enum nearest_kind kind, struct bytes name, struct arena *arena,
+                                  struct nearest *ret_nearest);
+    /* Reads the head. PERMIT_UNKNOWN_SEMAPHORE: the semaphore does not exist or is retired. */
+    enum permit_status (*slot_list_head)(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
+    /*
+     * Lists slots in order of number. A slot above the capacity is listed only while it is held. Reads one page of
+     * rows; with a state or a prefix, at most all slots of the semaphore.
+     */
+    enum permit_status (*slots)(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
+                                struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
+                                struct query_time *ret_time);
+};
 #endif

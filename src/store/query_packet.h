@@ -6,7 +6,7 @@
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
 
-#include "store/query.h"
+#include "store/mysql_methods.h"
 #include "store/rows.h"
 
 enum { QUERY_SQL_MAX = 1 << 20 };
@@ -32,4 +32,20 @@ void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix);
 enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
                                         struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                         struct query_time *ret_time) MUST_CHECK;
+
+/* Methods of mysql_queries that are not in query.c. */
+enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct arena *arena,
+                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                  uint64_t *ret_next, struct query_time *ret_time);
+enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
+                                 struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                 uint64_t *ret_next, struct query_time *ret_time);
+enum permit_status query_events(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
+                                struct arena *arena, struct event_row **ret_rows, size_t *ret_count);
+enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct arena *arena,
+                                 struct nearest *ret_nearest);
+enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
+enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
+                               struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
+                               struct query_time *ret_time);
 #endif

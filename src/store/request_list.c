@@ -199,10 +199,11 @@ static enum permit_status find_ids(struct session *session, struct id_walk *walk
     return status;
 }
 
-enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
+enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct arena *arena,
                                   struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                   uint64_t *ret_next, struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     struct id_walk walk = {
         .filter = filter, .walked = filter->after, .ids = arena_array(arena, filter->limit + 1, sizeof *walk.ids)};
     enum permit_status status = walk.ids ? PERMIT_OK : PERMIT_NO_MEMORY;

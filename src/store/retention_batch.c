@@ -3,7 +3,7 @@
  * Retention in SQL. A batch is four packets: the named lock and the clock; a page of candidates, read without locks;
  * the transaction, in one packet, so that its row locks never wait for this process; the release of the named lock.
  */
-#include "store/retention_batch.h"
+#include "store/mysql_methods.h"
 
 #include <stdlib.h>
 
@@ -210,8 +210,9 @@ static enum permit_status delete_rows(struct clean *clean)
     return PERMIT_OK;
 }
 
-enum permit_status retention_commits(struct session *session, uint64_t *ret_commits)
+static enum permit_status retention_commits(struct store *store, uint64_t *ret_commits)
 {
+    struct session *session = session_of(store);
     struct row_reader reader = {.at = 0};
     enum permit_status status = session_send(session, BYTES("SHOW GLOBAL STATUS LIKE 'Com_commit'"));
     bool found = status == PERMIT_OK && row_step(&reader, session);
@@ -223,9 +224,10 @@ enum permit_status retention_commits(struct session *session, uint64_t *ret_comm
     return status != PERMIT_OK || found ? status : PERMIT_INTERNAL;
 }
 
-enum permit_status retention_batch(struct session *session, const struct retention_task *task, struct arena *arena,
-                                   struct retention_result *ret_result)
+static enum permit_status retention_batch(struct store *store, const struct retention_task *task, struct arena *arena,
+                                          struct retention_result *ret_result)
 {
+    struct session *session = session_of(store);
     struct clean clean = {.session = session, .task = task, .arena = arena};
     enum permit_status status = session_send(session, BYTES(TAKE_LOCK_SQL));
     if (status == PERMIT_OK)
@@ -243,3 +245,8 @@ enum permit_status retention_batch(struct session *session, const struct retenti
         *ret_result = clean.result;
     return status;
 }
+
+const struct store_retention mysql_retention = {
+    .batch = retention_batch,
+    .commits = retention_commits,
+};

@@ -12,7 +12,9 @@
 
 #include "base/arena.h"
 #include "core/retention.h"
-#include "store/mysql_session.h"
+#include "permit/status.h"
+
+struct store;
 
 enum retention_kind {
     RETENTION_DUE,      /* ended requests and tombstones whose due_at has passed */
@@ -36,14 +38,15 @@ struct retention_result {
     double behind;    /* retention_backlog of the oldest deleted request; 0 for events */
 };
 
-/*
- * Runs one batch. PERMIT_LOCK_TIMEOUT, PERMIT_CONFLICT: another transaction holds one of the rows; nothing was deleted.
- * After any other failure session_message says why, and the session is dropped, so that no transaction or named lock
- * stays open.
- */
-enum permit_status retention_batch(struct session *session, const struct retention_task *task, struct arena *arena,
-                                   struct retention_result *ret_result) MUST_CHECK;
-
-/* Reads the number of COMMIT statements of all clients since the server started. Takes the server about 1 ms. */
-enum permit_status retention_commits(struct session *session, uint64_t *ret_commits) MUST_CHECK;
+/* The methods; store->retention. */
+struct store_retention {
+    /*
+     * Runs one batch. PERMIT_LOCK_TIMEOUT, PERMIT_CONFLICT: another transaction holds one of the rows; nothing was
+     * deleted. After any other failure the session is dropped, so that no transaction or named lock stays open.
+     */
+    enum permit_status (*batch)(struct store *store, const struct retention_task *task, struct arena *arena,
+                                struct retention_result *ret_result);
+    /* Reads the number of COMMIT statements of all clients since the server started. Takes the server about 1 ms. */
+    enum permit_status (*commits)(struct store *store, uint64_t *ret_commits);
+};
 #endif

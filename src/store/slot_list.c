@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/slot_list.h"
 
 #include "store/query_packet.h"
 
-enum permit_status query_slot_list_head(struct session *session, struct bytes semaphore,
-                                        struct slot_list_head *ret_head)
+enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct row_reader reader = {.at = 0};
     buf_init(&sql, QUERY_SQL_MAX);
@@ -73,10 +72,11 @@ static enum permit_status read_slots(struct session *session, struct arena *aren
  * Walks the primary key from `after` on until the page is full, or slot_label over all labels with the prefix, if there
  * are few; then the primary keys of permit and request.
  */
-enum permit_status query_slots(struct session *session, uint64_t semaphore_id, const struct slot_filter *filter,
+enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
                                struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
                                struct query_time *ret_time)
 {
+    struct session *session = session_of(store);
     static const char *const of_state[] = {
         [SLOT_ANY] = " AND (l.retired=0 OR l.permit_id<>0)",
         [SLOT_FREE] = " AND l.retired=0 AND l.permit_id=0",

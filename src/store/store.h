@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The seam between the engine and the database: batches, expiry, clock tick, wait poll and failover. A store is one
- * session. There are two implementations: MariaDB and MySQL (mysql_store_new), and a fake in memory (tests/sim).
- * Owners, templates, lists, retention and audit use a session directly (owners.h, templates.h, query.h, retention_batch.h,
- * audit.h).
+ * The seam to the database: everything that engine and api ask of it. A store is one session. There are two
+ * implementations: MariaDB and MySQL (open.h), and a fake in memory (tests/sim).
+ *
+ * Batches, expiry, the clock, the schema and the safety check are the functions below. The rest are groups of methods,
+ * each with a header of its own: store->queries->holders(store, ...).
+ *
+ *     queries     query.h             status, lists, history
+ *     owners      owners.h            heartbeats and owners
+ *     templates   templates.h         templates of semaphores
+ *     retention   retention_batch.h   deletion of what is no longer kept
+ *     audit       audit.h             comparison of the rows with each other
  *
  * A batch of the engine uses the calls in this order:
  *
@@ -39,10 +46,20 @@
 #include <assert.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "core/plan.h"
 #include "core/template.h"
 
 enum { STORE_MESSAGE_SIZE = 512 };
+
+/* What a store is used for; it decides its time-outs. */
+enum store_use {
+    STORE_WORKER, /* batches: the server drops a silent client after 5 s, so a stopped permitd frees its row locks */
+    STORE_READER, /* status queries and tasks */
+    STORE_LIST,   /* lists: the server stops a statement after 5 s; the call returns PERMIT_BUSY */
+    STORE_PROBE,  /* checks whether the server answers: time-outs of 1 s */
+    STORE_ADMIN,  /* schema: 120 s for a statement; connects without a current database, which may not exist yet */
+};
 
 /*
  * Resolve: names to ids and keys to semaphores, by plain reads without locks. The result is a hint: it selects the
@@ -135,10 +152,11 @@ struct tick {
 enum epoch_cause {
     EPOCH_SERVER,   /* the server's identity is not the one in `cluster`; if it is, the call changes nothing */
     EPOCH_TOKENS,   /* a semaphore's next token is below the tokens seen: an older copy of the database */
-    EPOCH_OPERATOR, /* permitctl fence bump; only for epoch_bump (epoch.h) */
+    EPOCH_OPERATOR, /* permitctl fence bump; only for store_bump_epoch */
 };
 
 struct store;
+struct doctor_report;
 
 /* The implementation of the calls below. */
 struct store_methods {
@@ -156,6 +174,10 @@ struct store_methods {
     enum permit_status (*due)(struct store *, struct due_page *, struct arena *);
     enum permit_status (*semaphores)(struct store *, const uint64_t *, size_t, struct arena *, struct semaphore_page *);
     enum permit_status (*raise_epoch)(struct store *, enum epoch_cause, uint64_t, int64_t);
+    enum permit_status (*bump_epoch)(struct store *, int64_t, struct bytes, uint64_t *, int64_t *);
+    enum permit_status (*doctor)(struct store *, struct doctor_report *);
+    enum permit_status (*apply_schema)(struct store *, struct buf *);
+    enum permit_status (*schema_version)(struct store *, unsigned *, struct buf *);
     enum permit_status (*ping)(struct store *);
     void (*free)(struct store *);
 };
@@ -163,15 +185,21 @@ struct store_methods {
 /* The part of a store that all implementations have; it is a member of their struct. */
 struct store {
     const struct store_methods *methods;
+    const struct store_queries *queries;
+    const struct store_owners *owners;
+    const struct store_templates *templates;
+    const struct store_retention *retention;
+    const struct store_audit *audit;
     bool in_batch;                    /* between store_lock and store_apply or store_rollback; for asserts */
-    char message[STORE_MESSAGE_SIZE]; /* cause of the last failure */
+    const char *message;              /* cause of the last failure; valid until the next call */
     char refusal[STORE_MESSAGE_SIZE]; /* result of the last safety check: first unsafe setting and its fix; "": safe */
 };
 
 /*
- * Opens the session if it is not open: ends what is left of the lost session (KILL), then checks the server's safety
- * (P14). If the settings are unsafe, drops the session and returns PERMIT_DATABASE_UNAVAILABLE; `message` and `refusal`
- * name the setting and the fix. Sends nothing if the session is open. Never returns PERMIT_DATABASE_LOST.
+ * Opens the session if it is not open: ends what is left of the lost session (KILL), then, for STORE_WORKER, checks the
+ * server's safety (P14). If the settings are unsafe, drops the session and returns PERMIT_DATABASE_UNAVAILABLE;
+ * `message` and `refusal` name the setting and the fix. Sends nothing if the session is open. Never returns
+ * PERMIT_DATABASE_LOST.
  */
 static inline enum permit_status store_reconnect(struct store *store)
 {
@@ -293,6 +321,46 @@ static inline enum permit_status store_raise_epoch(struct store *store, enum epo
 {
     assert(!store->in_batch);
     return store->methods->raise_epoch(store, cause, seen, hold_ms);
+}
+
+/*
+ * Raises the epoch for an operator; `why` goes into the record. Each raise stops all grants for hold_ms, so the next
+ * one is accepted only hold_ms after the last hold has ended. Before that the call returns PERMIT_TOO_MANY, with the
+ * time left in *ret_wait_ms and the unchanged *ret_epoch. The limit does not apply if the server's identity differs
+ * from the one in `cluster`.
+ */
+static inline enum permit_status store_bump_epoch(struct store *store, int64_t hold_ms, struct bytes why,
+                                                  uint64_t *ret_epoch, int64_t *ret_wait_ms)
+{
+    return store->methods->bump_epoch(store, hold_ms, why, ret_epoch, ret_wait_ms);
+}
+
+/*
+ * Examines the server's settings (doctor.h). PERMIT_OK means that the checks ran, not that they passed; otherwise
+ * *ret_report is untouched.
+ */
+static inline enum permit_status store_doctor(struct store *store, struct doctor_report *ret_report)
+{
+    return store->methods->doctor(store, ret_report);
+}
+
+/*
+ * On a STORE_ADMIN: creates the database if it is missing, and applies the migrations that it lacks. Refuses, without
+ * any change, a schema that is newer than this binary, and a table that has the name of one of permitd's but other
+ * columns. On failure `message` has the cause.
+ */
+static inline enum permit_status store_apply_schema(struct store *store, struct buf *message)
+{
+    return store->methods->apply_schema(store, message);
+}
+
+/*
+ * Reads the newest complete migration of the database without any change; 0 if there is no schema or no database.
+ * Refuses the same as store_apply_schema.
+ */
+static inline enum permit_status store_schema_version(struct store *store, unsigned *ret_version, struct buf *message)
+{
+    return store->methods->schema_version(store, ret_version, message);
 }
 
 /* Keeps an idle session open: the server closes a session that is idle for 5 s. */

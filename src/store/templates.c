@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/templates.h"
+#include "store/mysql_methods.h"
 
 #include "core/name.h"
 #include "store/rows.h"
@@ -51,9 +51,10 @@ static enum permit_status run_templates(struct session *session, struct buf *sql
     return session_end(session, status);
 }
 
-enum permit_status templates_get(struct session *session, struct bytes prefix, struct arena *arena,
-                                 struct template *ret_template)
+static enum permit_status templates_get(struct store *store, struct bytes prefix, struct arena *arena,
+                                        struct template *ret_template)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct template *found = NULL;
     size_t count = 0;
@@ -69,9 +70,10 @@ enum permit_status templates_get(struct session *session, struct bytes prefix, s
 }
 
 /* Walks the primary key from the larger of `begins` and `after` on; the list ends at the first other beginning. */
-enum permit_status templates_list(struct session *session, struct bytes begins, struct bytes after, unsigned limit,
-                                  struct arena *arena, struct template **ret_templates, size_t *ret_count)
+static enum permit_status templates_list(struct store *store, struct bytes begins, struct bytes after, unsigned limit,
+                                         struct arena *arena, struct template **ret_templates, size_t *ret_count)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     size_t count = 0;
     buf_init(&sql, SQL_MAX);
@@ -89,8 +91,9 @@ enum permit_status templates_list(struct session *session, struct bytes begins, 
     return PERMIT_OK;
 }
 
-enum permit_status templates_count_semaphores(struct session *session, uint64_t max, uint64_t *ret_count)
+static enum permit_status templates_count_semaphores(struct store *store, uint64_t max, uint64_t *ret_count)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct session_row row;
     buf_init(&sql, SQL_MAX);
@@ -173,10 +176,11 @@ static enum permit_status put_once(struct session *session, const struct semapho
     return status == PERMIT_OK ? status : roll_back(session, status);
 }
 
-enum permit_status templates_put(struct session *session, struct bytes prefix, const struct semaphore_change *change,
-                                 int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
-                                 bool *ret_created, const char **ret_refusal)
+static enum permit_status templates_put(struct store *store, struct bytes prefix, const struct semaphore_change *change,
+                                        int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
+                                        bool *ret_created, const char **ret_refusal)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct template template;
     enum permit_status status = PERMIT_CONFLICT;
@@ -208,9 +212,10 @@ static enum permit_status delete_once(struct session *session, struct bytes pref
     return status == PERMIT_OK ? status : roll_back(session, status);
 }
 
-enum permit_status templates_delete(struct session *session, struct bytes prefix, struct arena *arena,
-                                    struct template *ret_template)
+static enum permit_status templates_delete(struct store *store, struct bytes prefix, struct arena *arena,
+                                           struct template *ret_template)
 {
+    struct session *session = session_of(store);
     struct buf sql;
     struct template template;
     enum permit_status status = PERMIT_CONFLICT;
@@ -319,3 +324,11 @@ enum permit_status templates_match(struct session *session, struct resolve_name 
     }
     return status == PERMIT_OK ? match_beginnings(session, &beginnings, names, count, sql, arena) : status;
 }
+
+const struct store_templates mysql_templates = {
+    .put = templates_put,
+    .delete = templates_delete,
+    .get = templates_get,
+    .list = templates_list,
+    .count_semaphores = templates_count_semaphores,
+};

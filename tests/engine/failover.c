@@ -11,6 +11,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "store/owners.h"
+#include "store/query.h"
+#include "store/retention_batch.h"
 
 enum { PATIENCE_S = 120, FIRST_IDS = 1, IDS_OF_THE_OTHER = 20000, IDS_SINCE_THE_RAISE = 40000, CAUSES = 3 };
 
@@ -221,12 +224,47 @@ static const struct store_methods methods = {
     .free = store_end,
 };
 
-static struct store *open_store(void *context)
+/* ---- what the other tasks find: nothing that answers ---- */
+
+static enum permit_status unavailable(struct store *store)
+{
+    (void)store;
+    return PERMIT_DATABASE_UNAVAILABLE;
+}
+
+static enum permit_status no_clock(struct store *store, struct query_time *ret_time)
+{
+    (void)ret_time;
+    return unavailable(store);
+}
+
+static enum permit_status no_commits(struct store *store, uint64_t *ret_commits)
+{
+    (void)ret_commits;
+    return unavailable(store);
+}
+
+static void end_nothing(struct store *store)
+{
+    (void)store;
+}
+
+static const struct store_methods absent_methods = {
+    .reconnect = unavailable, .disconnect = disconnect, .free = store_end};
+static const struct store_queries queries = {.clock = no_clock};
+static const struct store_owners owners = {.rollback = end_nothing};
+static const struct store_retention retention = {.commits = no_commits};
+
+static struct store *open_store(void *context, enum store_use use)
 {
     struct store *store = calloc(1, sizeof *store);
     (void)context;
     if (store)
-        store->methods = &methods;
+        *store = (struct store){.methods = use == STORE_WORKER ? &methods : &absent_methods,
+                                .queries = &queries,
+                                .owners = &owners,
+                                .retention = &retention,
+                                .message = ""};
     return store;
 }
 
@@ -236,7 +274,6 @@ static struct engine *engine;
 
 static void begin(void)
 {
-    static const struct database_address nobody = {.socket = "/nonexistent/socket", .database = "none"};
     const struct engine_settings settings = {.workers = 1,
                                              .max_pending = 100,
                                              .max_pending_ends = 100,
@@ -244,7 +281,6 @@ static void begin(void)
                                              .request_timeout_ms = PATIENCE_S * MS_PER_SECOND,
                                              .plan = {.retention_us = US_PER_SECOND, .tombstone_us = US_PER_SECOND},
                                              .open_store = open_store,
-                                             .address = &nobody,
                                              .liveness_interval_ms = 1000,
                                              .wait_poll_ms = 1000};
     struct buf message;
@@ -265,7 +301,6 @@ static void begin(void)
     pthread_cond_init(&script.changed, NULL);
     log_configure((enum log_level)(LOG_ERROR + 1), LOG_TEXT);
     buf_init(&message, 1000);
-    cr_assert(session_library_begin());
     cr_assert(engine_start(&settings, &engine, &message), "%s", buf_text(&message));
     buf_release(&message);
 }
@@ -274,7 +309,6 @@ static void end(void)
 {
     engine_stop(engine);
     engine_free(engine);
-    session_library_end();
     pthread_cond_destroy(&script.changed);
     pthread_mutex_destroy(&script.mutex);
 }

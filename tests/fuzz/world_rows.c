@@ -6,10 +6,8 @@
 #include "reference.h"
 #include "store/doctor.h"
 #include "store/epoch.h"
-#include "store/history.h"
-#include "store/nearest.h"
 #include "store/owners.h"
-#include "store/slot_list.h"
+#include "store/query.h"
 #include "store/templates.h"
 #include "world.h"
 

@@ -109,8 +109,8 @@ Test(background, tasks_continue_after_a_database_outage, .timeout = 180)
     insert_ended(pair.sql, 1000000000, 100);
     cr_assert(kit_wait_until(nothing_ended_is_left, pair.sql, PATIENCE_MS));
     for (int i = 0; i < 2; i++) {
-        cr_assert_leq(log_count(pair.permitd[i], "thread=cleaner"), 4, "it floods the log");
-        cr_assert_leq(log_count(pair.permitd[i], "thread=auditor"), 4, "it floods the log");
+        cr_assert_leq(log_count(pair.permitd[i], "task=retention"), 4, "it floods the log");
+        cr_assert_leq(log_count(pair.permitd[i], "task=audit"), 4, "it floods the log");
     }
     pair_stop(&pair);
     kit_database_stop(database);

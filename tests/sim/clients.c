@@ -165,7 +165,7 @@ bool call_send(struct call *call, int64_t wait_us)
 /* ---- clients ---- */
 
 /* A slot by number or by label: its own label or, if labels change, one of those in use. */
-static struct slot_name any_name(const struct semaphore_row *row, uint32_t number)
+static struct slot_name any_name(const struct db_semaphore_row *row, uint32_t number)
 {
     struct bytes label = dice_once_in(3) ? slot_label(row, number) : (struct bytes){0};
     if (label.data && profile.label_changes && dice_once_in(3))
@@ -182,7 +182,7 @@ static bool is_named(const struct want *want, const struct slot_name *name)
 }
 
 /* Sometimes specific slots: among the first few, so that many requests name the same. */
-static void choose_slots(struct want *want, struct slot_name *names, const struct semaphore_row *row)
+static void choose_slots(struct want *want, struct slot_name *names, const struct db_semaphore_row *row)
 {
     uint32_t most = (uint32_t)max_i64(1, min_i64(row->semaphore.capacity, 6));
     if (!row->exists || row->semaphore.kind == KIND_COUNTED || !dice_once_in(profile.label_changes ? 3 : 5))

@@ -29,7 +29,7 @@ struct undo {
     void *object;
     union {
         struct request_row request;
-        struct semaphore_row semaphore;
+        struct db_semaphore_row semaphore;
         struct template_row template;
         struct globals globals;
     } before;
@@ -159,7 +159,7 @@ struct bytes label_text(uint8_t label)
     return bytes_of(texts[label]);
 }
 
-struct bytes slot_label(const struct semaphore_row *row, uint32_t number)
+struct bytes slot_label(const struct db_semaphore_row *row, uint32_t number)
 {
     return number <= SLOTS_MAX ? label_text(row->labels[number]) : (struct bytes){0};
 }
@@ -427,7 +427,7 @@ static bool guards_hold(const struct changes *changes)
     }
     for (size_t i = 0; i < changes->slot_count; i++) {
         const struct slot_change *change = &changes->slots[i];
-        const struct semaphore_row *row = &database_semaphore(change->semaphore_id)->row;
+        const struct db_semaphore_row *row = &database_semaphore(change->semaphore_id)->row;
         if (change->number == 0 || change->number > row->slot_rows || row->slots[change->number] == change->permit_id)
             return false;
     }
@@ -519,7 +519,7 @@ static void write_semaphore(const struct semaphore_image *image)
     struct semaphore *row = &semaphore->row.semaphore;
     journal_row(UNDO_SEMAPHORE, semaphore);
     if (image->insert) {
-        semaphore->row = (struct semaphore_row){.exists = true};
+        semaphore->row = (struct db_semaphore_row){.exists = true};
         if (image->semaphore->id > database.globals.last_id)
             database.globals.last_id = image->semaphore->id;
     } else {

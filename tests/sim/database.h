@@ -39,7 +39,7 @@ struct row_lock {
 };
 
 /* A row of `semaphore` and its rows of `slot`. */
-struct semaphore_row {
+struct db_semaphore_row {
     bool exists;
     struct semaphore semaphore;
     uint64_t slots[SLOTS_MAX + 1]; /* permit_id by slot number; 0: free */
@@ -49,7 +49,7 @@ struct semaphore_row {
 };
 /* An entry of the unique index on names, also for a name without a semaphore. */
 struct db_semaphore {
-    struct semaphore_row row;
+    struct db_semaphore_row row;
     struct row_lock lock;
     char name[16];
     mono_us changed_at; /* last change of its row */
@@ -67,8 +67,8 @@ struct db_semaphore {
 /* "S1" to "S24"; for 0, data is NULL. */
 struct bytes label_text(uint8_t label);
 /* The label of a slot; data is NULL if it has none. */
-struct bytes slot_label(const struct semaphore_row *row, uint32_t number);
-static inline bool row_in_service(const struct semaphore_row *row)
+struct bytes slot_label(const struct db_semaphore_row *row, uint32_t number);
+static inline bool row_in_service(const struct db_semaphore_row *row)
 {
     return row->exists && row->semaphore.retired_at == NEVER;
 }

@@ -109,7 +109,7 @@ static void read_keys(const struct lock_set *set, struct arena *arena, struct vi
         qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
 }
 
-static void read_slots(const struct semaphore_row *row, int64_t wanted, struct arena *arena, struct free_slots *ret)
+static void read_slots(const struct db_semaphore_row *row, int64_t wanted, struct arena *arena, struct free_slots *ret)
 {
     ret->numbers = arena_array(arena, SLOTS_MAX, sizeof *ret->numbers);
     for (uint32_t number = row->semaphore.first_free; number <= row->in_service && (int64_t)ret->count < wanted;
@@ -146,7 +146,7 @@ static const struct request *holder_of(uint64_t semaphore_id, uint64_t token)
 }
 
 /* wanted NULL: all slots. */
-static void read_named(const struct semaphore_row *row, const struct slots_wanted *wanted, struct arena *arena,
+static void read_named(const struct db_semaphore_row *row, const struct slots_wanted *wanted, struct arena *arena,
                        struct named_slots *ret)
 {
     ret->rows = arena_array(arena, SLOTS_MAX, sizeof *ret->rows);

@@ -36,7 +36,7 @@ static struct list stores = {&stores, &stores};
 
 enum permit_status call_report(struct fake_store *fake, enum permit_status status, const char *message)
 {
-    snprintf(fake->store.message, sizeof fake->store.message, "%s", message);
+    snprintf(fake->message, sizeof fake->message, "%s", message);
     return status;
 }
 

@@ -20,6 +20,7 @@ struct fake_store {
     struct transaction *transaction;
     struct zombie *left; /* of the previous connection, if the server may still have it */
     uint64_t call;       /* number of its last call */
+    char message[STORE_MESSAGE_SIZE];
 };
 
 static inline struct fake_store *fake_of(struct store *store)

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "fake_session.h"
+#include "fake_tasks.h"
 #include "oracle.h"
 
 /* An epoch counts milliseconds since then, as in src/store/epoch.c. */
@@ -191,12 +192,18 @@ static const struct store_methods methods = {
     .free = fake_store_free,
 };
 
-struct store *fake_store_open(void *context)
+struct store *fake_store_open(void *context, enum store_use use)
 {
     struct fake_store *fake = fake_session_open();
-    (void)context;
+    (void)context, (void)use;
     if (!fake)
         return NULL;
     fake->store.methods = &methods;
+    fake->store.queries = &fake_queries;
+    fake->store.owners = &fake_owners;
+    fake->store.templates = &fake_templates;
+    fake->store.retention = &fake_retention;
+    fake->store.audit = &fake_audit;
+    fake->store.message = fake->message;
     return &fake->store;
 }

@@ -38,7 +38,7 @@ struct fault_rates {
 };
 extern struct fault_rates faults;
 
-struct store *fake_store_open(void *context);
+struct store *fake_store_open(void *context, enum store_use use);
 /* Breaks off the sessions of a killed process. */
 void fake_store_process_died(int process);
 /* Cuts all its sessions, like a network failure. */

@@ -64,7 +64,7 @@ static void *operator_run(void *context)
 {
     struct operator* operator= context;
     struct server *server = operator->server;
-    struct store *store = fake_store_open(NULL);
+    struct store *store = fake_store_open(NULL, STORE_WORKER);
     if (!store)
         abort();
     while (server->starts == operator->start && server->engine && !server->stopping && !world.quiet) {
@@ -90,7 +90,7 @@ void operators_join(struct server *server)
 
 void operators_cover_all(void)
 {
-    struct store *store = fake_store_open(NULL);
+    struct store *store = fake_store_open(NULL, STORE_WORKER);
     struct semaphore_change change = any_settings();
     change.capacity = 2;
     if (!store || store_reconnect(store) != PERMIT_OK)
@@ -128,7 +128,7 @@ static void begin_templates(void)
 
 /* ---- labels ---- */
 
-static uint32_t any_slot(const struct semaphore_row *row, uint32_t from, uint32_t count)
+static uint32_t any_slot(const struct db_semaphore_row *row, uint32_t from, uint32_t count)
 {
     uint32_t number = from;
     for (int tries = 0; tries < 8; tries++) { /* the label of a held slot cannot change */
@@ -140,7 +140,7 @@ static uint32_t any_slot(const struct semaphore_row *row, uint32_t from, uint32_
 }
 
 /* A page of the current labels, with one or two slots changed. */
-static void change_page(struct call *call, const struct semaphore_row *row)
+static void change_page(struct call *call, const struct db_semaphore_row *row)
 {
     uint32_t from = dice_once_in(2) ? 1 : (uint32_t)dice_between(1, row->semaphore.capacity);
     uint32_t count = (uint32_t)min_i64(dice_between(1, PAGE_MAX), row->semaphore.capacity + 1 - from);

@@ -189,7 +189,7 @@ void oracle_commits(const struct transaction *transaction)
     counts.labelled += changes->label_count > 0;
 }
 
-bool want_lists(const struct want *want, const struct semaphore_row *row, uint32_t number)
+bool want_lists(const struct want *want, const struct db_semaphore_row *row, uint32_t number)
 {
     struct bytes label = slot_label(row, number);
     for (size_t i = 0; i < want->named_count; i++)
@@ -199,7 +199,7 @@ bool want_lists(const struct want *want, const struct semaphore_row *row, uint32
 }
 
 /* The number of slots in service with this name. */
-static int slots_named(const struct slot_name *name, const struct semaphore_row *row)
+static int slots_named(const struct slot_name *name, const struct db_semaphore_row *row)
 {
     int count = 0;
     for (uint32_t number = 1; number <= row->in_service; number++)
@@ -207,7 +207,7 @@ static int slots_named(const struct slot_name *name, const struct semaphore_row 
     return count;
 }
 
-bool want_is_unsatisfiable(const struct want *want, const struct semaphore_row *row)
+bool want_is_unsatisfiable(const struct want *want, const struct db_semaphore_row *row)
 {
     if (row_in_service(row) && want_is_specific(want) && row->semaphore.kind == KIND_COUNTED)
         return true;
@@ -234,7 +234,7 @@ bool want_is_unsatisfiable(const struct want *want, const struct semaphore_row *
 }
 
 /* The permit has the slots it named, or `count` of these, or adjacent ones, by the current labels. */
-static void check_choice(const struct story *story, const struct want *want, const struct semaphore_row *semaphore,
+static void check_choice(const struct story *story, const struct want *want, const struct db_semaphore_row *semaphore,
                          const struct request_row *row, size_t index)
 {
     const struct permit *permit = &row->permits[index];
@@ -443,14 +443,14 @@ static void check_semaphore(const struct db_semaphore *semaphore)
 }
 
 /* The label of a held slot does not change. */
-static void check_labels_kept(const struct db_semaphore *semaphore, const struct semaphore_row *before)
+static void check_labels_kept(const struct db_semaphore *semaphore, const struct db_semaphore_row *before)
 {
     for (uint32_t number = 1; number <= before->slot_rows; number++)
         if (semaphore->row.labels[number] != before->labels[number] && semaphore->row.slots[number])
             violation("P10", "the label of slot %u of %s has changed, which is held", number, semaphore->name);
 }
 
-void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semaphore_row *before)
+void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct db_semaphore_row *before)
 {
     const struct semaphore *row = &semaphore->row.semaphore;
     if (row_in_service(&semaphore->row) && !row_in_service(before))

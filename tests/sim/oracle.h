@@ -105,9 +105,9 @@ void oracle_clock_jumps(void);
 int64_t oracle_jumps_over(void);
 
 /* True if the want accepts this slot: the slot is named, or the want names none. */
-bool want_lists(const struct want *want, const struct semaphore_row *row, uint32_t number);
+bool want_lists(const struct want *want, const struct db_semaphore_row *row, uint32_t number);
 /* True if the want can never be satisfied with this row and its labels: answered 422 immediately. */
-bool want_is_unsatisfiable(const struct want *want, const struct semaphore_row *row);
+bool want_is_unsatisfiable(const struct want *want, const struct db_semaphore_row *row);
 /* True if it wants specific slots of a semaphore. */
 bool story_is_specific(const struct story *story);
 struct story *story_new(struct db_key *key);
@@ -118,7 +118,7 @@ struct story *story_new(struct db_key *key);
 void oracle_commits(const struct transaction *transaction);
 /* A commit has changed the row of the key. */
 void oracle_changed(struct db_key *key, const struct request_row *before);
-void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct semaphore_row *before);
+void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct db_semaphore_row *before);
 /* Undone: a commit that had changed the semaphore. */
 void oracle_semaphore_undone(struct db_semaphore *semaphore);
 /* By a commit, or because a commit was undone. */
@@ -131,7 +131,8 @@ void oracle_rows_agree(void);
 /* ---- oracle_names.c: creation from templates ---- */
 
 /* A commit with these events has created the row or put it into service again. */
-void names_created(struct db_semaphore *semaphore, const struct semaphore_row *before, const struct changes *changes);
+void names_created(struct db_semaphore *semaphore, const struct db_semaphore_row *before,
+                   const struct changes *changes);
 /* The name may have gained or lost its semaphore or template. */
 void names_update(struct db_semaphore *semaphore);
 /* An acquire was refused. */

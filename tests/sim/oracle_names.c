@@ -157,7 +157,7 @@ static void check_max_semaphores(const struct db_semaphore *semaphore, mono_us a
                   (long long)((sim_now() - over->since) / US_PER_SECOND));
 }
 
-void names_created(struct db_semaphore *semaphore, const struct semaphore_row *before, const struct changes *changes)
+void names_created(struct db_semaphore *semaphore, const struct db_semaphore_row *before, const struct changes *changes)
 {
     static const char why_template[] = "template ";
     const size_t skipped = sizeof why_template - 1;

@@ -7,7 +7,8 @@
 #include "store/audit.h"
 
 static const struct database_address *address;
-static struct session *session;
+static struct store *store;
+static struct session *session; /* the store's */
 static struct arena arena;
 static uint64_t id_found;
 
@@ -18,7 +19,8 @@ static uint64_t id_found;
 static void rows_make(void)
 {
     address = fresh_database();
-    session = connected(address, SESSION_READER);
+    store = opened(address, STORE_READER);
+    session = session_of(store);
     arena_init(&arena, 1 << 16, 1 << 26);
     must_run_long(address,
                   "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms,"
@@ -44,7 +46,7 @@ static void rows_make(void)
 static void rows_forget(void)
 {
     arena_release(&arena);
-    session_free(session);
+    store_free(store);
 }
 
 TestSuite(audit, .init = rows_make, .fini = rows_forget);
@@ -54,10 +56,10 @@ static struct audit_result semaphore_after(uint64_t after)
 {
     struct audit_result result = {0};
     struct audit audit;
-    enum permit_status status = audit_begin(&audit, session, after, &arena);
+    enum permit_status status = store->audit->begin(&audit, store, after, &arena);
     while (status == PERMIT_OK && audit.step != AUDIT_DONE)
-        status = audit_step(&audit);
-    status = audit_end(&audit, status, &result);
+        status = store->audit->step(&audit);
+    status = store->audit->end(&audit, status, &result);
     cr_assert_eq(status, PERMIT_OK, "%s: %s", permit_status_word(status), session_message(session));
     id_found = audit.semaphore.id;
     return result;
@@ -79,7 +81,7 @@ static size_t requests_found(struct audit_drift *ret_last)
     size_t pages = 0;
     for (; !place.at_end && pages < 100; pages++) {
         struct audit_result result;
-        enum permit_status status = audit_requests(session, &place, &arena, &result, &place);
+        enum permit_status status = store->audit->requests(store, &place, &arena, &result, &place);
         cr_assert_eq(status, PERMIT_OK, "%s", session_message(session));
         count += result.drift_count;
         if (result.drift_count)
@@ -189,17 +191,17 @@ Test(audit, semaphore_changed_between_two_pages_matches)
 {
     struct audit_result result;
     struct audit audit;
-    struct session *other = connected(address, SESSION_READER);
-    enum permit_status status = audit_begin(&audit, session, 0, &arena);
+    struct session *other = connected(address, STORE_READER);
+    enum permit_status status = store->audit->begin(&audit, store, 0, &arena);
     cr_assert_eq(status, PERMIT_OK);
     for (int i = 0; i < 100 && status == PERMIT_OK && audit.step != AUDIT_DONE; i++) {
         must_run(other, "BEGIN; UPDATE semaphore SET in_use = in_use - 2 WHERE id = 1;"
                         "UPDATE permit SET state = 2 WHERE semaphore_id = 1 AND state = 1 ORDER BY id DESC LIMIT 1;"
                         "UPDATE permit_request JOIN permit ON permit_request.id = permit_request_id SET"
                         " permit_request.state = 2 WHERE semaphore_id = 1 AND permit.state = 2; COMMIT");
-        status = audit_step(&audit);
+        status = store->audit->step(&audit);
     }
-    cr_assert_eq(audit_end(&audit, status, &result), PERMIT_OK);
+    cr_assert_eq(store->audit->end(&audit, status, &result), PERMIT_OK);
     cr_assert_eq(result.drift_count, 0, "%s", result.drifts ? result.drifts->sentence : "");
     cr_assert_eq(audit.held, 10000);
     session_free(other);
@@ -218,9 +220,9 @@ Test(audit, abandoned_comparison_leaves_no_transaction)
 {
     struct audit_result result;
     struct audit audit;
-    cr_assert_eq(audit_begin(&audit, session, 0, &arena), PERMIT_OK);
-    cr_assert_eq(audit_step(&audit), PERMIT_OK);
-    cr_assert_eq(audit_end(&audit, PERMIT_SHUTTING_DOWN, &result), PERMIT_SHUTTING_DOWN);
+    cr_assert_eq(store->audit->begin(&audit, store, 0, &arena), PERMIT_OK);
+    cr_assert_eq(store->audit->step(&audit), PERMIT_OK);
+    cr_assert_eq(store->audit->end(&audit, PERMIT_SHUTTING_DOWN, &result), PERMIT_SHUTTING_DOWN);
     cr_assert_not(in_transaction(session));
     cr_assert_eq(semaphore_after(0).drift_count, 0);
 }
@@ -234,7 +236,7 @@ Test(audit, unrelated_rows_are_not_read)
     (void)rows_read(session);
     semaphore_after(1);
     cr_assert_lt(rows_read(session), 100);
-    cr_assert_eq(audit_requests(session, &place, &arena, &result, &place), PERMIT_OK);
+    cr_assert_eq(store->audit->requests(store, &place, &arena, &result, &place), PERMIT_OK);
     cr_assert_eq(place.id, 4000 + AUDIT_PAGE);
     cr_assert_lt(rows_read(session), 7 * AUDIT_PAGE);
 }

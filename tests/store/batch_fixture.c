@@ -3,7 +3,7 @@
 
 #include <criterion/criterion.h>
 
-#include "store/mysql_store.h"
+#include "store/open.h"
 
 enum { IDS = 1000, WANTS_MAX = 4 };
 
@@ -15,7 +15,7 @@ const struct plan_settings side_settings = {
 
 void side_open(struct side *side, const struct database_address *address)
 {
-    side->store = mysql_store_new(address, NULL);
+    side->store = store_open(address, STORE_WORKER, NULL);
     arena_init(&side->arena, 1 << 16, 1 << 26);
     cr_assert_eq(store_reconnect(side->store), PERMIT_OK, "%s", side->store->message);
     uint64_t epoch;

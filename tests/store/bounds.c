@@ -21,7 +21,7 @@ static struct side side;
 static void bounds_begin(void)
 {
     const struct database_address *address = fresh_database();
-    observer = connected(address, SESSION_READER);
+    observer = connected(address, STORE_READER);
     side_open(&side, address);
 }
 

@@ -19,7 +19,7 @@ static struct side one, two;
 static void contract_begin(void)
 {
     address = fresh_database();
-    observer = connected(address, SESSION_READER);
+    observer = connected(address, STORE_READER);
     side_open(&one, address);
     side_open(&two, address);
     semaphore_make(&one, "alpha", KIND_SLOTTED, 3);

@@ -6,7 +6,7 @@
 
 #include "fixture.h"
 #include "store/doctor.h"
-#include "store/mysql_store.h"
+#include "store/open.h"
 #include "testkit.h"
 
 static const struct doctor_finding *finding_of(const struct doctor_report *report, const char *check)
@@ -21,7 +21,7 @@ static const struct doctor_finding *finding_of(const struct doctor_report *repor
 Test(doctor, safe_server_passes)
 {
     struct doctor_report report;
-    struct session *session = connected(fresh_database(), SESSION_READER);
+    struct session *session = connected(fresh_database(), STORE_READER);
     cr_assert_eq(doctor_check(session, NULL, &report), PERMIT_OK);
     cr_assert_eq(report.refusals, 0);
     cr_assert_eq(report.warnings, 0);
@@ -104,7 +104,7 @@ Test(doctor, each_unsafe_setting_is_found, .timeout = 300)
     struct doctor_report report;
     struct kit_database *database = kit_database_start(NULL);
     struct database_address address = {.socket = database->socket, .user = (char[]){"root"}};
-    struct session *session = connected(&address, SESSION_ADMIN);
+    struct session *session = connected(&address, STORE_ADMIN);
     find_each(session, rows, ARRAY_LENGTH(rows));
     if (kit_database_is_mysql())
         find_each(session, mysql_rows, ARRAY_LENGTH(mysql_rows));
@@ -124,13 +124,13 @@ Test(doctor, each_unsafe_setting_is_found, .timeout = 300)
 static struct session *restarted_with(struct kit_database *database, const char *const *flags,
                                       const struct database_address *address)
 {
-    struct session *session = connected(address, SESSION_ADMIN);
+    struct session *session = connected(address, STORE_ADMIN);
     must_run(session, "SET GLOBAL innodb_fast_shutdown = 0; SHUTDOWN");
     session_free(session);
     kit_database_await_end(database);
     database->flags = flags;
     kit_database_restart(database);
-    return connected(address, SESSION_ADMIN);
+    return connected(address, STORE_ADMIN);
 }
 
 /* Settings that only the server's command line can change. */
@@ -278,7 +278,7 @@ Test(doctor, schema_of_another_version_is_refused)
     static const struct unsafe newer = {"newer", NULL, "schema", DOCTOR_REFUSE, "run the newer permitd"};
     static const struct unsafe older = {"older", NULL, "schema", DOCTOR_REFUSE, "restart permitd"};
     struct doctor_report report;
-    struct session *session = connected(fresh_database(), SESSION_READER);
+    struct session *session = connected(fresh_database(), STORE_READER);
     must_run(session, "INSERT INTO schema_version (version, name) VALUES (900, 'of tomorrow')");
     must_examine(session, &report);
     must_find(&report, &newer);
@@ -319,8 +319,8 @@ Test(doctor, full_report_takes_no_more_findings)
 Test(doctor, store_does_not_open_on_an_unsafe_server)
 {
     const struct database_address *address = fresh_database();
-    struct session *session = connected(address, SESSION_ADMIN);
-    struct store *store = mysql_store_new(address, NULL);
+    struct session *session = connected(address, STORE_ADMIN);
+    struct store *store = store_open(address, STORE_WORKER, NULL);
     cr_assert_eq(store_reconnect(store), PERMIT_OK, "%s", store->message);
     cr_assert_str_eq(store->refusal, "");
     char sql[200];

@@ -47,7 +47,7 @@ static void refused(const char *directory, const char *expected)
 /* Returns a session connected to the server, within a minute. */
 static struct session *served(const struct private_server *embedded)
 {
-    struct session *session = session_new(private_server_address(embedded), SESSION_ADMIN);
+    struct session *session = session_new(private_server_address(embedded), STORE_ADMIN);
     mono_us deadline = clock_mono() + 60 * US_PER_SECOND;
     while (session_connect(session) != PERMIT_OK && clock_mono() < deadline)
         pause_ms(20);
@@ -68,7 +68,7 @@ static void kill_and_wait(const struct private_server *embedded)
 static struct session *connect_as(const struct private_server *embedded, int64_t id)
 {
     for (;;) {
-        struct session *session = connected(private_server_address(embedded), SESSION_WORKER);
+        struct session *session = connected(private_server_address(embedded), STORE_WORKER);
         int64_t connection_id = number_of(session, "SELECT CONNECTION_ID()");
         if (connection_id == id)
             return session;

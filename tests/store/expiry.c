@@ -15,7 +15,7 @@ static struct side side;
 static void ends_begin(void)
 {
     address = fresh_database();
-    observer = connected(address, SESSION_READER);
+    observer = connected(address, STORE_READER);
     side_open(&side, address);
     semaphore_make(&side, "alpha", KIND_SLOTTED, 2);
     semaphore_make(&side, "beta", KIND_COUNTED, 1);

@@ -6,14 +6,17 @@
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
-#include "store/mysql_session.h"
+#include "store/mysql_methods.h"
 
 /* Returns a new database of the shared server, with the schema in it. Valid until the test ends. */
 const struct database_address *fresh_database(void);
 /* Returns the address of a database that does not exist yet. */
 const struct database_address *fresh_address(void);
 /* Returns a connected session; fails the test if it cannot connect. The caller frees it. */
-struct session *connected(const struct database_address *address, enum session_use use);
+struct session *connected(const struct database_address *address, enum store_use use);
+
+/* Returns a connected store, in the same way. */
+struct store *opened(const struct database_address *address, enum store_use use);
 
 /* Runs a packet; fails the test with the server's message if that fails. */
 void must_run(struct session *session, const char *sql);

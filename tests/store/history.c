@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "fixture.h"
-#include "store/history.h"
+#include "store/query.h"
 
 /* 2026-11-21 00:00:00 */
 #define SECOND   ((int64_t)US_PER_SECOND)
@@ -13,7 +13,8 @@
 enum { ENDED = 25000, STRANGERS = 5000 };
 
 static const struct database_address *address;
-static struct session *session;
+static struct store *store;
+static struct session *session; /* the store's */
 static struct arena arena;
 static struct query_time now;
 
@@ -25,7 +26,8 @@ static struct query_time now;
 static void rows_make(void)
 {
     address = fresh_database();
-    session = connected(address, SESSION_READER);
+    store = opened(address, STORE_READER);
+    session = session_of(store);
     arena_init(&arena, 1 << 16, 1 << 26);
     must_run(session,
              "INSERT INTO semaphore (id, name, kind, capacity, in_use, next_permit_id, default_ttl_ms, max_hold_ms)"
@@ -57,7 +59,7 @@ static void rows_make(void)
 static void rows_forget(void)
 {
     arena_release(&arena);
-    session_free(session);
+    store_free(store);
 }
 
 TestSuite(history, .init = rows_make, .fini = rows_forget);
@@ -70,8 +72,8 @@ static uint64_t next;
 static void ask(const struct held_filter *filter)
 {
     arena_clear(&arena);
-    cr_assert_eq(query_held_at(session, filter, &arena, &requests, &names, &count, &next, &now), PERMIT_OK, "%s",
-                 session_message(session));
+    cr_assert_eq(store->queries->held_at(store, filter, &arena, &requests, &names, &count, &next, &now), PERMIT_OK,
+                 "%s", session_message(session));
 }
 
 /* Asserts the holders of `busy` at `at_us` microseconds after midnight, over all pages, as "key3 key2 key1". */
@@ -174,7 +176,7 @@ static struct event_row *events;
 static size_t events_of(const char *name, uint64_t before, unsigned limit)
 {
     arena_clear(&arena);
-    cr_assert_eq(query_events(session, bytes_of(name), before, limit, &arena, &events, &count), PERMIT_OK, "%s",
+    cr_assert_eq(store->queries->events(store, bytes_of(name), before, limit, &arena, &events, &count), PERMIT_OK, "%s",
                  session_message(session));
     return count;
 }
@@ -202,7 +204,8 @@ Test(history, events_are_listed_newest_first_with_epoch_events)
     cr_assert_eq(events_of("gone", 4, 1), 1);
     cr_assert_eq(events[0].id, 3);
     cr_assert_eq(events_of("quiet", 3, 1), 0);
-    cr_assert_eq(query_events(session, BYTES("nobody"), 0, 10, &arena, &events, &count), PERMIT_UNKNOWN_SEMAPHORE);
+    cr_assert_eq(store->queries->events(store, BYTES("nobody"), 0, 10, &arena, &events, &count),
+                 PERMIT_UNKNOWN_SEMAPHORE);
 }
 
 /* ---- rows read ---- */

@@ -13,7 +13,8 @@
 
 enum { MANY = 1200, SQL_ROOM = 1 << 20 };
 
-static struct session *observer; /* reads the rows with plain SQL */
+static struct store *observer_store;
+static struct session *observer; /* its session: reads the rows with plain SQL */
 static struct side one;
 static uint64_t hall, plain, big;
 
@@ -35,7 +36,8 @@ static void run_on(uint64_t semaphore_id, const char *format)
 static void labels_begin(void)
 {
     const struct database_address *address = fresh_database();
-    observer = connected(address, SESSION_READER);
+    observer_store = opened(address, STORE_READER);
+    observer = session_of(observer_store);
     side_open(&one, address);
     semaphore_make(&one, "hall", KIND_SLOTTED, 6);
     semaphore_make(&one, "plain", KIND_SLOTTED, 3);
@@ -50,7 +52,7 @@ static void labels_begin(void)
 static void labels_end(void)
 {
     side_close(&one);
-    session_free(observer);
+    store_free(observer_store);
 }
 
 TestSuite(labels, .init = labels_begin, .fini = labels_end, .timeout = 300);
@@ -414,15 +416,19 @@ Test(labels, permit_keeps_the_labels_of_its_grant)
     size_t count;
     uint64_t following;
     struct request_filter filter = {.limit = 10};
-    cr_assert_eq(query_request(observer, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK);
+    cr_assert_eq(observer_store->queries->request(observer_store, BYTES("k"), &one.arena, &request, &names, &time),
+                 PERMIT_OK);
     cr_assert(bytes_equal(names[0], BYTES("hall")));
     expect_labels(&request.permits[0]);
     cr_expect_null(request.permits[1].labels);
-    cr_assert_eq(query_requests(observer, &filter, &one.arena, &requests, &lists, &count, &following, &time),
+    cr_assert_eq(observer_store->queries->requests(observer_store, &filter, &one.arena, &requests, &lists, &count,
+                                                   &following, &time),
                  PERMIT_OK);
     cr_assert(bytes_equal(lists[0][1], BYTES("plain")));
     expect_labels(&requests[0].permits[0]);
-    cr_assert_eq(query_holders(observer, BYTES("hall"), 0, 10, &one.arena, &holders, &count, &time), PERMIT_OK);
+    cr_assert_eq(
+        observer_store->queries->holders(observer_store, BYTES("hall"), 0, 10, &one.arena, &holders, &count, &time),
+        PERMIT_OK);
     expect_labels(&holders[0].permit);
 }
 
@@ -437,11 +443,12 @@ Test(labels, permit_with_mismatched_labels_is_an_error)
         char sql[100];
         snprintf(sql, sizeof sql, "UPDATE permit SET labels = %s", wrong[i]);
         must_run(observer, sql);
-        cr_expect_neq(query_request(observer, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK, "%s",
-                      wrong[i]);
+        cr_expect_neq(observer_store->queries->request(observer_store, BYTES("k"), &one.arena, &request, &names, &time),
+                      PERMIT_OK, "%s", wrong[i]);
     }
     must_run(observer, "UPDATE permit SET labels = 'A1\\n'");
-    cr_expect_eq(query_request(observer, BYTES("k"), &one.arena, &request, &names, &time), PERMIT_OK);
+    cr_expect_eq(observer_store->queries->request(observer_store, BYTES("k"), &one.arena, &request, &names, &time),
+                 PERMIT_OK);
 }
 
 Test(labels, permit_without_labels_does_not_write_the_column)

@@ -151,7 +151,7 @@ static enum permit_status log_in(const char *password, const char *ssl_ca, bool 
         .database = (char[]){"permitd"},
         .ssl_ca = ca,
     };
-    struct session *session = session_new(&address, SESSION_WORKER);
+    struct session *session = session_new(&address, STORE_WORKER);
     enum permit_status status = session_connect(session);
     if (status == PERMIT_OK) {
         struct session_row row;
@@ -218,14 +218,14 @@ Test(login, documented_grants_are_enough_over_the_socket)
     };
     struct doctor_report report;
     struct buf message;
-    struct session *admin = connected(&address, SESSION_ADMIN);
+    struct session *admin = connected(&address, STORE_ADMIN);
     buf_init(&message, 4000);
     cr_assert_eq(schema_apply(admin, address.database, &message), PERMIT_OK, "%s", buf_text(&message));
     cr_assert_eq(doctor_check(admin, NULL, &report), PERMIT_OK, "%s", session_message(admin));
     cr_assert_eq(report.refusals, 0);
     session_free(admin);
     forget_logins();
-    struct session *worker = connected(&address, SESSION_WORKER);
+    struct session *worker = connected(&address, STORE_WORKER);
     cr_assert_eq(number_of(worker, "SELECT COUNT(*) FROM semaphore"), 0);
     session_free(worker);
     buf_release(&message);

@@ -62,7 +62,7 @@ const struct database_address *fresh_database(void)
 {
     struct buf message;
     const struct database_address *address = fresh_address();
-    struct session *session = connected(address, SESSION_ADMIN);
+    struct session *session = connected(address, STORE_ADMIN);
     buf_init(&message, 4000);
     if (schema_apply(session, address->database, &message) != PERMIT_OK)
         fail(buf_text(&message));
@@ -71,13 +71,22 @@ const struct database_address *fresh_database(void)
     return address;
 }
 
-struct session *connected(const struct database_address *address, enum session_use use)
+struct session *connected(const struct database_address *address, enum store_use use)
 {
     struct session *session = session_new(address, use);
     cr_assert_not_null(session);
     if (session_connect(session) != PERMIT_OK)
         fail(session_message(session));
     return session;
+}
+
+struct store *opened(const struct database_address *address, enum store_use use)
+{
+    struct store *store = store_open(address, use, NULL);
+    cr_assert_not_null(store);
+    if (store_reconnect(store) != PERMIT_OK)
+        fail(store->message);
+    return store;
 }
 
 void must_run(struct session *session, const char *sql)
@@ -88,7 +97,7 @@ void must_run(struct session *session, const char *sql)
 
 void must_run_long(const struct database_address *address, const char *sql)
 {
-    struct session *admin = connected(address, SESSION_ADMIN);
+    struct session *admin = connected(address, STORE_ADMIN);
     char *all = text_made("USE %s;", address->database, 0, 0);
     must_run(admin, all);
     must_run(admin, sql);
@@ -275,10 +284,10 @@ int main(int argc, char **argv)
 {
     enum { OPEN_DIRECTORIES = 16 };
     char directory[] = "/tmp/permit-store-XXXXXX";
-    if (!session_library_begin() || !mkdtemp(directory) || setenv(DIRECTORY_VARIABLE, directory, 1) != 0)
+    if (!store_library_begin() || !mkdtemp(directory) || setenv(DIRECTORY_VARIABLE, directory, 1) != 0)
         return 2;
     int result = kit_database_is_mysql() ? run_with_mysql(argc, argv) : run_with_mariadb(argc, argv, directory);
     (void)nftw(directory, remove_one, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
-    session_library_end();
+    store_library_end();
     return result;
 }

@@ -3,17 +3,19 @@
 #include <criterion/criterion.h>
 
 #include "fixture.h"
-#include "store/nearest.h"
+#include "store/query.h"
 
 static const struct database_address *address;
-static struct session *session;
+static struct store *store;
+static struct session *session; /* the store's */
 static struct arena arena;
 
 /* `job00001` to `job20000`, the even ones retired; `backups` and `backup-db7`. */
 static void rows_make(void)
 {
     address = fresh_database();
-    session = connected(address, SESSION_READER);
+    store = opened(address, STORE_READER);
+    session = session_of(store);
     arena_init(&arena, 1 << 12, 1 << 20);
     must_run_long(
         address, "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms, retired_at)"
@@ -29,7 +31,7 @@ static void rows_make(void)
 static void rows_forget(void)
 {
     arena_release(&arena);
-    session_free(session);
+    store_free(store);
 }
 
 TestSuite(nearest, .init = rows_make, .fini = rows_forget, .timeout = 300);
@@ -37,7 +39,7 @@ TestSuite(nearest, .init = rows_make, .fini = rows_forget, .timeout = 300);
 static void expect(enum nearest_kind kind, const char *name, bool exists, const char *nearest)
 {
     struct nearest found;
-    cr_assert_eq(query_nearest(session, kind, bytes_of(name), &arena, &found), PERMIT_OK, "%s",
+    cr_assert_eq(store->queries->nearest(store, kind, bytes_of(name), &arena, &found), PERMIT_OK, "%s",
                  session_message(session));
     cr_expect_eq(found.exists, exists, "%s", name);
     cr_expect(bytes_equal(found.name, bytes_of(nearest)), "%s: %.*s", name, (int)found.name.length, found.name.data);

@@ -11,7 +11,8 @@
 #include "store/owners.h"
 
 static const struct database_address *address;
-static struct session *session;
+static struct store *store;
+static struct session *session; /* the store's */
 static struct session *observer;
 static struct arena arena;
 static struct query_time now;
@@ -19,8 +20,9 @@ static struct query_time now;
 static void owners_begin(void)
 {
     address = fresh_database();
-    session = connected(address, SESSION_WORKER);
-    observer = connected(address, SESSION_READER);
+    store = opened(address, STORE_WORKER);
+    session = session_of(store);
+    observer = connected(address, STORE_READER);
     arena_init(&arena, 1 << 16, 1 << 26);
 }
 
@@ -28,7 +30,7 @@ static void owners_finish(void)
 {
     arena_release(&arena);
     session_free(observer);
-    session_free(session);
+    store_free(store);
 }
 
 TestSuite(owners, .init = owners_begin, .fini = owners_finish, .timeout = 300);
@@ -50,7 +52,7 @@ Test(owners, one_transaction_creates_changes_and_deletes)
                        " ('gone', 1000, '2026-01-01'), ('other', 7, '2026-01-01'), ('same', 7, '2026-01-01')");
     const struct bytes names[] = {BYTES("Changed"), BYTES("changed"), BYTES("gone"), BYTES("new"), BYTES("same")};
     struct owner_image images[ARRAY_LENGTH(names)];
-    cr_assert_eq(owners_lock(session, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK, "%s",
+    cr_assert_eq(store->owners->lock(store, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK, "%s",
                  session_message(session));
     static const bool was[] = {false, true, true, false, true};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
@@ -68,7 +70,7 @@ Test(owners, one_transaction_creates_changes_and_deletes)
     images[3].exists = true;
     for (size_t i = 1; i <= 3; i++)
         images[i].changed = true;
-    cr_assert_eq(owners_write(session, images, ARRAY_LENGTH(names)), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(store->owners->write(store, images, ARRAY_LENGTH(names)), PERMIT_OK, "%s", session_message(session));
     cr_assert_str_eq(text_of(observer, "SELECT GROUP_CONCAT(name ORDER BY name) FROM owner"), "changed,new,other,same");
     cr_assert_str_eq(text_of(observer, "SELECT CONCAT_WS(' ', ttl_ms, due_at, lapsed_at, settled_at IS NULL) FROM owner"
                                        " WHERE name = 'changed'"),
@@ -82,12 +84,12 @@ Test(owners, concurrent_creation_is_a_conflict_and_overwrites_nothing)
 {
     const struct bytes name = BYTES("twice");
     struct owner_image image;
-    cr_assert_eq(owners_lock(session, &name, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->lock(store, &name, 1, &arena, &image, &now), PERMIT_OK);
     must_run(observer, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('twice', 9, '2026-01-01')");
     image.owner.due_at = 1;
     image.exists = image.changed = true;
-    cr_assert_eq(owners_write(session, &image, 1), PERMIT_CONFLICT);
-    owners_rollback(session);
+    cr_assert_eq(store->owners->write(store, &image, 1), PERMIT_CONFLICT);
+    store->owners->rollback(store);
     cr_assert_eq(number_of(observer, "SELECT ttl_ms FROM owner"), 9);
 }
 
@@ -97,20 +99,20 @@ Test(owners, locked_row_is_waited_for_and_others_are_not)
              "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('a', 1, '2026-01-01'), ('b', 1, '2026-01-01')");
     const struct bytes a = BYTES("a"), b = BYTES("b");
     struct owner_image image;
-    struct session *other = connected(address, SESSION_WORKER);
-    cr_assert_eq(owners_lock(session, &a, 1, &arena, &image, &now), PERMIT_OK);
-    cr_assert_eq(owners_lock(other, &b, 1, &arena, &image, &now), PERMIT_OK);
-    owners_rollback(other);
-    cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
-    owners_rollback(other);
-    cr_assert_eq(owners_lock_nowait(other, &b, 1, &arena, &image, &now), PERMIT_OK);
-    owners_rollback(other);
-    cr_assert_eq(owners_lock_nowait(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
-    owners_rollback(other);
-    owners_rollback(session);
-    cr_assert_eq(owners_lock(other, &a, 1, &arena, &image, &now), PERMIT_OK);
-    owners_rollback(other);
-    session_free(other);
+    struct store *other = opened(address, STORE_WORKER);
+    cr_assert_eq(store->owners->lock(store, &a, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(other->owners->lock(other, &b, 1, &arena, &image, &now), PERMIT_OK);
+    other->owners->rollback(other);
+    cr_assert_eq(other->owners->lock(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
+    other->owners->rollback(other);
+    cr_assert_eq(other->owners->lock_nowait(other, &b, 1, &arena, &image, &now), PERMIT_OK);
+    other->owners->rollback(other);
+    cr_assert_eq(other->owners->lock_nowait(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
+    other->owners->rollback(other);
+    store->owners->rollback(store);
+    cr_assert_eq(other->owners->lock(other, &a, 1, &arena, &image, &now), PERMIT_OK);
+    other->owners->rollback(other);
+    store_free(other);
 }
 
 /*
@@ -149,15 +151,15 @@ Test(owners, lapses_are_found_with_their_requests)
     size_t count;
     struct owner_ends ends[OWNERS_PAGE];
     lapses_make();
-    cr_assert_eq(owners_lapsed(session, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
     cr_assert_eq(count, 2);
     cr_assert(bytes_equal(owners[0].name, BYTES("dead")) && bytes_equal(owners[1].name, BYTES("tidy")));
-    cr_assert_eq(owners_ends(session, owners, count, &arena, ends), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK, "%s", session_message(session));
     cr_assert_eq(ends[0].count, 3);
     cr_assert(bytes_equal(ends[0].keys[0], BYTES("r1")) && bytes_equal(ends[0].keys[1], BYTES("r2")) &&
               bytes_equal(ends[0].keys[2], BYTES("r3")));
     cr_assert_eq(ends[1].count, 0);
-    cr_assert_eq(owners_lapsed(session, owners[0].lapsed_at, owners[0].name, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->lapsed(store, owners[0].lapsed_at, owners[0].name, &arena, &owners, &count), PERMIT_OK);
     cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("tidy")));
 }
 
@@ -167,9 +169,9 @@ Test(owners, revived_owner_has_no_requests_to_end)
     size_t count;
     struct owner_ends ends[OWNERS_PAGE];
     lapses_make();
-    cr_assert_eq(owners_lapsed(session, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
     must_run(observer, "UPDATE owner SET lapsed_at = NULL WHERE name = 'dead'");
-    cr_assert_eq(owners_ends(session, owners, count, &arena, ends), PERMIT_OK);
+    cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK);
     cr_assert_eq(ends[0].count, 0);
 }
 
@@ -179,11 +181,12 @@ Test(owners, heartbeat_reads_whether_requests_of_the_lapse_are_held)
     static const bool holding[] = {false, true, false, false, false};
     struct owner_image images[ARRAY_LENGTH(names)];
     lapses_make();
-    cr_assert_eq(owners_lock(session, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK);
-    cr_assert_eq(owners_read_holding(session, images, ARRAY_LENGTH(names)), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(store->owners->lock(store, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->read_holding(store, images, ARRAY_LENGTH(names)), PERMIT_OK, "%s",
+                 session_message(session));
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         cr_assert_eq(images[i].holding, holding[i], "%s", names[i].data);
-    owners_rollback(session);
+    store->owners->rollback(store);
 }
 
 Test(owners, due_and_removable_owners_are_found_by_their_times)
@@ -191,13 +194,13 @@ Test(owners, due_and_removable_owners_are_found_by_their_times)
     struct owner *owners;
     size_t count;
     lapses_make();
-    cr_assert_eq(owners_due(session, time_of("2026-02-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->due(store, time_of("2026-02-01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("due")));
-    cr_assert_eq(owners_due(session, time_of("2026-07-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->due(store, time_of("2026-07-01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert(count == 2 && bytes_equal(owners[1].name, BYTES("alive")));
-    cr_assert_eq(owners_removable(session, time_of("2026-01-01 02:01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->removable(store, time_of("2026-01-01 02:01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert_eq(count, 0);
-    cr_assert_eq(owners_removable(session, time_of("2026-01-02"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->removable(store, time_of("2026-01-02"), &arena, &owners, &count), PERMIT_OK);
     cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("old")));
 }
 
@@ -207,12 +210,12 @@ Test(owners, owner_is_shown_with_its_held_count_and_all_are_counted)
     uint64_t held;
     uint64_t counts[OWNER_LIFE_COUNT];
     lapses_make();
-    cr_assert_eq(owners_get(session, BYTES("dead"), &arena, &owner, &held, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->get(store, BYTES("dead"), &arena, &owner, &held, &now), PERMIT_OK);
     cr_assert_eq(owner.lapsed_at, time_of("2026-01-01 12:00"));
     cr_assert_eq(held, 5);
-    cr_assert_eq(owners_get(session, BYTES("Dead"), &arena, &owner, &held, &now), PERMIT_UNKNOWN_OWNER);
+    cr_assert_eq(store->owners->get(store, BYTES("Dead"), &arena, &owner, &held, &now), PERMIT_UNKNOWN_OWNER);
     must_run(observer, "UPDATE owner SET due_at = '2100-01-01' WHERE name = 'alive'");
-    cr_assert_eq(owners_count(session, counts), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(store->owners->count(store, counts), PERMIT_OK, "%s", session_message(session));
     cr_assert(counts[OWNER_ALIVE] == 1 && counts[OWNER_LATE] == 1 && counts[OWNER_LAPSED] == 3);
 }
 
@@ -226,7 +229,7 @@ Test(owners, probe_gets_each_owner_of_unconfirmed_requests_once)
     must_run(observer, "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, state)"
                        " SELECT seq, CONCAT('e', seq), CONCAT('ended', seq), 1, '2026-01-01', 2"
                        " FROM numbers.upto WHERE seq BETWEEN 1000 AND 1999");
-    cr_assert_eq(owners_holding_page(session, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK, "%s",
+    cr_assert_eq(store->owners->holding_page(store, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK, "%s",
                  session_message(session));
     static const struct {
         const char *name;
@@ -237,7 +240,7 @@ Test(owners, probe_gets_each_owner_of_unconfirmed_requests_once)
         cr_assert(bytes_equal(holders[i].name, bytes_of(expected[i].name)) &&
                       holders[i].is_probed == expected[i].is_probed,
                   "%s", expected[i].name);
-    cr_assert_eq(owners_holding_page(session, BYTES("dead"), &arena, &holders, &count, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->holding_page(store, BYTES("dead"), &arena, &holders, &count, &now), PERMIT_OK);
     cr_assert(count == 2 && bytes_equal(holders[0].name, BYTES("sold")));
 }
 
@@ -249,11 +252,12 @@ static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcom
     const struct bytes name = BYTES("o");
     const struct owner_call call = {.kind = kind, .name = name, .ttl_ms = 1000, .at = at};
     struct owner_image image;
-    if (session_connect(session) != PERMIT_OK || owners_lock(session, &name, 1, &arena, &image, &now) != PERMIT_OK ||
-        owners_read_holding(session, &image, 1) != PERMIT_OK)
+    if (session_connect(session) != PERMIT_OK ||
+        store->owners->lock(store, &name, 1, &arena, &image, &now) != PERMIT_OK ||
+        store->owners->read_holding(store, &image, 1) != PERMIT_OK)
         return false;
     owner_decide(&call, lease_time(&now.clock, now.now), &image, ret_outcome);
-    return owners_write(session, &image, 1) == PERMIT_OK;
+    return store->owners->write(store, &image, 1) == PERMIT_OK;
 }
 
 /*
@@ -267,10 +271,10 @@ static bool grant_late(struct side *side, struct operation *acquire)
     struct owner_ends ends;
     size_t count;
     if (decide(side, acquire)->status != PERMIT_OK || !call_owner(OWNER_GONE, 0, &outcome) ||
-        owners_lapsed(session, 0, (struct bytes){0}, &arena, &lapsed, &count) != PERMIT_OK)
+        store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &lapsed, &count) != PERMIT_OK)
         return false;
     cr_assert_eq(count, 1);
-    cr_assert_eq(owners_ends(session, lapsed, count, &arena, &ends), PERMIT_OK);
+    cr_assert_eq(store->owners->ends(store, lapsed, count, &arena, &ends), PERMIT_OK);
     cr_assert_eq(ends.count, 0);
     return call_owner(OWNER_SETTLE, lapsed[0].lapsed_at, &outcome) &&
            store_apply(side->store, &side->plan.changes) == PERMIT_OK;
@@ -298,7 +302,7 @@ Test(owners, grant_committed_after_a_settled_lapse_blocks_no_heartbeat)
         cr_assert_eq(store_reconnect(side.store), PERMIT_OK, "%s", side.store->message);
         granted = grant_late(&side, &acquire);
         (void)store_rollback(side.store);
-        owners_rollback(session);
+        store->owners->rollback(store);
     }
     cr_assert(granted);
     cr_assert_gt(number_of(observer,
@@ -337,20 +341,20 @@ Test(owners, no_query_reads_more_than_it_finds)
     session_drop(session); /* the server may have ended the worker's idle session */
     cr_assert_eq(session_connect(session), PERMIT_OK, "%s", session_message(session));
     (void)rows_read(session);
-    cr_assert_eq(owners_due(session, time_of("2026-02-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->due(store, time_of("2026-02-01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "who is due");
-    cr_assert_eq(owners_lapsed(session, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "who is lapsed");
-    cr_assert_eq(owners_ends(session, owners, count, &arena, ends), PERMIT_OK);
+    cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "what ends with them");
-    cr_assert_eq(owners_removable(session, time_of("2026-01-01"), &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->removable(store, time_of("2026-01-01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "whom to forget");
-    cr_assert_eq(owners_holding_page(session, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->holding_page(store, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK + 10 * (int64_t)count, "owners of what is held");
     const struct bytes names[] = {BYTES("a1"), BYTES("b1")};
     struct owner_image images[2];
-    cr_assert_eq(owners_lock(session, names, 2, &arena, images, &now), PERMIT_OK);
-    cr_assert_eq(owners_read_holding(session, images, 2), PERMIT_OK);
+    cr_assert_eq(store->owners->lock(store, names, 2, &arena, images, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->read_holding(store, images, 2), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "a heartbeat");
-    owners_rollback(session);
+    store->owners->rollback(store);
 }

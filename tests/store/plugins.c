@@ -129,7 +129,7 @@ Test(plugins, password_is_never_sent_in_clear_text_without_an_authority, .timeou
         {"mysql_native_password", "", {NULL, 0}, 2027}, /* malformed packet */
     };
     (void)setenv("LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN", "1", 1); /* for libmysqlclient: must have no effect */
-    cr_assert(session_library_begin());
+    cr_assert(store_library_begin());
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         struct hostile hostile = {.greeted = rows[i].greeted, .switched = rows[i].switched, .data = rows[i].data};
         hostile_start(&hostile);
@@ -140,7 +140,7 @@ Test(plugins, password_is_never_sent_in_clear_text_without_an_authority, .timeou
             .password = (char[]){PASSWORD},
             .database = (char[]){"permitd"},
         };
-        struct session *session = session_new(&address, SESSION_WORKER);
+        struct session *session = session_new(&address, STORE_WORKER);
         cr_expect_eq(session_connect(session), PERMIT_DATABASE_UNAVAILABLE, "row %zu: %s", i, session_message(session));
         bool told = strstr(session_message(session), "plugin") != NULL;
         cr_expect(told || (rows[i].other_errno && session_errno(session) == rows[i].other_errno), "row %zu: %s", i,

@@ -7,7 +7,8 @@
 #include "store/owners.h"
 #include "store/query.h"
 
-static struct session *session;
+static struct store *store;
+static struct session *session; /* the store's */
 static const struct database_address *address;
 static struct arena arena;
 static struct query_time now;
@@ -19,7 +20,8 @@ static struct query_time now;
 static void rows_make(void)
 {
     address = fresh_database();
-    session = connected(address, SESSION_READER);
+    store = opened(address, STORE_READER);
+    session = session_of(store);
     arena_init(&arena, 1 << 16, 1 << 26);
     must_run(
         session,
@@ -47,7 +49,7 @@ static void rows_make(void)
 static void rows_forget(void)
 {
     arena_release(&arena);
-    session_free(session);
+    store_free(store);
 }
 
 TestSuite(query, .init = rows_make, .fini = rows_forget);
@@ -55,7 +57,7 @@ TestSuite(query, .init = rows_make, .fini = rows_forget);
 Test(query, semaphore_is_read_with_its_floor)
 {
     struct semaphore_row row;
-    cr_assert_eq(query_semaphore(session, BYTES("hot"), &arena, &row, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->semaphore(store, BYTES("hot"), &arena, &row, &now), PERMIT_OK);
     cr_assert_eq(row.semaphore.id, 1);
     cr_assert(bytes_equal(row.semaphore.name, BYTES("hot")));
     cr_assert_eq(row.semaphore.capacity, 100);
@@ -67,7 +69,7 @@ Test(query, semaphore_is_read_with_its_floor)
     cr_assert(bytes_equal(row.semaphore.note, BYTES("for people")));
     cr_assert_eq(row.floor, 501);
     cr_assert_gt(now.now, 1790000000 * (utc_us)US_PER_SECOND - 86400LL * 365 * US_PER_SECOND);
-    cr_assert_eq(query_semaphore(session, BYTES("empty"), &arena, &row, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->semaphore(store, BYTES("empty"), &arena, &row, &now), PERMIT_OK);
     cr_assert_eq(row.floor, 7);
     cr_assert_eq(row.semaphore.max_ttl_ms, -1);
 }
@@ -80,8 +82,9 @@ Test(query, unknown_and_retired_semaphores_are_unknown)
     static const char *const names[] = {"gone", "nobody", "HOT", "hot ", ""};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
         struct bytes name = bytes_of(names[i]);
-        cr_assert_eq(query_semaphore(session, name, &arena, &row, &now), PERMIT_UNKNOWN_SEMAPHORE);
-        cr_assert_eq(query_holders(session, name, 0, 10, &arena, &holders, &count, &now), PERMIT_UNKNOWN_SEMAPHORE);
+        cr_assert_eq(store->queries->semaphore(store, name, &arena, &row, &now), PERMIT_UNKNOWN_SEMAPHORE);
+        cr_assert_eq(store->queries->holders(store, name, 0, 10, &arena, &holders, &count, &now),
+                     PERMIT_UNKNOWN_SEMAPHORE);
     }
 }
 
@@ -90,7 +93,8 @@ static size_t listed(struct bytes prefix, struct bytes after, unsigned limit, co
     struct semaphore_row *rows;
     struct bytes following;
     size_t count;
-    cr_assert_eq(query_semaphores(session, prefix, after, limit, &arena, &rows, &count, &following, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->semaphores(store, prefix, after, limit, &arena, &rows, &count, &following, &now),
+                 PERMIT_OK);
     if (count)
         cr_assert(bytes_equal(rows[0].semaphore.name, bytes_of(first)));
     if (following.data)
@@ -114,17 +118,17 @@ Test(query, holders_are_listed_in_order_of_token)
 {
     struct holder_row *rows;
     size_t count;
-    cr_assert_eq(query_holders(session, BYTES("hot"), 0, 100, &arena, &rows, &count, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->holders(store, BYTES("hot"), 0, 100, &arena, &rows, &count, &now), PERMIT_OK);
     cr_assert_eq(count, 4);
     cr_assert_eq(rows[0].permit.token, 501);
     cr_assert(bytes_equal(rows[0].request.external_id, BYTES("key501")));
     cr_assert(bytes_equal(rows[0].request.owner, BYTES("odd")));
     cr_assert_eq(rows[0].request.acquired_at, 1795251600LL * US_PER_SECOND);
     cr_assert_eq(rows[3].permit.token, 504);
-    cr_assert_eq(query_holders(session, BYTES("hot"), 501, 2, &arena, &rows, &count, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->holders(store, BYTES("hot"), 501, 2, &arena, &rows, &count, &now), PERMIT_OK);
     cr_assert_eq(count, 2);
     cr_assert_eq(rows[0].permit.token, 502);
-    cr_assert_eq(query_holders(session, BYTES("slots"), 0, 2, &arena, &rows, &count, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->holders(store, BYTES("slots"), 0, 2, &arena, &rows, &count, &now), PERMIT_OK);
     cr_assert_eq(rows[0].permit.slots.count, 2);
     cr_assert_eq(rows[0].permit.slots.numbers[1], 2);
 }
@@ -133,7 +137,7 @@ Test(query, request_is_read_with_all_its_permits)
 {
     struct request request;
     struct bytes *names;
-    cr_assert_eq(query_request(session, BYTES("both"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->request(store, BYTES("both"), &arena, &request, &names, &now), PERMIT_OK);
     cr_assert_eq(request.id, 600);
     cr_assert_eq(request.permit_count, 2);
     cr_assert(request.has_digest);
@@ -143,14 +147,14 @@ Test(query, request_is_read_with_all_its_permits)
     cr_assert(bytes_equal(names[1], BYTES("slots")));
     cr_assert_eq(request.permits[1].slots.count, 2);
     cr_assert_eq(request.due_at, NEVER);
-    cr_assert_eq(query_request(session, BYTES("key1"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->request(store, BYTES("key1"), &arena, &request, &names, &now), PERMIT_OK);
     cr_assert_eq(request.state, REQUEST_RELEASED);
     cr_assert_eq(request.end_reason, END_RELEASED);
     cr_assert_eq(request.due_at, 1795255200LL * US_PER_SECOND + 500000);
-    cr_assert_eq(query_request(session, BYTES("tomb"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->request(store, BYTES("tomb"), &arena, &request, &names, &now), PERMIT_OK);
     cr_assert_eq(request.permit_count, 0);
     cr_assert_not(request.has_digest);
-    cr_assert_eq(query_request(session, BYTES("KEY1"), &arena, &request, &names, &now), PERMIT_UNKNOWN_REQUEST);
+    cr_assert_eq(store->queries->request(store, BYTES("KEY1"), &arena, &request, &names, &now), PERMIT_UNKNOWN_REQUEST);
 }
 
 Test(query, requests_are_filtered_and_paged)
@@ -194,8 +198,9 @@ Test(query, requests_are_filtered_and_paged)
         struct bytes **names;
         size_t count;
         uint64_t following;
-        cr_assert_eq(query_requests(session, &rows[i].filter, &arena, &requests, &names, &count, &following, &now),
-                     PERMIT_OK, "%zu: %s", i, session_message(session));
+        cr_assert_eq(
+            store->queries->requests(store, &rows[i].filter, &arena, &requests, &names, &count, &following, &now),
+            PERMIT_OK, "%zu: %s", i, session_message(session));
         cr_assert_eq(count, rows[i].count, "row %zu: %zu", i, count);
         cr_assert_eq(following, rows[i].next, "row %zu: %llu", i, (unsigned long long)following);
         for (size_t j = 1; j < count; j++)
@@ -225,22 +230,23 @@ Test(query, token_is_live_or_has_an_end_reason)
     };
     struct fence_row row;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        cr_assert_eq(query_fence(session, bytes_of(rows[i].semaphore), rows[i].token, rows[i].slot, &row), PERMIT_OK);
+        cr_assert_eq(store->queries->fence(store, bytes_of(rows[i].semaphore), rows[i].token, rows[i].slot, &row),
+                     PERMIT_OK);
         cr_assert_eq(row.known, rows[i].known, "row %zu", i);
         cr_assert_eq(row.live, rows[i].live, "row %zu", i);
         cr_assert_eq(row.floor, rows[i].floor, "row %zu", i);
         if (row.known && !row.live)
             cr_assert_eq(row.end_reason, rows[i].end_reason, "row %zu", i);
     }
-    cr_assert_eq(query_fence(session, BYTES("nobody"), 1, 0, &row), PERMIT_UNKNOWN_SEMAPHORE);
+    cr_assert_eq(store->queries->fence(store, BYTES("nobody"), 1, 0, &row), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
 Test(query, clock_exists_with_the_schema)
 {
-    cr_assert_eq(query_clock(session, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->clock(store, &now), PERMIT_OK);
     cr_assert_gt(now.now, 0);
     must_run(session, "DROP TABLE cluster");
-    cr_assert_neq(query_clock(session, &now), PERMIT_OK);
+    cr_assert_neq(store->queries->clock(store, &now), PERMIT_OK);
 }
 
 /* With 20,000 unrelated rows, each of these queries reads a handful: it walks an index and stops. */
@@ -276,18 +282,21 @@ Test(query, unrelated_rows_are_not_read)
         enum permit_status status = PERMIT_OK;
         (void)rows_read(session);
         switch (step) {
-        case 0: status = query_semaphore(session, BYTES("empty"), &arena, &semaphore, &now); break;
+        case 0: status = store->queries->semaphore(store, BYTES("empty"), &arena, &semaphore, &now); break;
         case 1:
-            status =
-                query_semaphores(session, BYTES("x1"), BYTES("x10"), 50, &arena, &semaphores, &count, &following, &now);
+            status = store->queries->semaphores(store, BYTES("x1"), BYTES("x10"), 50, &arena, &semaphores, &count,
+                                                &following, &now);
             break;
-        case 2: status = query_holders(session, BYTES("empty"), 5000, 50, &arena, &holders, &count, &now); break;
-        case 3: status = query_request(session, BYTES("x7"), &arena, &request, &names, &now); break;
-        case 4: status = query_fence(session, BYTES("empty"), 5001, 0, &fence); break;
-        case 5: status = query_fence(session, BYTES("slots"), 5, 1, &fence); break;
-        case 6: status = query_clock(session, &now); break;
+        case 2:
+            status = store->queries->holders(store, BYTES("empty"), 5000, 50, &arena, &holders, &count, &now);
+            break;
+        case 3: status = store->queries->request(store, BYTES("x7"), &arena, &request, &names, &now); break;
+        case 4: status = store->queries->fence(store, BYTES("empty"), 5001, 0, &fence); break;
+        case 5: status = store->queries->fence(store, BYTES("slots"), 5, 1, &fence); break;
+        case 6: status = store->queries->clock(store, &now); break;
         default:
-            status = query_requests(session, &filters[step - 7], &arena, &requests, &lists, &count, &next, &now);
+            status =
+                store->queries->requests(store, &filters[step - 7], &arena, &requests, &lists, &count, &next, &now);
             break;
         }
         cr_assert_eq(status, PERMIT_OK, "step %d: %s", step, session_message(session));
@@ -342,7 +351,7 @@ static struct pages all_pages(struct request_filter filter)
     do {
         (void)rows_read(session);
         arena_clear(&arena);
-        cr_assert_eq(query_requests(session, &filter, &arena, &requests, &names, &count, &filter.after, &now),
+        cr_assert_eq(store->queries->requests(store, &filter, &arena, &requests, &names, &count, &filter.after, &now),
                      PERMIT_OK, "%s", session_message(session));
         cr_assert_leq(count, filter.limit);
         for (size_t i = 0; i < count; i++) {
@@ -392,7 +401,8 @@ Test(query, page_skips_a_bounded_number_of_names)
     many_make();
     do {
         (void)rows_read(session);
-        cr_assert_eq(query_semaphores(session, BYTES("r"), after, 10, &arena, &rows, &count, &after, &now), PERMIT_OK);
+        cr_assert_eq(store->queries->semaphores(store, BYTES("r"), after, 10, &arena, &rows, &count, &after, &now),
+                     PERMIT_OK);
         note_page(&pages, count, rows_read(session));
         if (count)
             cr_assert(bytes_equal(rows[0].semaphore.name, BYTES("r25001")));
@@ -410,9 +420,9 @@ Test(query, held_requests_of_an_owner_are_counted_up_to_a_limit)
     many_make();
     must_run(session, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('big', 1000, '2100-01-01')");
     must_run_long(address, "UPDATE permit_request SET state = 1 WHERE owner = 'big' AND id <= 110000");
-    cr_assert_eq(owners_get(session, BYTES("big"), &arena, &owner, &held, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->get(store, BYTES("big"), &arena, &owner, &held, &now), PERMIT_OK);
     cr_assert_eq(held, 10001);
     must_run_long(address, "UPDATE permit_request SET state = 1 WHERE owner = 'big'");
-    cr_assert_eq(owners_get(session, BYTES("big"), &arena, &owner, &held, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->get(store, BYTES("big"), &arena, &owner, &held, &now), PERMIT_OK);
     cr_assert_eq(held, QUERY_WALK_MAX);
 }

@@ -7,15 +7,17 @@
 #include "store/retention_batch.h"
 
 static const struct database_address *address;
-static struct session *session;
+static struct store *store;
+static struct session *session; /* the store's */
 static struct session *other;
 static struct arena arena;
 
 static void clean_begin(void)
 {
     address = fresh_database();
-    session = connected(address, SESSION_READER);
-    other = connected(address, SESSION_READER);
+    store = opened(address, STORE_READER);
+    session = session_of(store);
+    other = connected(address, STORE_READER);
     arena_init(&arena, 1 << 16, 1 << 26);
     must_run(other, "INSERT INTO semaphore (id, name, kind, capacity, next_permit_id, default_ttl_ms, max_hold_ms)"
                     " VALUES (1, 'a', 2, 100, 1000000, 1, 1), (2, 'b', 2, 100, 1000000, 1, 1)");
@@ -25,7 +27,7 @@ static void clean_end(void)
 {
     arena_release(&arena);
     session_free(other);
-    session_free(session);
+    store_free(store);
 }
 
 TestSuite(clean, .init = clean_begin, .fini = clean_end);
@@ -60,7 +62,7 @@ static struct retention_result clean_once(const struct retention_task *task)
 {
     struct retention_result result;
     arena_clear(&arena);
-    enum permit_status status = retention_batch(session, task, &arena, &result);
+    enum permit_status status = store->retention->batch(store, task, &arena, &result);
     cr_assert_eq(status, PERMIT_OK, "%s: %s", permit_status_word(status), session_message(session));
     return result;
 }
@@ -183,7 +185,7 @@ Test(clean, locked_row_is_not_waited_for)
     struct retention_task task = task_of(RETENTION_DUE);
     insert_ended(1, 10, 100, 8 * 86400);
     must_run(other, "BEGIN; UPDATE permit_request SET replays = replays + 1 WHERE id = 7");
-    enum permit_status status = retention_batch(session, &task, &arena, &result);
+    enum permit_status status = store->retention->batch(store, &task, &arena, &result);
     cr_assert_eq(status, PERMIT_LOCK_TIMEOUT, "%s", session_message(session));
     must_run(other, "UPDATE permit_request SET replays = replays + 1 WHERE id <> 7; ROLLBACK");
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit_request"), 10);

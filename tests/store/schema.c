@@ -12,7 +12,7 @@
 
 static enum permit_status apply(const struct database_address *address, struct buf *message)
 {
-    struct session *session = session_new(address, SESSION_ADMIN);
+    struct session *session = session_new(address, STORE_ADMIN);
     enum permit_status status = schema_apply(session, address->database, message);
     session_free(session);
     return status;
@@ -22,11 +22,9 @@ static void *apply_thread(void *argument)
 {
     struct buf message;
     buf_init(&message, 4000);
-    session_thread_begin();
     enum permit_status status = apply(argument, &message);
     if (status != PERMIT_OK)
         fprintf(stderr, "%s\n", buf_text(&message));
-    session_thread_end();
     buf_release(&message);
     return status == PERMIT_OK ? argument : NULL;
 }
@@ -43,7 +41,7 @@ Test(schema, concurrent_servers_all_succeed)
         pthread_join(threads[i], &succeeded);
         cr_assert_not_null(succeeded);
     }
-    struct session *session = connected(address, SESSION_READER);
+    struct session *session = connected(address, STORE_READER);
     cr_assert_eq(number_of(session, "SELECT MAX(version) FROM schema_version WHERE applied_at IS NOT NULL"),
                  schema_newest());
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM cluster"), 1);
@@ -55,7 +53,7 @@ static unsigned look(const struct database_address *address)
 {
     unsigned version = 9999;
     struct buf message;
-    struct session *session = session_new(address, SESSION_ADMIN);
+    struct session *session = session_new(address, STORE_ADMIN);
     buf_init(&message, 4000);
     cr_assert_eq(session_connect(session), PERMIT_OK);
     cr_assert_eq(schema_read_version(session, address->database, &version, &message), PERMIT_OK, "%s",
@@ -74,7 +72,7 @@ Test(schema, version_is_read_without_a_change)
     buf_init(&message, 4000);
     cr_assert_eq(apply(address, &message), PERMIT_OK);
     cr_assert_eq(look(address), schema_newest());
-    struct session *session = connected(address, SESSION_READER);
+    struct session *session = connected(address, STORE_READER);
     must_run(session, "UPDATE schema_version SET applied_at = NULL ORDER BY version DESC LIMIT 1");
     cr_assert_eq(look(address), schema_newest() - 1, "the newest is not complete");
     session_free(session);
@@ -85,7 +83,7 @@ Test(schema, newer_schema_is_refused)
 {
     struct buf message;
     const struct database_address *address = fresh_database();
-    struct session *session = connected(address, SESSION_READER);
+    struct session *session = connected(address, STORE_READER);
     must_run(session, "INSERT INTO schema_version (version, name, applied_at) VALUES (9999, 'x', UTC_TIMESTAMP(6))");
     buf_init(&message, 4000);
     cr_assert_neq(apply(address, &message), PERMIT_OK);
@@ -115,7 +113,7 @@ static char *content_of(struct session *session)
 static struct session *made_database(const struct database_address *address)
 {
     char sql[200];
-    struct session *session = connected(address, SESSION_ADMIN);
+    struct session *session = connected(address, STORE_ADMIN);
     snprintf(sql, sizeof sql, "CREATE DATABASE %s DEFAULT CHARACTER SET utf8mb4; USE %s", address->database,
              address->database);
     must_run(session, sql);
@@ -208,7 +206,7 @@ static void continues_after_a_kill(const struct script *script, size_t done, siz
 Test(schema, migration_continues_after_a_kill_at_any_statement, .timeout = 600)
 {
     struct script script = read_script();
-    struct session *whole = connected(script.whole, SESSION_READER);
+    struct session *whole = connected(script.whole, STORE_READER);
     char *expected = content_of(whole);
     session_free(whole);
     for (size_t counted = 0; counted <= script.count; counted++) {
@@ -302,7 +300,7 @@ Test(schema, foreign_table_among_permitds_is_refused, .timeout = 600)
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         const struct database_address *address = fresh_database();
-        struct session *session = connected(address, SESSION_READER);
+        struct session *session = connected(address, STORE_READER);
         must_run(session, rows[i].sql);
         refuses_and_changes_nothing(session, address, rows[i].table);
         session_free(session);
@@ -330,7 +328,7 @@ Test(schema, migrations_are_parsed_as_a_server_parses_them)
     static const char in_schema[] = " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME <> 'schema_version'";
     struct tables tables;
     char sql[400];
-    struct session *session = connected(fresh_database(), SESSION_READER);
+    struct session *session = connected(fresh_database(), STORE_READER);
     cr_assert(tables_read(schema_migrations, schema_newest() + 1, 0, &tables));
     int64_t columns = 0, expected = 0;
     for (size_t i = 0; i < tables.count; i++) {
@@ -417,13 +415,15 @@ static void make_first_release(struct session *root, const char *database)
 }
 
 /* The semaphore has the settings that it had; those that came later have no value. */
-static void settings_of_later_releases_are_none(struct session *root)
+static void settings_of_later_releases_are_none(const struct database_address *address)
 {
     struct arena arena;
     struct semaphore_row hall;
     struct query_time time;
     arena_init(&arena, 1000, 100000);
-    cr_assert_eq(query_semaphore(root, BYTES("hall"), &arena, &hall, &time), PERMIT_OK);
+    struct store *store = opened(address, STORE_READER);
+    cr_assert_eq(store->queries->semaphore(store, BYTES("hall"), &arena, &hall, &time), PERMIT_OK);
+    store_free(store);
     struct semaphore expected = {.kind = KIND_SLOTTED};
     semaphore_reset(&expected, 1);
     expected.capacity = 2;
@@ -436,7 +436,7 @@ Test(schema, database_of_the_first_release_is_upgraded)
 {
     struct buf message;
     const struct database_address *address = fresh_address();
-    struct session *root = session_new(address, SESSION_ADMIN);
+    struct session *root = session_new(address, STORE_ADMIN);
     cr_assert_eq(session_connect(root), PERMIT_OK);
     make_first_release(root, address->database);
     buf_init(&message, 4000);
@@ -448,7 +448,7 @@ Test(schema, database_of_the_first_release_is_upgraded)
                      "1,1,1,1");
     cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', permit_id, label) FROM slot WHERE number = 1"), "1,A1");
     cr_assert_str_eq(text_of(root, "SELECT CONCAT_WS(',', external_id, nonce) FROM permit_request"), "k,");
-    settings_of_later_releases_are_none(root);
+    settings_of_later_releases_are_none(address);
     must_run(root, "INSERT INTO permit_request (id, external_id) VALUES (2, 'of a permitd of an older version')");
     cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
     buf_release(&message);
@@ -461,7 +461,7 @@ Test(schema, documented_rights_are_enough)
     char sql[500];
     struct buf message;
     struct database_address limited = *fresh_address();
-    struct session *root = session_new(&limited, SESSION_ADMIN);
+    struct session *root = session_new(&limited, STORE_ADMIN);
     cr_assert_eq(session_connect(root), PERMIT_OK);
     snprintf(sql, sizeof sql,
              "CREATE DATABASE %s; CREATE USER %s@localhost IDENTIFIED BY 'secret';"
@@ -472,7 +472,7 @@ Test(schema, documented_rights_are_enough)
     limited.password = (char[]){"secret"};
     buf_init(&message, 4000);
     cr_assert_eq(apply(&limited, &message), PERMIT_OK, "%s", buf_text(&message));
-    struct session *worker = connected(&limited, SESSION_WORKER);
+    struct session *worker = connected(&limited, STORE_WORKER);
     cr_assert_eq(session_run(worker, "KILL CONNECTION_ID()"), PERMIT_DATABASE_LOST);
     cr_assert_eq(session_connect(worker), PERMIT_OK, "%s", session_message(worker));
     session_free(worker);
@@ -488,7 +488,7 @@ Test(schema, documented_rights_are_enough)
 
 Test(schema, every_column_is_commented)
 {
-    struct session *session = connected(fresh_database(), SESSION_READER);
+    struct session *session = connected(fresh_database(), STORE_READER);
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE()"
                                     " AND COLUMN_COMMENT = '' AND EXTRA <> 'auto_increment'"),
                  0);

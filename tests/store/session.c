@@ -60,7 +60,7 @@ Test(session, every_error_has_its_status)
 
 Test(session, settings_are_those_the_promises_need)
 {
-    struct session *session = connected(fresh_database(), SESSION_WORKER);
+    struct session *session = connected(fresh_database(), STORE_WORKER);
     cr_assert_str_eq(isolation_of(session), "READ-COMMITTED");
     cr_assert(strstr(text_of(session, "SELECT @@sql_mode"), "STRICT_TRANS_TABLES"));
     cr_assert_str_eq(text_of(session, "SELECT @@time_zone"), "+00:00");
@@ -80,14 +80,14 @@ Test(session, settings_are_those_the_promises_need)
 
 Test(session, reader_may_be_idle_for_long)
 {
-    struct session *session = connected(fresh_database(), SESSION_READER);
+    struct session *session = connected(fresh_database(), STORE_READER);
     cr_assert_gt(number_of(session, "SELECT @@wait_timeout"), 5);
     session_free(session);
 }
 
 Test(session, packet_is_read_statement_by_statement)
 {
-    struct session *session = connected(fresh_database(), SESSION_WORKER);
+    struct session *session = connected(fresh_database(), STORE_WORKER);
     struct session_row row;
     cr_assert_eq(session_send(session, BYTES("SELECT 7, NULL, x'0061', -3; CREATE TABLE t (a INT PRIMARY KEY);"
                                              "INSERT INTO t VALUES (1), (2), (3); SELECT a FROM t WHERE a > 1")),
@@ -111,7 +111,7 @@ Test(session, packet_is_read_statement_by_statement)
 
 Test(session, failure_ends_the_packet_and_leaves_the_session_usable)
 {
-    struct session *session = connected(fresh_database(), SESSION_WORKER);
+    struct session *session = connected(fresh_database(), STORE_WORKER);
     must_run(session, "CREATE TABLE t (a INT NOT NULL)");
     cr_assert_eq(session_run(session, "INSERT INTO t VALUES (1); UPDATE t SET a = NULL; INSERT INTO t VALUES (2)"),
                  PERMIT_INTERNAL);
@@ -124,7 +124,7 @@ Test(session, failure_ends_the_packet_and_leaves_the_session_usable)
 
 Test(session, unread_results_are_discarded)
 {
-    struct session *session = connected(fresh_database(), SESSION_WORKER);
+    struct session *session = connected(fresh_database(), STORE_WORKER);
     cr_assert_eq(session_send(session, BYTES("SELECT 1; SELECT 2; SELECT 3")), PERMIT_OK);
     cr_assert_eq(session_finish(session), PERMIT_OK);
     cr_assert_eq(number_of(session, "SELECT 4"), 4);
@@ -134,7 +134,7 @@ Test(session, unread_results_are_discarded)
 static void kill_connection(const struct database_address *address, int64_t id)
 {
     char sql[64];
-    struct session *other = connected(address, SESSION_READER);
+    struct session *other = connected(address, STORE_READER);
     snprintf(sql, sizeof sql, "KILL CONNECTION %lld", (long long)id);
     must_run(other, sql);
     session_free(other);
@@ -143,7 +143,7 @@ static void kill_connection(const struct database_address *address, int64_t id)
 Test(session, killed_connection_is_lost_and_can_be_reopened)
 {
     const struct database_address *address = fresh_database();
-    struct session *session = connected(address, SESSION_WORKER);
+    struct session *session = connected(address, STORE_WORKER);
     kill_connection(address, number_of(session, "SELECT CONNECTION_ID()"));
     cr_assert_eq(session_ping(session), PERMIT_DATABASE_LOST);
     cr_assert_not(session_is_connected(session));
@@ -160,8 +160,8 @@ Test(session, killed_connection_is_lost_and_can_be_reopened)
 Test(session, work_of_a_lost_connection_is_ended_by_the_next)
 {
     const struct database_address *address = fresh_database();
-    struct session *lost = connected(address, SESSION_WORKER);
-    struct session *other = connected(address, SESSION_WORKER);
+    struct session *lost = connected(address, STORE_WORKER);
+    struct session *other = connected(address, STORE_WORKER);
     must_run(lost, "CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (1)");
     mono_us began = clock_mono();
     cr_assert_eq(session_run(lost, "BEGIN; SELECT * FROM t FOR UPDATE; SELECT SLEEP(60)"), PERMIT_DATABASE_LOST);
@@ -180,16 +180,16 @@ Test(session, only_a_worker_holds_a_named_lock)
 {
     static const char locks[] = "SELECT COUNT(*) FROM information_schema.METADATA_LOCK_INFO"
                                 " WHERE TABLE_SCHEMA LIKE 'permitd-%' AND THREAD_ID = ";
-    static const enum session_use uses[] = {SESSION_WORKER, SESSION_READER, SESSION_LIST, SESSION_PROBE, SESSION_ADMIN};
+    static const enum store_use uses[] = {STORE_WORKER, STORE_READER, STORE_LIST, STORE_PROBE, STORE_ADMIN};
     char sql[200];
     const struct database_address *address = fresh_database();
-    struct session *looker = connected(address, SESSION_ADMIN);
+    struct session *looker = connected(address, STORE_ADMIN);
     if (session_run(looker, "INSTALL SONAME 'metadata_lock_info'") != PERMIT_OK)
         cr_skip_test("this server has no plugin that shows locks");
     for (size_t i = 0; i < ARRAY_LENGTH(uses); i++) {
         struct session *session = connected(address, uses[i]);
         snprintf(sql, sizeof sql, "%s%lld", locks, (long long)number_of(session, "SELECT CONNECTION_ID()"));
-        cr_assert_eq(number_of(looker, sql), uses[i] == SESSION_WORKER, "use %d", (int)uses[i]);
+        cr_assert_eq(number_of(looker, sql), uses[i] == STORE_WORKER, "use %d", (int)uses[i]);
         session_free(session);
     }
     session_free(looker);
@@ -198,8 +198,8 @@ Test(session, only_a_worker_holds_a_named_lock)
 Test(session, locked_row_is_waited_for_two_seconds)
 {
     const struct database_address *address = fresh_database();
-    struct session *holder = connected(address, SESSION_ADMIN);
-    struct session *waiter = connected(address, SESSION_WORKER);
+    struct session *holder = connected(address, STORE_ADMIN);
+    struct session *waiter = connected(address, STORE_WORKER);
     char sql[100];
     snprintf(sql, sizeof sql, "USE %s; BEGIN; SELECT * FROM id_block FOR UPDATE", address->database);
     must_run(holder, sql);
@@ -220,8 +220,8 @@ Test(session, slow_list_is_ended)
 {
     enum { TRIES = 10 };
     const struct database_address *address = fresh_database();
-    struct session *holder = connected(address, SESSION_ADMIN);
-    struct session *list = connected(address, SESSION_LIST);
+    struct session *holder = connected(address, STORE_ADMIN);
+    struct session *list = connected(address, STORE_LIST);
     static const char *const lists[] = {"SELECT 1; SELECT SLEEP(60) FROM numbers.upto", "SELECT * FROM id_block"};
     char sql[100];
     snprintf(sql, sizeof sql, "USE %s; LOCK TABLES id_block WRITE", address->database);
@@ -244,11 +244,11 @@ Test(session, slow_list_is_ended)
 Test(session, missing_server_or_database_is_unavailable_with_a_reason)
 {
     struct database_address nowhere = {.socket = (char[]){"/nonexistent/mariadb.sock"}, .user = (char[]){"root"}};
-    struct session *session = session_new(&nowhere, SESSION_WORKER);
+    struct session *session = session_new(&nowhere, STORE_WORKER);
     cr_assert_eq(session_connect(session), PERMIT_DATABASE_UNAVAILABLE);
     cr_assert_neq(session_message(session)[0], '\0');
     session_free(session);
-    session = session_new(fresh_address(), SESSION_WORKER);
+    session = session_new(fresh_address(), STORE_WORKER);
     cr_assert_eq(session_connect(session), PERMIT_DATABASE_UNAVAILABLE);
     cr_assert_eq(session_errno(session), 1049);
     session_free(session);
@@ -259,7 +259,7 @@ Test(session, socket_takes_precedence_over_host)
 {
     struct database_address address = *fresh_database();
     address.host = (char[]){"localhost"};
-    struct session *session = connected(&address, SESSION_READER);
+    struct session *session = connected(&address, STORE_READER);
     session_free(session);
 }
 

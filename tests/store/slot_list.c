@@ -4,12 +4,13 @@
 #include <stdio.h>
 
 #include "fixture.h"
-#include "store/slot_list.h"
+#include "store/query.h"
 
 enum { SEATS = 50000, HELD_FROM = 20001, HELD_TO = 30000, PAGE = 100 };
 
 static const struct database_address *address;
-static struct session *session;
+static struct store *store;
+static struct session *session; /* the store's */
 static struct arena arena;
 static struct query_time now;
 
@@ -17,7 +18,8 @@ static struct query_time now;
 static void rows_make(void)
 {
     address = fresh_database();
-    session = connected(address, SESSION_READER);
+    store = opened(address, STORE_READER);
+    session = session_of(store);
     arena_init(&arena, 1 << 16, 1 << 26);
     must_run(session, "INSERT INTO semaphore (id, name, kind, capacity, in_use, version, default_ttl_ms, max_hold_ms)"
                       " VALUES (1, 'hall', 1, 50000, 10000, 41, 1, 1), (2, 'yard', 1, 1000, 0, 1, 1, 1),"
@@ -49,7 +51,7 @@ static void seats_make(void)
 static void rows_forget(void)
 {
     arena_release(&arena);
-    session_free(session);
+    store_free(store);
 }
 
 TestSuite(slot_list, .init = rows_make, .fini = rows_forget, .timeout = 300);
@@ -58,14 +60,14 @@ Test(slot_list, head_has_version_and_epoch)
 {
     struct slot_list_head head;
     must_run(session, "UPDATE cluster SET epoch = 7");
-    cr_assert_eq(query_slot_list_head(session, BYTES("hall"), &head), PERMIT_OK);
+    cr_assert_eq(store->queries->slot_list_head(store, BYTES("hall"), &head), PERMIT_OK);
     cr_assert_eq(head.semaphore_id, 1);
     cr_assert_eq(head.kind, KIND_SLOTTED);
     cr_assert_eq(head.version, 41);
     cr_assert_eq(head.in_use, 10000);
     cr_assert_eq(head.epoch, 7);
-    cr_assert_eq(query_slot_list_head(session, BYTES("gone"), &head), PERMIT_UNKNOWN_SEMAPHORE);
-    cr_assert_eq(query_slot_list_head(session, BYTES("HALL"), &head), PERMIT_UNKNOWN_SEMAPHORE);
+    cr_assert_eq(store->queries->slot_list_head(store, BYTES("gone"), &head), PERMIT_UNKNOWN_SEMAPHORE);
+    cr_assert_eq(store->queries->slot_list_head(store, BYTES("HALL"), &head), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
 /* Rows read to find that a prefix matches many slots: each once into a table and once out of it. */
@@ -101,7 +103,7 @@ Test(slot_list, page_reads_only_a_page)
         struct slot_list_row *slots;
         size_t count;
         (void)rows_read(session);
-        cr_assert_eq(query_slots(session, 1, &rows[i].filter, &arena, &slots, &count, &now), PERMIT_OK, "%s",
+        cr_assert_eq(store->queries->slots(store, 1, &rows[i].filter, &arena, &slots, &count, &now), PERMIT_OK, "%s",
                      session_message(session));
         int64_t touched = rows_read(session);
         cr_expect_leq(touched, rows[i].touched, "row %zu has read %lld", i, (long long)touched);

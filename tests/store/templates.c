@@ -11,14 +11,16 @@
 enum { TTL_MS = 60000 };
 
 static const struct database_address *address;
-static struct session *session;
+static struct store *store;
+static struct session *session; /* the store's */
 static struct arena arena;
 static struct buf scratch;
 
 static void templates_begin(void)
 {
     address = fresh_database();
-    session = connected(address, SESSION_READER);
+    store = opened(address, STORE_READER);
+    session = session_of(store);
     arena_init(&arena, 1 << 16, 1 << 26);
     buf_init(&scratch, 1 << 20);
 }
@@ -27,7 +29,7 @@ static void templates_end(void)
 {
     buf_release(&scratch);
     arena_release(&arena);
-    session_free(session);
+    store_free(store);
 }
 
 TestSuite(templates, .init = templates_begin, .fini = templates_end, .timeout = 300);
@@ -36,7 +38,7 @@ static enum permit_status put(const char *prefix, const struct semaphore_change 
 {
     bool created;
     const char *refusal = NULL;
-    return templates_put(session, bytes_of(prefix), change, TTL_MS, &arena, ret_template, &created, &refusal);
+    return store->templates->put(store, bytes_of(prefix), change, TTL_MS, &arena, ret_template, &created, &refusal);
 }
 
 /* Creates a template with this capacity. */
@@ -67,26 +69,26 @@ Test(templates, are_read_as_they_were_put)
         .note = BYTES("it's \xc3\xa4 note"),
     };
     cr_assert_eq(put("a:", &change, &was), PERMIT_OK, "%s", session_message(session));
-    cr_assert_eq(templates_get(session, BYTES("a:"), &arena, &is), PERMIT_OK);
+    cr_assert_eq(store->templates->get(store, BYTES("a:"), &arena, &is), PERMIT_OK);
     cr_assert(bytes_equal(is.prefix, BYTES("a:")) && bytes_equal(is.settings.note, change.note));
     cr_assert(is.settings.kind == KIND_COUNTED && is.settings.queue == QUEUE_FIFO && is.settings.capacity == 70000);
     cr_assert(is.settings.default_ttl_ms == TTL_MS && is.settings.max_ttl_ms == 90000);
     cr_assert(is.settings.grace_ms == 7 && is.settings.max_hold_ms == 8 && is.settings.config_version == 1);
     const struct semaphore_change none = {.has_max_ttl = true, .max_ttl_ms = -1};
     cr_assert_eq(put("a:", &none, &was), PERMIT_OK);
-    cr_assert_eq(templates_get(session, BYTES("a:"), &arena, &is), PERMIT_OK);
+    cr_assert_eq(store->templates->get(store, BYTES("a:"), &arena, &is), PERMIT_OK);
     cr_assert(is.settings.max_ttl_ms == -1 && is.settings.grace_ms == 7 && is.settings.config_version == 2);
-    cr_assert_eq(templates_get(session, BYTES("A:"), &arena, &is), PERMIT_UNKNOWN_TEMPLATE);
+    cr_assert_eq(store->templates->get(store, BYTES("A:"), &arena, &is), PERMIT_UNKNOWN_TEMPLATE);
 }
 
 Test(templates, are_deleted_once)
 {
     struct template template;
     make("a:", 3);
-    cr_assert_eq(templates_delete(session, BYTES("a"), &arena, &template), PERMIT_UNKNOWN_TEMPLATE);
-    cr_assert_eq(templates_delete(session, BYTES("a:"), &arena, &template), PERMIT_OK);
+    cr_assert_eq(store->templates->delete (store, BYTES("a"), &arena, &template), PERMIT_UNKNOWN_TEMPLATE);
+    cr_assert_eq(store->templates->delete (store, BYTES("a:"), &arena, &template), PERMIT_OK);
     cr_assert(bytes_equal(template.prefix, BYTES("a:")) && template.settings.capacity == 3);
-    cr_assert_eq(templates_delete(session, BYTES("a:"), &arena, &template), PERMIT_UNKNOWN_TEMPLATE);
+    cr_assert_eq(store->templates->delete (store, BYTES("a:"), &arena, &template), PERMIT_UNKNOWN_TEMPLATE);
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM template"), 0);
     cr_assert_not(in_transaction(session));
 }
@@ -109,8 +111,8 @@ Test(templates, are_listed_in_order_by_prefix_and_position)
         struct template *found;
         size_t count;
         char text[64] = "";
-        cr_assert_eq(templates_list(session, bytes_of(cases[i].begins), bytes_of(cases[i].after), cases[i].limit,
-                                    &arena, &found, &count),
+        cr_assert_eq(store->templates->list(store, bytes_of(cases[i].begins), bytes_of(cases[i].after), cases[i].limit,
+                                            &arena, &found, &count),
                      PERMIT_OK);
         for (size_t j = 0; j < count; j++)
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", j ? " " : "", found[j].prefix.data);
@@ -127,20 +129,18 @@ static void *make_once(void *result)
     bool created;
     const char *refusal;
     const struct semaphore_change change = {.has_capacity = true, .capacity = 1, .if_none_match = true};
-    session_thread_begin();
-    struct session *mine = session_new(address, SESSION_READER);
+    struct store *mine = store_open(address, STORE_READER, NULL);
     arena_init(&own, 1 << 12, 1 << 20);
-    enum permit_status status = session_connect(mine);
+    enum permit_status status = store_reconnect(mine);
     for (int i = 0; i < 20 && status == PERMIT_OK; i++) {
         char prefix[8];
         snprintf(prefix, sizeof prefix, "at%d", i);
-        status = templates_put(mine, bytes_of(prefix), &change, TTL_MS, &own, &template, &created, &refusal);
+        status = mine->templates->put(mine, bytes_of(prefix), &change, TTL_MS, &own, &template, &created, &refusal);
         *(int *)result += status == PERMIT_OK;
         status = status == PERMIT_VERSION_MISMATCH ? PERMIT_OK : status;
     }
     arena_release(&own);
-    session_free(mine);
-    session_thread_end();
+    store_free(mine);
     return status == PERMIT_OK ? result : NULL;
 }
 

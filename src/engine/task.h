@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A task: a thread of the engine with a store and an arena of its own. engine.c has the table of all kinds. task.c
+ * opens and frees the store, follows a failover, logs a series of failures once, and sleeps until the engine stops.
+ */
+#ifndef ENGINE_TASK_H
+#define ENGINE_TASK_H
+
+#include <pthread.h>
+
+#include "engine/engine.h"
+
+struct task;
+
+struct task_kind {
+    const char *name; /* for the log */
+    enum store_use use;
+    size_t arena_chunk, arena_limit;
+    /* The body. Returns when the engine stops. Then task->store is NULL if there was never memory for it. */
+    void (*run)(struct task *task);
+    enum query_lane lane; /* of a reader */
+};
+
+struct task {
+    const struct task_kind *kind;
+    struct engine *engine;
+    struct store *store;
+    struct arena arena;
+    unsigned servers; /* engine->server_generation when the store was last used */
+    bool failing;     /* the last call failed; its failure is logged */
+    pthread_t thread;
+};
+
+/* Starts the thread of a task. False: the system has no thread. */
+bool task_start(struct task *task, const struct task_kind *kind, struct engine *engine) MUST_CHECK;
+
+/* Opens the store's session if it is not open. Drops it first if the database server has changed. */
+enum permit_status task_connect(struct task *task) MUST_CHECK;
+/*
+ * Logs the first failure of a series, and the recovery. PERMIT_CONFLICT and PERMIT_LOCK_TIMEOUT are no failures.
+ * Returns true if this is the recovery.
+ */
+bool task_record_status(struct task *task, enum permit_status status);
+/* Sleeps; returns early, within 50 ms, when the engine stops. */
+void task_sleep(const struct task *task, int64_t us);
+bool task_stopping(const struct task *task);
+
+/* The bodies. */
+void worker_run(struct task *task);
+void reader_run(struct task *task);
+void clock_tick_run(struct task *task);
+void expiry_run(struct task *task);
+void wait_poll_run(struct task *task);
+void retention_run(struct task *task);
+void audit_run(struct task *task);
+void owners_run(struct task *task);
+void liveness_run(struct task *task);
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the store on MariaDB and MySQL know of each other. Internal to store/. */
+#ifndef STORE_MYSQL_METHODS_H
+#define STORE_MYSQL_METHODS_H
+
+#include "store/audit.h"
+#include "store/mysql_session.h"
+#include "store/owners.h"
+#include "store/query.h"
+#include "store/retention_batch.h"
+#include "store/store.h"
+#include "store/templates.h"
+
+extern const struct store_queries mysql_queries;
+extern const struct store_owners mysql_owners;
+extern const struct store_templates mysql_templates;
+extern const struct store_retention mysql_retention;
+extern const struct store_audit mysql_audit;
+
+/* The session of a store that store_open has made. */
+struct session *session_of(struct store *store);
+
+/*
+ * Resolve: sets ret_template of each name without a semaphore, or with a retired one, to the template with the longest
+ * matching prefix. Sends nothing if there is no such name. `sql` is scratch.
+ */
+enum permit_status templates_match(struct session *session, struct resolve_name *names, size_t count, struct buf *sql,
+                                   struct arena *arena) MUST_CHECK;
+
+/* Checks the server and, if the session has a current database, permitd's tables there: see store_doctor. */
+enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
+                                struct doctor_report *ret_report) MUST_CHECK;
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The groups of methods that the tasks call. The database in memory has no owners, and nothing that is old enough for
+ * retention. It is never audited: the oracle compares its rows. What only HTTP or the liveness probe calls is NULL.
+ */
+#include "fake_tasks.h"
+
+#include "fake_session.h"
+#include "store/audit.h"
+#include "store/owners.h"
+#include "store/query.h"
+#include "store/retention_batch.h"
+#include "store/templates.h"
+
+/* A read that finds nothing. */
+static enum permit_status read_nothing(struct store *store)
+{
+    enum permit_status status = call_enter(fake_of(store));
+    return status == PERMIT_OK ? call_leave(fake_of(store)) : status;
+}
+
+/* ---- queries ---- */
+
+static void read_time(struct query_time *ret_time)
+{
+    *ret_time = (struct query_time){.clock = database.globals.clock, .now = database_now()};
+}
+
+static enum permit_status clock_now(struct store *store, struct query_time *ret_time)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    read_time(ret_time);
+    return call_leave(fake);
+}
+
+static int compare_tokens(const void *a, const void *b)
+{
+    const struct holder_row *left = a, *right = b;
+    return (left->permit.token > right->permit.token) - (left->permit.token < right->permit.token);
+}
+
+/* Adds the permits of a held request at this semaphore. */
+static size_t add_holder(const struct request *request, uint64_t semaphore_id, uint64_t after, struct arena *arena,
+                         struct holder_row *rows)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (request->permits[i].semaphore_id == semaphore_id && request->permits[i].token > after) {
+            rows[count] = (struct holder_row){.request = *request, .permit = request->permits[i]};
+            rows[count].request.external_id = arena_copy(arena, request->external_id);
+            rows[count++].request.owner = arena_copy(arena, request->owner);
+        }
+    return count;
+}
+
+static enum permit_status holders(struct store *store, struct bytes name, uint64_t after, unsigned limit,
+                                  struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
+                                  struct query_time *ret_time)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    const struct db_semaphore *semaphore = database_semaphore_named(name);
+    if (!semaphore || !row_in_service(&semaphore->row))
+        return call_leave(fake) == PERMIT_OK ? PERMIT_UNKNOWN_SEMAPHORE : PERMIT_DATABASE_LOST;
+    struct holder_row *rows = arena_array(arena, database.held_count, sizeof *rows);
+    size_t count = 0;
+    if (!rows)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < database.held_count; i++)
+        count += add_holder(&database.held[i]->row.request, semaphore->row.semaphore.id, after, arena, &rows[count]);
+    qsort(rows, count, sizeof *rows, compare_tokens);
+    *ret_rows = rows;
+    *ret_count = count < limit ? count : limit;
+    read_time(ret_time);
+    return call_leave(fake);
+}
+
+const struct store_queries fake_queries = {.clock = clock_now, .holders = holders};
+
+/* ---- owners ---- */
+
+static enum permit_status no_owners(struct store *store, utc_us before, struct arena *arena, struct owner **ret_owners,
+                                    size_t *ret_count)
+{
+    (void)before, (void)arena;
+    *ret_owners = NULL;
+    *ret_count = 0;
+    return read_nothing(store);
+}
+
+static enum permit_status no_lapsed(struct store *store, utc_us after_at, struct bytes after_name, struct arena *arena,
+                                    struct owner **ret_owners, size_t *ret_count)
+{
+    (void)after_name;
+    return no_owners(store, after_at, arena, ret_owners, ret_count);
+}
+
+static enum permit_status no_ends(struct store *store, const struct owner *owners, size_t count, struct arena *arena,
+                                  struct owner_ends *ret_ends)
+{
+    (void)store, (void)owners, (void)count, (void)arena, (void)ret_ends;
+    return PERMIT_OK;
+}
+
+static void rollback(struct store *store)
+{
+    (void)fake_session_rollback(store);
+}
+
+const struct store_owners fake_owners = {
+    .due = no_owners, .lapsed = no_lapsed, .removable = no_owners, .ends = no_ends, .rollback = rollback};
+
+/* ---- retention ---- */
+
+static enum permit_status no_commits(struct store *store, uint64_t *ret_commits)
+{
+    (void)store;
+    *ret_commits = 0;
+    return PERMIT_OK;
+}
+
+static enum permit_status delete_nothing(struct store *store, const struct retention_task *task, struct arena *arena,
+                                         struct retention_result *ret_result)
+{
+    (void)store, (void)task, (void)arena;
+    *ret_result = (struct retention_result){0};
+    return PERMIT_OK;
+}
+
+const struct store_retention fake_retention = {.batch = delete_nothing, .commits = no_commits};
+
+/* Returns the count of some time ago, as a real query does. */
+static enum permit_status count_semaphores(struct store *store, uint64_t max, uint64_t *ret_count)
+{
+    uint64_t count = database_count_semaphores();
+    *ret_count = count < max ? count : max;
+    return read_nothing(store);
+}
+
+const struct store_templates fake_templates = {.count_semaphores = count_semaphores};
+
+/* ---- audit ---- */
+
+static enum permit_status audit_begin(struct audit *audit, struct store *store, uint64_t after, struct arena *arena)
+{
+    (void)after;
+    *audit = (struct audit){.store = store, .arena = arena, .step = AUDIT_DONE};
+    return PERMIT_OK;
+}
+
+static enum permit_status audit_end(struct audit *audit, enum permit_status status, struct audit_result *ret_result)
+{
+    (void)audit;
+    *ret_result = (struct audit_result){0};
+    return status;
+}
+
+static enum permit_status audit_requests(struct store *store, const struct audit_place *from, struct arena *arena,
+                                         struct audit_result *ret_result, struct audit_place *ret_place)
+{
+    (void)store, (void)from, (void)arena;
+    *ret_result = (struct audit_result){0};
+    *ret_place = (struct audit_place){.dated = true, .at_end = true};
+    return PERMIT_OK;
+}
+
+const struct store_audit fake_audit = {.begin = audit_begin, .end = audit_end, .requests = audit_requests};
