@@ -24,7 +24,6 @@
 #include "base/memory.h"
 #include "base/uuid.h"
 #include "engine/engine.h"
-#include "http/probe.h"
 #include "http/server.h"
 #include "mariadb/data_dir.h"
 #include "mariadb/private_server.h"
@@ -32,6 +31,8 @@
 #include "store/epoch.h"
 #include "store/open.h"
 #include "store/schema.h"
+#include "tasks/liveness_probe.h"
+#include "tasks/tasks.h"
 
 /* ---- settings ---- */
 
@@ -650,6 +651,8 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .open_context = permitd,
         .ask_probe = permitd->probe ? probe_ask_all : NULL,
         .probe_context = permitd->probe,
+        .tasks = tasks_all,
+        .task_count = TASK_COUNT,
         .liveness_interval_ms = settings->liveness_interval_ms,
         .max_waiters = (size_t)settings->max_waiters,
         .max_semaphore_waiters = (size_t)settings->max_semaphore_waiters,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Retention decisions: which ended requests may be deleted, the size of a batch, and the pause between two batches.
- * Pure; store/retention_batch.c deletes, engine/retention.c has the thread.
+ * Pure; store/retention_batch.c deletes, tasks/retention.c has the task.
  *
  * Retention deletes ended requests after 7 days, or beyond the newest 10,000,000, whichever comes first, in batches of
  * at most 800 by ascending id, permits first. It deletes events after 30 days.

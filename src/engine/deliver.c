@@ -9,7 +9,10 @@
 
 enum { MAX_PUT_BACKS = 3 }; /* of an acquire */
 
-/* Records the tokens issued, and the deadlines. Caller holds the engine's mutex. */
+/*
+ * Records the tokens issued, and the earliest deadline; wakes expiry if it is earlier than the known ones. Caller holds
+ * the engine's mutex.
+ */
 static void record_tokens_and_deadlines(struct engine *engine, const struct plan *plan)
 {
     for (size_t i = 0; i < plan->changes.semaphore_count; i++) {
@@ -22,7 +25,10 @@ static void record_tokens_and_deadlines(struct engine *engine, const struct plan
     for (size_t i = 0; i < plan->changes.request_count && plan->changes.requests[i].insert; i++)
         if (plan->changes.requests[i].request->state == REQUEST_ACQUIRED)
             earliest = min_i64(earliest, plan->changes.requests[i].request->due_at);
-    expiry_schedule(engine, earliest);
+    if (earliest >= engine->next_expiry_at)
+        return;
+    engine->next_expiry_at = earliest;
+    pthread_cond_signal(&engine->expiry_wake);
 }
 
 static int compare_shares(const void *a, const void *b)

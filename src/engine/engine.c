@@ -13,26 +13,13 @@
 
 enum { MAX_QUERIES = 10000 };
 
-/* The arena of most tasks. */
-#define PAGE_ARENA .arena_chunk = 64 * 1024, .arena_limit = 16 * 1024 * 1024
-
-/* A batch of 500 requests with 64 long-named permits each stays below this limit. */
-static const struct task_kind worker_kind = {"worker", STORE_WORKER, .run = worker_run, .arena_chunk = 256 * 1024,
-                                             .arena_limit = 256 * 1024 * 1024};
-
-/* The other tasks. The readers are the first ones, because engine_stop joins in reverse order. */
-static const struct task_kind task_kinds[] = {
+/* The engine's own tasks. Those of src/tasks come with the settings. */
+static const struct task_kind worker_kind = {"worker", STORE_WORKER, BATCH_ARENA, .run = worker_run};
+static const struct task_kind reader_kinds[QUERY_LANE_COUNT] = {
     {"probe reader", STORE_PROBE, PAGE_ARENA, .run = reader_run, .lane = QUERY_PROBE},
     {"row reader", STORE_READER, PAGE_ARENA, .run = reader_run, .lane = QUERY_ROW},
     {"list reader", STORE_LIST, PAGE_ARENA, .run = reader_run, .lane = QUERY_LIST},
     {"operator reader", STORE_READER, PAGE_ARENA, .run = reader_run, .lane = QUERY_OPERATOR},
-    {"clock tick", STORE_WORKER, PAGE_ARENA, .run = clock_tick_run},
-    {"expiry", STORE_WORKER, PAGE_ARENA, .run = expiry_run},
-    {"wait poll", STORE_WORKER, PAGE_ARENA, .run = wait_poll_run},
-    {"retention", STORE_WORKER, PAGE_ARENA, .run = retention_run},
-    {"audit", STORE_READER, PAGE_ARENA, .run = audit_run},
-    {"owners", STORE_WORKER, PAGE_ARENA, .run = owners_run},
-    {"liveness probe", STORE_READER, PAGE_ARENA, .run = liveness_run},
 };
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
@@ -53,11 +40,14 @@ static bool start_task(struct engine *engine, const struct task_kind *kind)
     return true;
 }
 
+/* Starts the readers first, because engine_stop joins in reverse order. */
 static bool start_tasks(struct engine *engine)
 {
     bool started = true;
-    for (size_t i = 0; started && i < ARRAY_LENGTH(task_kinds); i++)
-        started = start_task(engine, &task_kinds[i]);
+    for (size_t i = 0; started && i < QUERY_LANE_COUNT; i++)
+        started = start_task(engine, &reader_kinds[i]);
+    for (size_t i = 0; started && i < engine->settings.task_count; i++)
+        started = start_task(engine, &engine->settings.tasks[i]);
     for (unsigned i = 0; started && i < engine->settings.workers; i++)
         started = start_task(engine, &worker_kind);
     return started;
@@ -90,7 +80,7 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
 {
     struct engine *engine = calloc(1, sizeof *engine);
     if (engine)
-        engine->tasks = calloc(ARRAY_LENGTH(task_kinds) + settings->workers, sizeof *engine->tasks);
+        engine->tasks = calloc(QUERY_LANE_COUNT + settings->task_count + settings->workers, sizeof *engine->tasks);
     if (!engine || !engine->tasks) {
         free(engine);
         buf_append_text(message, "out of memory");
@@ -281,6 +271,16 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
     engine->settings.backfill_bound_ms = settings->backfill_bound_ms;
     atomic_store(&engine->owners->max_calls, settings->max_pending);
     pthread_mutex_unlock(&engine->mutex);
+}
+
+size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size_t max)
+{
+    pthread_mutex_lock(&engine->mutex);
+    size_t count = engine->drift_count;
+    for (size_t i = 0; i < count && i < max; i++)
+        ret_drifts[i] = engine->drifts[i];
+    pthread_mutex_unlock(&engine->mutex);
+    return count;
 }
 
 void engine_metrics(struct engine *engine, struct buf *out)

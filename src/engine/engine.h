@@ -23,6 +23,7 @@
 
 struct engine;
 struct semaphore_entry;
+struct task_kind;
 struct template_create;
 struct waiter;
 
@@ -165,7 +166,9 @@ struct engine_settings {
     void *open_context;
     probe_ask *ask_probe; /* NULL: no liveness probe */
     void *probe_context;
-    int64_t liveness_interval_ms; /* time between two probes of one owner */
+    int64_t liveness_interval_ms;  /* time between two probes of one owner */
+    const struct task_kind *tasks; /* the tasks beside workers and readers (tasks/tasks.h) */
+    size_t task_count;
     size_t max_waiters;           /* in this process; more are answered too_many */
     size_t max_semaphore_waiters; /* of one semaphore in this process; more are answered too_many */
     uint64_t max_semaphores;      /* templates create no more above this approximate number */

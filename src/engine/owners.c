@@ -329,7 +329,7 @@ void owners_run_calls(struct owners *owners, struct owner_op **ops, size_t count
     (void)run_calls(owners, ops, count, false);
 }
 
-/* ---- the thread ---- */
+/* ---- the task ---- */
 
 /* Waits for calls, or until heartbeat expiry is due. Caller holds owners->mutex. */
 static void wait_for_calls(struct owners *owners)
@@ -354,13 +354,10 @@ static size_t take_calls(struct owners *owners, struct owner_op **ret_ops)
     return count;
 }
 
-/*
- * Runs calls, then heartbeat expiry: a queued heartbeat prevents the lapse. Caller holds owners->mutex, which is
- * released meanwhile.
- */
-static void owners_work(struct owners *owners)
+bool owners_serve(struct owners *owners)
 {
     struct owner_op *ops[OWNERS_MAX];
+    pthread_mutex_lock(&owners->mutex);
     wait_for_calls(owners);
     size_t count = take_calls(owners, ops);
     bool soon = owners->expiry_soon;
@@ -368,15 +365,10 @@ static void owners_work(struct owners *owners)
     pthread_mutex_unlock(&owners->mutex);
     if (count)
         owners_run_calls(owners, ops, count);
-    bool paused = atomic_load(&owners->engine->stopping) || atomic_load(&owners->engine->refusing);
-    if (paused)
-        owners->next_expiry = clock_mono() + US_PER_SECOND;
-    if (!paused && (soon || clock_mono() >= owners->next_expiry))
-        heartbeat_expiry_run(owners);
-    pthread_mutex_lock(&owners->mutex);
+    return soon;
 }
 
-static void refuse_calls(struct owners *owners)
+void owners_refuse_calls(struct owners *owners)
 {
     struct owner_op *ops[OWNERS_MAX];
     size_t count;
@@ -389,15 +381,9 @@ static void refuse_calls(struct owners *owners)
     } while (count);
 }
 
-void owners_run(struct task *task)
+void owners_begin(struct owners *owners, struct task *task)
 {
-    struct owners *owners = task->engine->owners;
     owners->task = task;
     owners->store = task->store;
     owners->lapse_from = clock_mono() + GRACE_US;
-    pthread_mutex_lock(&owners->mutex);
-    while (!task_stopping(task))
-        owners_work(owners);
-    pthread_mutex_unlock(&owners->mutex);
-    refuse_calls(owners);
 }

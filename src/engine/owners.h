@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The owner task: one thread with its own session for all calls about owners, that is heartbeats, goodbyes, probe
- * results and heartbeat expiry. One transaction writes all calls that have gathered; it locks owner rows in order of
- * name. owners.c has the queue, the thread and the retries. heartbeat_expiry.c has heartbeat expiry, which runs about
- * every second: it records expired heartbeats, ends the requests that depend on them, and deletes owner rows that are
- * no longer needed.
+ * All calls about owners: heartbeats, goodbyes, probe results, and what heartbeat expiry writes. One transaction writes
+ * all calls that have gathered; it locks owner rows in order of name. owners.c has the queue and the retries. The task
+ * is tasks/heartbeat_expiry.c.
  */
 #ifndef ENGINE_OWNERS_H
 #define ENGINE_OWNERS_H
@@ -46,14 +44,21 @@ void owners_free(struct owners *owners);
 /* Wakes the thread. Accepts NULL. */
 void owners_wake(struct owners *owners);
 
-/* For heartbeat_expiry.c. Runs calls until they are decided; `decided` may be NULL. Call it on the thread. */
+/* ---- for the task ---- */
+
+/* Call it first. */
+void owners_begin(struct owners *owners, struct task *task);
+/*
+ * Waits for calls, or until next_expiry, and runs those that have gathered. Returns true if heartbeat expiry is to run
+ * now, before next_expiry.
+ */
+bool owners_serve(struct owners *owners);
+/* Answers all calls shutting_down. Call it last. */
+void owners_refuse_calls(struct owners *owners);
+/* Runs calls until they are decided; `decided` may be NULL. */
 void owners_run_calls(struct owners *owners, struct owner_op **ops, size_t count);
 /*
- * Records the status of a try. A failure: logs it once, and rolls back. PERMIT_OK after a failure:
- * logs the recovery.
+ * Records the status of a try. A failure: logs it once, and rolls back. PERMIT_OK after a failure: logs the recovery.
  */
 void owners_record_status(struct owners *owners, enum permit_status status);
-
-/* Runs heartbeat expiry once; sets next_expiry. In heartbeat_expiry.c. */
-void heartbeat_expiry_run(struct owners *owners);
 #endif

@@ -57,9 +57,6 @@ struct engine {
     size_t task_count;
 };
 
-/* Wakes the expiry task if this deadline (lease clock) is earlier than the known ones. Caller holds the mutex. */
-void expiry_schedule(struct engine *engine, utc_us due_at);
-
 /* ---- deciding ---- */
 
 /* Decides an op that did not reach a plan, and removes it from the order of its key. Caller does not hold the mutex. */

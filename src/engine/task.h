@@ -21,6 +21,10 @@ struct task_kind {
     enum query_lane lane; /* of a reader */
 };
 
+/* The arenas of tasks that read pages of rows; and that of a batch of 500 requests with 64 long-named permits each. */
+#define PAGE_ARENA  .arena_chunk = 64 * 1024, .arena_limit = 16 * 1024 * 1024
+#define BATCH_ARENA .arena_chunk = 256 * 1024, .arena_limit = 256 * 1024 * 1024
+
 struct task {
     const struct task_kind *kind;
     struct engine *engine;
@@ -45,14 +49,7 @@ bool task_record_status(struct task *task, enum permit_status status);
 void task_sleep(const struct task *task, int64_t us);
 bool task_stopping(const struct task *task);
 
-/* The bodies. */
+/* The bodies of the engine's own tasks. */
 void worker_run(struct task *task);
 void reader_run(struct task *task);
-void clock_tick_run(struct task *task);
-void expiry_run(struct task *task);
-void wait_poll_run(struct task *task);
-void retention_run(struct task *task);
-void audit_run(struct task *task);
-void owners_run(struct task *task);
-void liveness_run(struct task *task);
 #endif

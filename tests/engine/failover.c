@@ -14,6 +14,7 @@
 #include "store/owners.h"
 #include "store/query.h"
 #include "store/retention_batch.h"
+#include "tasks/tasks.h"
 
 enum { PATIENCE_S = 120, FIRST_IDS = 1, IDS_OF_THE_OTHER = 20000, IDS_SINCE_THE_RAISE = 40000, CAUSES = 3 };
 
@@ -281,6 +282,8 @@ static void begin(void)
                                              .request_timeout_ms = PATIENCE_S * MS_PER_SECOND,
                                              .plan = {.retention_us = US_PER_SECOND, .tombstone_us = US_PER_SECOND},
                                              .open_store = open_store,
+                                             .tasks = tasks_all,
+                                             .task_count = TASK_COUNT,
                                              .liveness_interval_ms = 1000,
                                              .wait_poll_ms = 1000};
     struct buf message;

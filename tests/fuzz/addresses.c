@@ -4,8 +4,8 @@
 
 #include "fuzz.h"
 #include "http/address.h"
-#include "http/probe.h"
 #include "store/mysql_session.h"
+#include "tasks/liveness_probe.h"
 
 enum { MESSAGE_MAX = 16 * 1024 };
 

@@ -383,12 +383,11 @@ static void decide(struct op *op)
     world.deciding = false;
 }
 
-/* Runs a query with a session, unless the database is unavailable; only world_rows.c uses that session. */
+/* Runs a query with the store of world_rows.c, unless the database is unavailable. */
 static void look(struct query *look)
 {
-    static char session;
     bool away = world.decided == PERMIT_DATABASE_UNAVAILABLE || world.decided == PERMIT_DATABASE_LOST;
-    look->work(look, away ? NULL : (struct session *)(void *)&session, away ? world.decided : PERMIT_OK);
+    look->work(look, away ? NULL : world_store(), away ? world.decided : PERMIT_OK);
 }
 
 static void decide_owner(struct owner_op *op)

@@ -56,4 +56,6 @@ extern const struct lease_clock world_clock;
 extern const utc_us world_now;
 /* Returns world.text, at most `max` bytes of it. */
 struct bytes world_text(size_t max);
+/* A store that answers queries with these rows. */
+struct store *world_store(void);
 #endif

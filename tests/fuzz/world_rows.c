@@ -5,7 +5,6 @@
 #include "fuzz.h"
 #include "reference.h"
 #include "store/doctor.h"
-#include "store/epoch.h"
 #include "store/owners.h"
 #include "store/query.h"
 #include "store/templates.h"
@@ -73,11 +72,11 @@ static void *make_rows(struct arena *arena, unsigned limit, size_t size, size_t 
     return rows;
 }
 
-enum permit_status query_semaphore(struct session *session, struct bytes name, struct arena *arena,
-                                   struct semaphore_row *ret_row, struct query_time *ret_time)
+static enum permit_status query_semaphore(struct store *store, struct bytes name, struct arena *arena,
+                                          struct semaphore_row *ret_row, struct query_time *ret_time)
 {
     (void)arena;
-    MUST(session && reference_semaphore(name));
+    MUST(store && reference_semaphore(name));
     if (ends() != PERMIT_OK)
         return ends();
     *ret_row = (struct semaphore_row){.semaphore = make_semaphore(name), .floor = 1};
@@ -85,11 +84,11 @@ enum permit_status query_semaphore(struct session *session, struct bytes name, s
     return PERMIT_OK;
 }
 
-enum permit_status query_semaphores(struct session *session, struct bytes prefix, struct bytes after, unsigned limit,
-                                    struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                    struct bytes *ret_next, struct query_time *ret_time)
+static enum permit_status query_semaphores(struct store *store, struct bytes prefix, struct bytes after, unsigned limit,
+                                           struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
+                                           struct bytes *ret_next, struct query_time *ret_time)
 {
-    MUST(session && limit >= 1 && limit <= 1000);
+    MUST(store && limit >= 1 && limit <= 1000);
     MUST((prefix.data || !prefix.length) && (after.data || !after.length));
     if (ends() != PERMIT_OK)
         return ends();
@@ -101,18 +100,18 @@ enum permit_status query_semaphores(struct session *session, struct bytes prefix
     return PERMIT_OK;
 }
 
-enum permit_status query_semaphore_sums(struct session *session, struct semaphore_sums *ret_sums)
+static enum permit_status query_semaphore_sums(struct store *store, struct semaphore_sums *ret_sums)
 {
-    MUST(session);
+    MUST(store);
     *ret_sums = (struct semaphore_sums){.count = 3, .capacity = INT64_MAX};
     return ends();
 }
 
-enum permit_status query_holders(struct session *session, struct bytes semaphore, uint64_t after, unsigned limit,
-                                 struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
-                                 struct query_time *ret_time)
+static enum permit_status query_holders(struct store *store, struct bytes semaphore, uint64_t after, unsigned limit,
+                                        struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
+                                        struct query_time *ret_time)
 {
-    MUST(session && reference_semaphore(semaphore) && after <= INT64_MAX && limit >= 1 && limit <= 1001);
+    MUST(store && reference_semaphore(semaphore) && after <= INT64_MAX && limit >= 1 && limit <= 1001);
     if (ends() != PERMIT_OK)
         return ends();
     world.holders_read = true;
@@ -134,10 +133,11 @@ static void make_permits(struct arena *arena, struct request *request, struct by
     (*ret_names)[0] = BYTES("backups");
 }
 
-enum permit_status query_request(struct session *session, struct bytes external_id, struct arena *arena,
-                                 struct request *ret_request, struct bytes **ret_names, struct query_time *ret_time)
+static enum permit_status query_request(struct store *store, struct bytes external_id, struct arena *arena,
+                                        struct request *ret_request, struct bytes **ret_names,
+                                        struct query_time *ret_time)
 {
-    MUST(session && reference_key(external_id));
+    MUST(store && reference_key(external_id));
     if (ends() != PERMIT_OK)
         return ends();
     *ret_request = make_request(external_id);
@@ -157,11 +157,11 @@ static void make_requests(struct arena *arena, unsigned limit, struct request **
     }
 }
 
-enum permit_status query_requests(struct session *session, const struct request_filter *filter, struct arena *arena,
-                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  uint64_t *ret_next, struct query_time *ret_time)
+static enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct arena *arena,
+                                         struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                         uint64_t *ret_next, struct query_time *ret_time)
 {
-    MUST(session && filter->limit >= 1 && filter->limit <= 1000 && filter->after <= INT64_MAX);
+    MUST(store && filter->limit >= 1 && filter->limit <= 1000 && filter->after <= INT64_MAX);
     MUST(!filter->owner.data || reference_key(filter->owner));
     MUST(!filter->semaphore.data || reference_semaphore(filter->semaphore));
     MUST(filter->state == 0 || filter->state == REQUEST_ACQUIRED || filter->state == REQUEST_RELEASED);
@@ -173,11 +173,11 @@ enum permit_status query_requests(struct session *session, const struct request_
     return PERMIT_OK;
 }
 
-enum permit_status query_held_at(struct session *session, const struct held_filter *filter, struct arena *arena,
-                                 struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                 uint64_t *ret_next, struct query_time *ret_time)
+static enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
+                                        struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
+                                        uint64_t *ret_next, struct query_time *ret_time)
 {
-    MUST(session && filter->limit >= 1 && filter->limit <= 1000 && filter->before <= INT64_MAX);
+    MUST(store && filter->limit >= 1 && filter->limit <= 1000 && filter->before <= INT64_MAX);
     MUST(reference_semaphore(filter->semaphore) && (!filter->owner.data || reference_key(filter->owner)));
     MUST(filter->at > -2 * 86400LL * US_PER_SECOND && filter->at < 253402387200LL * US_PER_SECOND);
     if (ends() != PERMIT_OK)
@@ -188,10 +188,10 @@ enum permit_status query_held_at(struct session *session, const struct held_filt
     return PERMIT_OK;
 }
 
-enum permit_status query_events(struct session *session, struct bytes semaphore, uint64_t before, unsigned limit,
-                                struct arena *arena, struct event_row **ret_rows, size_t *ret_count)
+static enum permit_status query_events(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
+                                       struct arena *arena, struct event_row **ret_rows, size_t *ret_count)
 {
-    MUST(session && reference_semaphore(semaphore) && before <= INT64_MAX && limit >= 2 && limit <= 1001);
+    MUST(store && reference_semaphore(semaphore) && before <= INT64_MAX && limit >= 2 && limit <= 1001);
     if (ends() != PERMIT_OK)
         return ends();
     *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
@@ -207,25 +207,25 @@ enum permit_status query_events(struct session *session, struct bytes semaphore,
     return PERMIT_OK;
 }
 
-enum permit_status query_fence(struct session *session, struct bytes semaphore, uint64_t token, uint32_t slot,
-                               struct fence_row *ret_row)
+static enum permit_status query_fence(struct store *store, struct bytes semaphore, uint64_t token, uint32_t slot,
+                                      struct fence_row *ret_row)
 {
-    MUST(session && reference_semaphore(semaphore) && token >= 1 && token <= INT64_MAX && slot <= SLOTS_MAX_CAPACITY);
+    MUST(store && reference_semaphore(semaphore) && token >= 1 && token <= INT64_MAX && slot <= SLOTS_MAX_CAPACITY);
     *ret_row = (struct fence_row){.known = slot % 2, .state = REQUEST_RELEASED, .end_reason = END_STALE, .floor = 1};
     return ends();
 }
 
-enum permit_status query_clock(struct session *session, struct query_time *ret_time)
+static enum permit_status query_clock(struct store *store, struct query_time *ret_time)
 {
-    MUST(session);
+    MUST(store);
     set_time(ret_time);
     return ends();
 }
 
-enum permit_status query_slot_list_head(struct session *session, struct bytes semaphore,
-                                        struct slot_list_head *ret_head)
+static enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore,
+                                               struct slot_list_head *ret_head)
 {
-    MUST(session && reference_semaphore(semaphore));
+    MUST(store && reference_semaphore(semaphore));
     *ret_head = (struct slot_list_head){
         .semaphore_id = 1,
         .kind = world.text.length % 5 ? KIND_SLOTTED : KIND_COUNTED,
@@ -236,11 +236,11 @@ enum permit_status query_slot_list_head(struct session *session, struct bytes se
     return ends();
 }
 
-enum permit_status query_slots(struct session *session, uint64_t semaphore_id, const struct slot_filter *filter,
-                               struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
-                               struct query_time *ret_time)
+static enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
+                                      struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
+                                      struct query_time *ret_time)
 {
-    MUST(session && semaphore_id == 1 && filter->limit >= 2 && filter->limit <= 1001);
+    MUST(store && semaphore_id == 1 && filter->limit >= 2 && filter->limit <= 1001);
     MUST(filter->state == SLOT_ANY || filter->state == SLOT_FREE || filter->state == SLOT_HELD);
     MUST(filter->prefix.data || !filter->prefix.length);
     *ret_rows = make_rows(arena, filter->limit, sizeof **ret_rows, ret_count);
@@ -260,12 +260,12 @@ static struct template make_template(struct bytes prefix)
     return (struct template){.prefix = prefix, .settings = make_semaphore(prefix)};
 }
 
-enum permit_status templates_put(struct session *session, struct bytes prefix, const struct semaphore_change *change,
-                                 int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
-                                 bool *ret_created, const char **ret_refusal)
+static enum permit_status templates_put(struct store *store, struct bytes prefix, const struct semaphore_change *change,
+                                        int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
+                                        bool *ret_created, const char **ret_refusal)
 {
     (void)arena, (void)default_ttl_ms;
-    MUST(session && reference_semaphore(prefix) && !change->has_labels);
+    MUST(store && reference_semaphore(prefix) && !change->has_labels);
     if (world.decided == PERMIT_INVALID || world.decided == PERMIT_VERSION_MISMATCH)
         *ret_refusal = "said so";
     if (ends() != PERMIT_OK)
@@ -275,25 +275,25 @@ enum permit_status templates_put(struct session *session, struct bytes prefix, c
     return PERMIT_OK;
 }
 
-enum permit_status templates_get(struct session *session, struct bytes prefix, struct arena *arena,
-                                 struct template *ret_template)
+static enum permit_status templates_get(struct store *store, struct bytes prefix, struct arena *arena,
+                                        struct template *ret_template)
 {
     (void)arena;
-    MUST(session && reference_semaphore(prefix));
+    MUST(store && reference_semaphore(prefix));
     *ret_template = make_template(prefix);
     return ends();
 }
 
-enum permit_status templates_delete(struct session *session, struct bytes prefix, struct arena *arena,
-                                    struct template *ret_template)
+static enum permit_status templates_delete(struct store *store, struct bytes prefix, struct arena *arena,
+                                           struct template *ret_template)
 {
-    return templates_get(session, prefix, arena, ret_template);
+    return templates_get(store, prefix, arena, ret_template);
 }
 
-enum permit_status templates_list(struct session *session, struct bytes begins, struct bytes after, unsigned limit,
-                                  struct arena *arena, struct template **ret_templates, size_t *ret_count)
+static enum permit_status templates_list(struct store *store, struct bytes begins, struct bytes after, unsigned limit,
+                                         struct arena *arena, struct template **ret_templates, size_t *ret_count)
 {
-    MUST(session && limit >= 2 && limit <= 1001);
+    MUST(store && limit >= 2 && limit <= 1001);
     MUST((begins.data || !begins.length) && (after.data || !after.length));
     if (ends() != PERMIT_OK)
         return ends();
@@ -314,21 +314,21 @@ static struct owner make_owner(struct bytes name)
     };
 }
 
-enum permit_status owners_read(struct session *session, const struct bytes *names, size_t count, struct arena *arena,
-                               struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time)
+static enum permit_status owners_read(struct store *store, const struct bytes *names, size_t count, struct arena *arena,
+                                      struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time)
 {
-    MUST(session && count >= 1 && count <= OWNERS_MAX);
+    MUST(store && count >= 1 && count <= OWNERS_MAX);
     *ret_owners = make_rows(arena, 1, sizeof **ret_owners, ret_count);
     **ret_owners = make_owner(names[0]);
     set_time(ret_time);
     return PERMIT_OK;
 }
 
-enum permit_status owners_get(struct session *session, struct bytes name, struct arena *arena, struct owner *ret_owner,
-                              uint64_t *ret_held, struct query_time *ret_time)
+static enum permit_status owners_get(struct store *store, struct bytes name, struct arena *arena,
+                                     struct owner *ret_owner, uint64_t *ret_held, struct query_time *ret_time)
 {
     (void)arena;
-    MUST(session && reference_key(name));
+    MUST(store && reference_key(name));
     if (ends() != PERMIT_OK)
         return ends();
     *ret_owner = make_owner(name);
@@ -337,44 +337,35 @@ enum permit_status owners_get(struct session *session, struct bytes name, struct
     return PERMIT_OK;
 }
 
-enum permit_status owners_count(struct session *session, uint64_t ret_counts[OWNER_LIFE_COUNT])
+static enum permit_status owners_count(struct store *store, uint64_t ret_counts[OWNER_LIFE_COUNT])
 {
-    MUST(session);
+    MUST(store);
     memset(ret_counts, 0, OWNER_LIFE_COUNT * sizeof *ret_counts);
     return ends();
 }
 
-enum permit_status query_nearest(struct session *session, enum nearest_kind kind, struct bytes name,
-                                 struct arena *arena, struct nearest *ret_nearest)
+static enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name,
+                                        struct arena *arena, struct nearest *ret_nearest)
 {
     (void)arena;
-    MUST(session && kind <= NEAREST_REQUEST && reference_key(name));
+    MUST(store && kind <= NEAREST_REQUEST && reference_key(name));
     *ret_nearest = (struct nearest){.exists = world.text.length % 3 == 0, .name = world_text(255)};
     return ends();
 }
 
-enum permit_status epoch_bump(struct session *session, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
-                              int64_t *ret_wait_ms)
+static enum permit_status bump_epoch(struct store *store, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
+                                     int64_t *ret_wait_ms)
 {
     (void)hold_ms;
-    MUST(session && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
+    MUST(store && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
     *ret_epoch = 8;
     *ret_wait_ms = 7;
     return ends();
 }
 
-const char *session_message(const struct session *session)
+static enum permit_status doctor(struct store *store, struct doctor_report *ret_report)
 {
-    static char message[256];
-    MUST(session);
-    snprintf(message, sizeof message, "away: %.*s", (int)world_text(200).length, world_text(200).data);
-    return message;
-}
-
-enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
-                                struct doctor_report *ret_report)
-{
-    MUST(session && options);
+    MUST(store);
     *ret_report = (struct doctor_report){.count = 0};
     return ends();
 }
@@ -393,4 +384,41 @@ void doctor_add(struct doctor_report *report, const char *check, enum doctor_ver
 const char *doctor_verdict_word(enum doctor_verdict verdict)
 {
     return verdict == DOCTOR_OK ? "ok" : "warn";
+}
+
+static const struct store_queries queries = {
+    .semaphore = query_semaphore,
+    .semaphores = query_semaphores,
+    .semaphore_sums = query_semaphore_sums,
+    .holders = query_holders,
+    .request = query_request,
+    .requests = query_requests,
+    .fence = query_fence,
+    .clock = query_clock,
+    .held_at = query_held_at,
+    .events = query_events,
+    .nearest = query_nearest,
+    .slot_list_head = query_slot_list_head,
+    .slots = query_slots,
+};
+static const struct store_owners owners = {
+    .read = owners_read,
+    .get = owners_get,
+    .count = owners_count,
+};
+static const struct store_templates templates = {
+    .put = templates_put,
+    .delete = templates_delete,
+    .get = templates_get,
+    .list = templates_list,
+};
+static const struct store_methods methods = {.bump_epoch = bump_epoch, .doctor = doctor};
+
+struct store *world_store(void)
+{
+    static char message[256];
+    static struct store store = {
+        .methods = &methods, .queries = &queries, .owners = &owners, .templates = &templates, .message = message};
+    snprintf(message, sizeof message, "away: %.*s", (int)world_text(200).length, world_text(200).data);
+    return &store;
 }

@@ -2,6 +2,7 @@
 /* Starts, stops, kills and pauses the simulated permitd. */
 #include "dice.h"
 #include "fake_store.h"
+#include "tasks/tasks.h"
 #include "world.h"
 
 int server_any(void)
@@ -39,6 +40,8 @@ static void start_server(int process)
                  .default_ttl_ms = DEFAULT_TTL_MS},
         .retention_rows = 1000000,
         .open_store = fake_store_open,
+        .tasks = tasks_all,
+        .task_count = TASK_COUNT,
         .max_waiters = dice_once_in(6) ? 5 : 1000,
         .max_semaphore_waiters = dice_once_in(6) ? 2 : 1000,
         .max_semaphores = profile.max_semaphores,

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/probe.h"
+#include "tasks/liveness_probe.h"
 #include "testkit.h"
 
 enum {

@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "engine/task.h"
 #include "engine/waitlist_policy.h"
+#include "tasks/tasks.h"
 
 enum {
     WOKEN_MAX = 1000, /* woken and undecided waiters; ends of waits are handled while there are fewer */

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/failover.h"
-#include "engine/task.h"
+#include "tasks/tasks.h"
 
 enum { TICK_MS = 500, SAFETY_CHECK_MS = 5000, FLOORS_PER_TICK = 500, TOKENS_PER_TICK = 50 };
 

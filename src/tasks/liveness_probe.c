@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "http/probe.h"
+#include "tasks/liveness_probe.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "engine/state.h"
-#include "engine/task.h"
+#include "tasks/tasks.h"
 
 enum {
     PAGE = 100,           /* requests per page; no query of this task reads more rows */
@@ -135,14 +135,6 @@ static utc_us sweep(struct expiry_round *round)
 
 /* ---- sleeping ---- */
 
-void expiry_schedule(struct engine *engine, utc_us due_at)
-{
-    if (due_at >= engine->next_expiry_at)
-        return;
-    engine->next_expiry_at = due_at;
-    pthread_cond_signal(&engine->expiry_wake);
-}
-
 static struct timespec timespec_of(mono_us time)
 {
     return (struct timespec){.tv_sec = time / US_PER_SECOND, .tv_nsec = time % US_PER_SECOND * 1000};
@@ -157,7 +149,7 @@ static void wait_for_decisions(struct engine *engine, unsigned rest)
         result = pthread_cond_timedwait(&engine->expiry_wake, &engine->mutex, &until);
 }
 
-/* Sleeps until the next deadline; expiry_schedule may set an earlier one meanwhile. Caller holds the engine's mutex. */
+/* Sleeps until the next deadline; the engine may learn an earlier one meanwhile. Caller holds the engine's mutex. */
 static void wait_for_deadline(struct expiry_round *round)
 {
     struct engine *engine = round->engine;

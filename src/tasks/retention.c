@@ -6,9 +6,9 @@
  */
 #include "base/clock.h"
 #include "engine/state.h"
-#include "engine/task.h"
 #include "store/retention_batch.h"
 #include "store/templates.h"
+#include "tasks/tasks.h"
 
 #define IDLE_PAUSE_US    (3LL * US_PER_SECOND) /* pause when nothing is left; less than the session's wait_timeout */
 #define FAILURE_PAUSE_US (1LL * US_PER_SECOND) /* pause after a failure */

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/owners.h"
+#include "tasks/tasks.h"
 
 enum {
     INTERVAL_MS = 1000,
@@ -205,7 +206,7 @@ static enum permit_status delete_settled(struct owners *owners, utc_us now)
     return PERMIT_OK;
 }
 
-void heartbeat_expiry_run(struct owners *owners)
+static void expire_heartbeats(struct owners *owners)
 {
     struct query_time time;
     int64_t wait_us = INTERVAL_MS * US_PER_MS;
@@ -222,4 +223,20 @@ void heartbeat_expiry_run(struct owners *owners)
         status = delete_settled(owners, now);
     owners_record_status(owners, status);
     owners->next_expiry = clock_mono() + wait_us;
+}
+
+/* Runs calls first, then heartbeat expiry: a queued heartbeat prevents the lapse. */
+void heartbeat_expiry_run(struct task *task)
+{
+    struct owners *owners = task->engine->owners;
+    owners_begin(owners, task);
+    while (!task_stopping(task)) {
+        bool soon = owners_serve(owners);
+        bool paused = task_stopping(task) || atomic_load(&task->engine->refusing);
+        if (paused)
+            owners->next_expiry = clock_mono() + US_PER_SECOND;
+        else if (soon || clock_mono() >= owners->next_expiry)
+            expire_heartbeats(owners);
+    }
+    owners_refuse_calls(owners);
 }

@@ -5,8 +5,8 @@
  * a certificate that does not match, no complete answer within 5 s, or an answer of more than 1 MiB. Speaks to libcurl,
  * on the thread that asks.
  */
-#ifndef HTTP_PROBE_H
-#define HTTP_PROBE_H
+#ifndef TASKS_LIVENESS_PROBE_H
+#define TASKS_LIVENESS_PROBE_H
 
 #include "engine/engine.h"
 

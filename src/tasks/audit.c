@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/state.h"
-#include "engine/task.h"
+#include "tasks/tasks.h"
 
 enum {
     REST_FACTOR = 30,
@@ -88,16 +88,6 @@ static void remove_resolved_drifts(struct audit_walk *walk)
         walk->seen[i] = walk->seen[engine->drift_count];
     }
     publish_count(engine);
-}
-
-size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size_t max)
-{
-    pthread_mutex_lock(&engine->mutex);
-    size_t count = engine->drift_count;
-    for (size_t i = 0; i < count && i < max; i++)
-        ret_drifts[i] = engine->drifts[i];
-    pthread_mutex_unlock(&engine->mutex);
-    return count;
 }
 
 /* ---- steps ---- */

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The liveness task: has the probe asked about all owners of held requests, page after page, and judges the answers. An
+ * owner that is found dead twice in a row is marked as lapsed.
+ */
+#include "engine/liveness.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "core/name.h"
+#include "store/owners.h"
+#include "tasks/tasks.h"
+
+enum { DEADLINE_MS = 10000 }; /* of a verdict */
+
+/* ---- verdicts ---- */
+
+struct verdict {
+    struct owner_op op;
+    char name[];
+};
+
+static void verdict_decided(struct owner_op *op, const struct owner_decision *decision)
+{
+    (void)decision; /* the next probe finds a failed verdict again */
+    free(CONTAINER_OF(op, struct verdict, op));
+}
+
+/* The owner is marked lapsed, and what it had acquired by then ends. */
+static void declare_dead(struct engine *engine, struct bytes owner, utc_us since)
+{
+    struct verdict *verdict = calloc(1, sizeof *verdict + owner.length);
+    if (!verdict)
+        return;
+    memcpy(verdict->name, owner.data, owner.length);
+    verdict->op.call = (struct owner_call){.kind = OWNER_DEAD, .name = {verdict->name, owner.length}, .at = since};
+    verdict->op.decided = verdict_decided;
+    verdict->op.deadline = clock_mono() + DEADLINE_MS * US_PER_MS;
+    list_init(&verdict->op.node);
+    if (engine_submit_owner(engine, &verdict->op) != PERMIT_OK)
+        free(verdict);
+}
+
+static void judge(struct engine *engine, const struct probe_question *questions, size_t count, utc_us asked_at)
+{
+    for (size_t i = 0; i < count; i++) {
+        utc_us since;
+        metrics_count(&engine->metrics.probes[questions[i].ret_answer]);
+        if (liveness_learn(engine->liveness, &questions[i], asked_at, &since))
+            declare_dead(engine, questions[i].owner, since);
+    }
+}
+
+/* ---- passes ---- */
+
+static enum permit_status ask_page(struct task *task, const struct owner_holder *holders, size_t count, utc_us asked_at)
+{
+    struct engine *engine = task->engine;
+    struct probe_question *questions = arena_array(&task->arena, count, sizeof *questions);
+    size_t asked = 0;
+    if (!questions && count)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        if (holders[i].is_probed)
+            questions[asked++].owner = holders[i].name;
+    if (asked)
+        engine->settings.ask_probe(engine->settings.probe_context, questions, asked, &engine->stopping);
+    if (!atomic_load(&engine->stopping))
+        judge(engine, questions, asked, asked_at);
+    return PERMIT_OK;
+}
+
+/* Everybody who holds something, once. */
+static enum permit_status run_pass(struct task *task)
+{
+    struct liveness *liveness = task->engine->liveness;
+    char place[NAME_MAX_BYTES];
+    struct bytes after = {place, 0};
+    size_t count = OWNERS_PAGE;
+    liveness_begin_pass(liveness);
+    while (count == OWNERS_PAGE && !task_stopping(task)) {
+        struct owner_holder *holders;
+        struct query_time time;
+        arena_clear(&task->arena);
+        enum permit_status status = task_connect(task);
+        if (status == PERMIT_OK)
+            status = task->store->owners->holding_page(task->store, after, &task->arena, &holders, &count, &time);
+        if (status == PERMIT_OK)
+            status = ask_page(task, holders, count, lease_time(&time.clock, time.now));
+        if (status != PERMIT_OK)
+            return status;
+        if (count) {
+            after.length = holders[count - 1].name.length;
+            memcpy(place, holders[count - 1].name.data, after.length);
+        }
+    }
+    if (!task_stopping(task))
+        liveness_end_pass(liveness);
+    return PERMIT_OK;
+}
+
+/* In pieces, so that a stop is noticed. */
+static void sleep_interval(struct engine *engine, mono_us since)
+{
+    const struct timespec piece = {.tv_nsec = 50 * 1000000L};
+    while (!atomic_load(&engine->stopping)) {
+        pthread_mutex_lock(&engine->mutex);
+        int64_t interval_ms = engine->settings.liveness_interval_ms;
+        pthread_mutex_unlock(&engine->mutex);
+        if (clock_mono() >= since + interval_ms * US_PER_MS)
+            return;
+        nanosleep(&piece, NULL);
+    }
+}
+
+void liveness_run(struct task *task)
+{
+    while (task->engine->settings.ask_probe && !task_stopping(task)) {
+        mono_us since = clock_mono();
+        (void)task_record_status(task, run_pass(task));
+        sleep_interval(task->engine, since);
+    }
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of tasks: what permitd does beside answering requests, one thread each (engine/task.h). */
+#ifndef TASKS_TASKS_H
+#define TASKS_TASKS_H
+
+#include "engine/task.h"
+
+enum { TASK_COUNT = 7 };
+/* For the settings of the engine. */
+extern const struct task_kind tasks_all[TASK_COUNT];
+
+/* The bodies, each in the file of its name. */
+void clock_tick_run(struct task *task);
+void expiry_run(struct task *task);
+void wait_poll_run(struct task *task);
+void retention_run(struct task *task);
+void audit_run(struct task *task);
+void heartbeat_expiry_run(struct task *task);
+void liveness_run(struct task *task);
+#endif
