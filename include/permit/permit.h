@@ -31,10 +31,19 @@
  * its own in both calls), or releases the key. A release is safe even if the key was never granted, and even if the
  * acquire is still on its way. permit_client_in_doubt tells if a release is needed.
  *
+ * Several servers.  options.url may list several permitd on one database, separated by commas. A client tries them in a
+ * random order of its own, and stays at the server that answered last. A server that cannot be reached, that closes the
+ * connection or times out without an answer, or that is stopping, is followed immediately by the next one. Only when
+ * all have failed does the client pause as above. After another failure that a retry may change, such as PERMIT_BUSY, it
+ * pauses and then tries the next server. All tries of a call have the same key and nonce, so nothing is granted twice.
+ * The wait of an acquire goes on at another server for the rest of its time, there at the end of the queue. A server
+ * that hangs costs one try: a third of timeout_ms at first, and for a renewer a third of the time left.
+ *
  * Waiting.  An acquire with wait_ms waits in the server, in order of arrival, and is answered as soon as it is granted.
  * The library cuts a long wait into pieces (wait_piece_ms), each one call, so that proxies do not close an idle
  * connection. The request keeps its place in the queue because the next piece with the same key follows immediately.
- * The place belongs to one permitd: a proxy in front of several should send a client to the same one. A client that
+ * The place belongs to one permitd: a proxy in front of several should send a client to the same one. With several
+ * servers in options.url a piece is at most a third of the remaining wait, but not under a second. A client that
  * disconnects loses its place immediately. A process that was suspended while waiting may find its grant already
  * expired. With a random key the library queues again, at the end. With the caller's own key it returns PERMIT_ENDED.
  *
@@ -69,6 +78,7 @@ extern "C" {
 
 #define PERMIT_MUST_CHECK  __attribute__((warn_unused_result))
 #define PERMIT_DEFAULT_URL "http://127.0.0.1:7070"
+#define PERMIT_SERVERS_MAX 16
 
 /* wait_ms: until the request is granted. */
 #define PERMIT_FOREVER   INT64_MAX
@@ -86,11 +96,14 @@ struct permit_client;
 
 /* A zero member means its default. */
 struct permit_client_options {
-    const char *url;    /* "http://host:port", https too, without ? or #; NULL: PERMIT_DEFAULT_URL */
+    const char *url;    /* "http://host:port", https too, without ? or #; NULL: PERMIT_DEFAULT_URL. Several servers: up
+                           to PERMIT_SERVERS_MAX different urls with commas between them, without space; a comma that
+                           is part of a url is written %2C. */
     const char *token;  /* credential of printable ASCII without space, sent as a bearer token; NULL: none */
     int64_t timeout_ms; /* of one try, from connecting to the end of the answer; default 15000, at most INT_MAX. If
                            the call may be repeated, the first try gets a third of it and the second two thirds. */
-    int64_t retry_ms;   /* time for retries without a usable answer; default 5000, -1: one try only */
+    int64_t retry_ms;   /* time for retries without a usable answer; default 5000, -1: one try only, or one at each
+                           server until one answers */
     int cancel_fd;      /* 0: none. Calls end soon after this descriptor becomes readable; the library never reads
                            from it. The status is then PERMIT_OUTCOME_UNKNOWN, or that of an earlier try. Not for
                            renewers. */
@@ -98,7 +111,8 @@ struct permit_client_options {
 
 /*
  * Creates a client; does not connect yet. options may be NULL. PERMIT_INVALID: invalid url or timeout_ms;
- * PERMIT_UNAUTHENTICATED: invalid token; PERMIT_NO_MEMORY. The caller frees it with permit_client_free.
+ * PERMIT_UNAUTHENTICATED: invalid token; PERMIT_NO_MEMORY. The caller frees it with permit_client_free. For a message
+ * about an invalid url see permit_urls_check.
  */
 enum permit_status permit_client_new(const struct permit_client_options *options,
                                      struct permit_client **ret_client) PERMIT_MUST_CHECK;
@@ -107,14 +121,23 @@ void permit_client_set_cancel_fd(struct permit_client *client, int cancel_fd);
 /* Frees the client. Accepts NULL. Releases no permits on the server. */
 void permit_client_free(struct permit_client *client);
 
-/* Returns the url without user and password, for messages. Valid as long as the client. Never NULL. */
+/*
+ * Returns the url without user and password, for messages; of several servers that of the next try: the one that
+ * answered last, unless it refused the call as busy or as unable to work. Valid as long as the client. Never NULL.
+ */
 const char *permit_client_url(const struct permit_client *client);
+/*
+ * Checks a url, or a list of urls, as permit_client_new does. PERMIT_INVALID: writes the end of a sentence about it to
+ * `message`, which has `size` bytes, such as "has an empty entry 2". The sentence repeats no text that may be part of a
+ * password. Also PERMIT_NO_MEMORY.
+ */
+enum permit_status permit_urls_check(const char *urls, char *message, size_t size) PERMIT_MUST_CHECK;
 
 /* The result of the last call; valid until the next call with this client. */
 
 /*
- * Returns the error in one line: the server's problem detail if it sent one, without control characters. "" after
- * success. Never NULL.
+ * Returns the error in one line: the server's problem detail if it sent one, without control characters; with several
+ * servers also which ones failed, and why. "" after success. Never NULL.
  */
 const char *permit_client_message(const struct permit_client *client);
 /* Returns the JSON text of the last answer, a problem (RFC 9457) after a refusal; "" if there was none. Never NULL. */
@@ -126,7 +149,8 @@ const char *permit_client_answer(const struct permit_client *client);
 const char *permit_client_key(const struct permit_client *client);
 /*
  * Returns true if the last call failed but may have been carried out, at least in part, or may still be on its way:
- * release the key of such an acquire. Returns false after an acquire that failed and holds nothing, now or later.
+ * release the key of such an acquire. Returns false after an acquire that failed and holds nothing, now or later. (If
+ * one of several servers hung, it may still carry the acquire out after another one has refused it: true.)
  */
 bool permit_client_in_doubt(const struct permit_client *client);
 /* Returns the Retry-After of the server; 0: none. */
@@ -277,7 +301,8 @@ struct permit_renewer_options {
 
 /*
  * Starts a thread that renews `request`, which was just acquired, until it is stopped or lost. Each try takes at most a
- * third of the remaining time; a try after a timeout uses a new connection. Copies the parts of client, request and
+ * third of the remaining time; a try after a timeout uses a new connection. Of several servers it starts at the
+ * client's; if that one does not answer, it goes on at the next one immediately. Copies the parts of client, request and
  * options it needs. PERMIT_NO_MEMORY also means that no thread or descriptor is available; errno has the reason.
  */
 enum permit_status permit_renewer_start(const struct permit_client *client, const struct permit_request *request,

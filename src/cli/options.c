@@ -102,7 +102,10 @@ static const struct option options[] = {
     {0, "limit", "N", VERB_LIST | VERB_HOLDERS | VERB_SLOTS | VERB_WAITERS | VERB_EVENTS | VERB_REQUESTS,
      OPTION_INTEGER, AT(limit), 1, "maximum number of rows (default: all)"},
     {0, "slot", "N", VERB_FENCE, OPTION_INTEGER, AT(slot), 1, "check whether the token is live on this slot"},
-    {0, "url", "URL", VERB_ANY, OPTION_TEXT, AT(url), 0, "the server (PERMITD_URL, or " PERMIT_DEFAULT_URL ")"},
+    {0, "url", "URL", VERB_ANY, OPTION_TEXT, AT(url), 0,
+     "the server (PERMITD_URL, or " PERMIT_DEFAULT_URL
+     "); several on one database, with commas between them: the first that answers, in random order, and another one "
+     "when it fails"},
     {0, "token", "TEXT", VERB_ANY, OPTION_TEXT, AT(token), 0,
      "credential (PERMITD_TOKEN is safer: other users cannot see it)"},
     {0, "json", NULL, VERB_ANY, OPTION_FLAG, AT(json), 0, "print the server's answer as JSON"},

@@ -9,7 +9,7 @@
 #include "cli/json.h"
 #include "cli/settings.h"
 
-enum { MESSAGE_MAX = 8192 };
+enum { MESSAGE_MAX = 8192, SENTENCE_MAX = 512 };
 
 static const char run_more[] =
     ". permitctl renews the permit while the\n"
@@ -247,9 +247,12 @@ static int run_verb(struct cli *cli)
     else if (cli->verb->bit == VERB_SEMAPHORE_DELETE)
         cli->server.retry_ms = -1; /* the verb handles each answer itself (semaphores.c) */
     enum permit_status status = permit_client_new(&cli->server, &cli->client);
-    if (status == PERMIT_INVALID) /* the URL is not printed: it may contain a password */
-        return cli_error(CLI_USAGE, "the URL of the server (%s) must be http://HOST:PORT, without ? or #",
-                         cli->options.url ? "--url" : "PERMITD_URL");
+    if (status == PERMIT_INVALID) {
+        char message[SENTENCE_MAX];
+        (void)!permit_urls_check(url, message, sizeof(message));
+        return cli_error(CLI_USAGE, "the URL of the server (%s) %s", cli->options.url ? "--url" : "PERMITD_URL",
+                         message);
+    }
     if (status == PERMIT_UNAUTHENTICATED)
         return cli_error(CLI_USAGE, "the token (%s) must be printable ASCII without space",
                          cli->options.token ? "--token" : "PERMITD_TOKEN");

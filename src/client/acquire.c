@@ -2,7 +2,8 @@
 /*
  * permit_acquire: repeats an acquire under one key until it is granted or its wait ends. The server does the waiting. A
  * long wait is cut into pieces, each a call that is answered in time, so that no proxy takes the connection for dead.
- * The place in the waitlist survives the gap between two pieces, because the next piece has the same key.
+ * The place in the waitlist survives the gap between two pieces, because the next piece has the same key. If the server
+ * of a piece dies or stops, the rest of the wait goes on at another server, under the same key.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -54,8 +55,11 @@ static int64_t next_piece_ms(const struct wait *wait)
     piece_ms = min_i64(piece_ms, wait->client->max_wait_ms);
     if (wait->until == NEVER)
         return piece_ms;
-    boot_us left = max_i64(0, wait->until - clock_boot());
-    return min_i64(piece_ms, (left + US_PER_MS - 1) / US_PER_MS);
+    int64_t left_ms = (max_i64(0, wait->until - clock_boot()) + US_PER_MS - 1) / US_PER_MS;
+    /* If this server hangs, most of the wait is left for the others. */
+    if (wait->client->servers.count > 1)
+        piece_ms = min_i64(piece_ms, max_i64(SHORT_PIECE_MS, left_ms / 3));
+    return min_i64(piece_ms, left_ms);
 }
 
 static enum permit_status send_piece(struct wait *wait)
@@ -110,7 +114,7 @@ static bool waits_for_capacity(const struct wait *wait, enum permit_status statu
  * is stopping, say, or has no place for another waiter) is asked again after Retry-After, and a last time when the wait
  * ends. Returns false if cancelled.
  */
-static bool pause_for_capacity(const struct wait *wait, enum permit_status status)
+static bool pause_for_capacity(struct wait *wait, enum permit_status status)
 {
     boot_us now = clock_boot();
     int64_t asked_ms = wait->state.asked_wait_ms;
@@ -118,6 +122,8 @@ static bool pause_for_capacity(const struct wait *wait, enum permit_status statu
     if (status != PERMIT_TOO_MANY && asked_ms > 0 &&
         now - wait->state.sent >= max_i64(asked_ms / 2, MIN_PAUSE_MS) * US_PER_MS)
         return true;
+    if (status == PERMIT_TOO_MANY) /* another server may have a place */
+        servers_next(&wait->client->servers);
     int64_t pause_ms = client_pause_ms(wait->client, 1);
     if (wait->until != NEVER)
         pause_ms = min_i64(pause_ms, (wait->until - now + US_PER_MS - 1) / US_PER_MS);
@@ -144,7 +150,7 @@ static bool pause_before_next(struct wait *wait, enum permit_status status)
         wait->reachable = true;
     if (wait->reachable && wait->until > clock_boot())
         patience_ms = max_i64(patience_ms, OUTAGE_MS);
-    return client_pause(wait->client, &wait->state, patience_ms, wait->cancel_fd);
+    return client_pause(wait->client, &wait->state, status, patience_ms, wait->cancel_fd);
 }
 
 static enum permit_status wait_for_grant(struct wait *wait)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A client: its settings, one try of a call, and retries. The calls themselves are in calls.c. */
+/* A client: its settings, one try of a call, and retries, at one of its servers. The calls themselves are in calls.c. */
 #include "client/client.h"
 
 #include <limits.h>
@@ -61,7 +61,7 @@ enum permit_status permit_client_new(const struct permit_client_options *options
     client->max_wait_ms = INT64_MAX;
     enum permit_status status = PERMIT_NO_MEMORY;
     if (set_options(client, options))
-        status = http_new(client->options.url, client->options.token, &client->http);
+        status = servers_open(&client->servers, client->options.url, client->options.token, &client->message);
     if (status)
         permit_client_free(client);
     else
@@ -73,7 +73,7 @@ void permit_client_free(struct permit_client *client)
 {
     if (!client)
         return;
-    http_free(client->http);
+    servers_release(&client->servers);
     http_reply_release(&client->reply);
     buf_release(&client->message);
     free((char *)client->options.url);
@@ -84,7 +84,7 @@ void permit_client_free(struct permit_client *client)
 
 const char *permit_client_url(const struct permit_client *client)
 {
-    return http_url(client->http);
+    return http_url(client->servers.list[client->servers.current].http);
 }
 
 const char *permit_client_message(const struct permit_client *client)
@@ -127,7 +127,7 @@ enum permit_status client_fail(struct permit_client *client, enum permit_status 
  */
 static enum permit_status foreign_reply_status(struct permit_client *client)
 {
-    const char *url = http_url(client->http);
+    const char *url = permit_client_url(client);
     int status = client->reply.status;
     switch (status) {
     case 401:
@@ -152,7 +152,7 @@ static enum permit_status reply_status(struct permit_client *client, const struc
     if (reply->cancelled)
         return client_fail(client, PERMIT_OUTCOME_UNKNOWN, "cancelled before an answer arrived");
     if (reply->status == 0) {
-        buf_printf(&client->message, "%s: %s", http_url(client->http), reply->error);
+        buf_printf(&client->message, "%s: %s", permit_client_url(client), reply->error);
         return PERMIT_NO_SERVER;
     }
     /* Another web server may answer 200 to anything. Every success of permitd but that of /metrics is a JSON object. */
@@ -172,25 +172,71 @@ int64_t client_try_ms(const struct permit_client *client, const struct call_stat
     return max_i64(1, whole_ms * min_i64(state->silences + 1, MIN_TRIES) / MIN_TRIES);
 }
 
-enum permit_status client_try(struct permit_client *client, struct http_call *call, struct call_state *state)
+/* Notes why this server failed, and with several servers writes a message about all that failed in this call. */
+static void report_failure(struct permit_client *client, enum permit_status status)
 {
-    buf_clear(&client->message);
-    if (!http_is_ours(client->http)) {
-        http_reply_clear(&client->reply);
-        return client_fail(client, PERMIT_INVALID, "this client was created before a fork; create one in the child");
-    }
     const struct http_reply *reply = &client->reply;
-    int64_t given_ms = call->timeout_ms;
-    if (!given_ms)
-        call->timeout_ms = client_try_ms(client, state);
-    state->sent = clock_boot();
-    http_exchange(client->http, call, &client->reply);
-    call->timeout_ms = given_ms;
-    enum permit_status status = reply_status(client, call);
-    state->silences = reply->timed_out ? state->silences + 1 : 0;
+    struct servers *servers = &client->servers;
+    struct server *server = servers_current(servers);
+    const char *why = reply->error;
+    if (servers->count == 1)
+        return;
+    if (reply->os_error)
+        why = strerror(reply->os_error);
+    else if (reply->status)
+        why = permit_status_word(status);
+    if (reply->status && status == PERMIT_NO_SERVER)
+        (void)snprintf(server->failure, sizeof(server->failure), "HTTP status %d, not from permitd", reply->status);
+    else
+        (void)snprintf(server->failure, sizeof(server->failure), "%.*s", SERVER_FAILURE_SIZE - 1, why);
+    if (status == PERMIT_NO_SERVER || status == PERMIT_SHUTTING_DOWN) {
+        buf_clear(&client->message);
+        servers_write_failures(servers, "no permitd answers at ", &client->message);
+    } else {
+        servers_write_failures(servers, "; servers tried: ", &client->message);
+    }
+}
+
+/* Updates the state after a try. */
+static void note_try(const struct permit_client *client, struct call_state *state, enum permit_status status)
+{
+    const struct http_reply *reply = &client->reply;
+    if (reply->timed_out) {
+        state->silences++;
+        state->round_was_silent = true;
+    } else if (reply->status) {
+        state->silences = 0;
+        state->round_was_silent = false;
+    }
     bool refused = reply->status >= 300 && reply->status < 500; /* by permitd or by a proxy */
     state->answer_lost |=
         reply->sent_twice || (reply->sent && !refused && permit_status_retry(status) == PERMIT_RETRY_SAME);
+}
+
+enum permit_status client_try(struct permit_client *client, struct http_call *call, struct call_state *state)
+{
+    struct http *http = servers_current(&client->servers)->http;
+    buf_clear(&client->message);
+    if (!http_is_ours(http)) {
+        http_reply_clear(&client->reply);
+        return client_fail(client, PERMIT_INVALID, "this client was created before a fork; create one in the child");
+    }
+    int64_t given_ms = call->timeout_ms;
+    if (!given_ms)
+        call->timeout_ms = client_try_ms(client, state);
+    if (state->failures == 0)
+        servers_clear_failures(&client->servers);
+    state->sent = clock_boot();
+    http_exchange(http, call, &client->reply);
+    call->timeout_ms = given_ms;
+    enum permit_status status = reply_status(client, call);
+    note_try(client, state, status);
+    if (client->reply.cancelled)
+        return status;
+    if (client_retry_may_help(status))
+        report_failure(client, status);
+    else
+        state->gone = 0;
     return status;
 }
 
@@ -207,7 +253,8 @@ int64_t client_pause_ms(const struct permit_client *client, unsigned failures)
     int64_t said = client->reply.retry_after_ms;
     if (client->reply.status && said > 0)
         return random_between(said, said + said / 4);
-    int64_t pause = min_i64(FIRST_PAUSE_MS << min_i64(failures, PAUSE_DOUBLINGS), MAX_PAUSE_MS);
+    int64_t rounds = max_i64(1, (int64_t)(failures / client->servers.count));
+    int64_t pause = min_i64(FIRST_PAUSE_MS << min_i64(rounds, PAUSE_DOUBLINGS), MAX_PAUSE_MS);
     return random_between(pause / 2, pause);
 }
 
@@ -224,12 +271,29 @@ bool client_sleep(int64_t ms, int cancel_fd)
     return true;
 }
 
-bool client_pause(const struct permit_client *client, struct call_state *state, int64_t patience_ms, int cancel_fd)
+bool client_next_server(struct permit_client *client, struct call_state *state, enum permit_status status)
+{
+    state->silent_elsewhere |= client->reply.timed_out && client->servers.count > 1;
+    servers_next(&client->servers);
+    bool is_gone = status == PERMIT_NO_SERVER || status == PERMIT_SHUTTING_DOWN;
+    if (is_gone && ++state->gone < client->servers.count)
+        return true;
+    if (!state->round_was_silent)
+        state->silences = 0;
+    state->round_was_silent = false;
+    state->gone = 0;
+    return false;
+}
+
+bool client_pause(struct permit_client *client, struct call_state *state, enum permit_status status,
+                  int64_t patience_ms, int cancel_fd)
 {
     boot_us now = clock_boot();
     /* Silence during the requested wait is no failure. */
     if (state->failures++ == 0)
         state->failing_since = min_i64(now, moment_after(state->sent, state->asked_wait_ms));
+    if (client_next_server(client, state, status))
+        return client_sleep(0, cancel_fd);
     boot_us end = moment_after(state->failing_since, patience_ms);
     if (state->silences)
         return patience_ms >= 0 && (state->silences < MIN_TRIES || now < end) && client_sleep(0, cancel_fd);
@@ -248,7 +312,9 @@ bool client_leaves_doubt(const struct call_state *state, enum permit_status stat
 {
     /* These two refuse the caller, possibly at a proxy. They say nothing of an earlier try that was carried out. */
     bool of_caller = status == PERMIT_UNAUTHENTICATED || status == PERMIT_FORBIDDEN;
-    return state->answer_lost && (client_retry_may_help(status) || of_caller);
+    /* A refusal for now by one server does not settle what a silent one will do when it continues. */
+    bool of_another = state->silent_elsewhere && permit_status_retry(status) == PERMIT_RETRY_LATER;
+    return state->answer_lost && (client_retry_may_help(status) || of_caller || of_another);
 }
 
 enum permit_status client_call(struct permit_client *client, struct http_call *call, struct call_state *state)
@@ -257,7 +323,7 @@ enum permit_status client_call(struct permit_client *client, struct http_call *c
     do
         status = client_try(client, call, state);
     while (!client->reply.cancelled && client_retry_may_help(status) &&
-           client_pause(client, state, client->options.retry_ms, call->cancel_fd));
+           client_pause(client, state, status, client->options.retry_ms, call->cancel_fd));
     client->in_doubt = client_leaves_doubt(state, status);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/uuid.h"
 #include "client/http.h"
+#include "client/servers.h"
 #include "permit/permit.h"
 
 enum {
@@ -20,7 +21,7 @@ enum {
 
 struct permit_client {
     struct permit_client_options options; /* defaults filled in; the client owns the strings */
-    struct http *http;
+    struct servers servers;
     struct http_reply reply;
     struct buf message;
     char *key;
@@ -32,11 +33,20 @@ struct permit_client {
 struct call_state {
     boot_us sent;          /* time just before the last try was sent */
     int64_t asked_wait_ms; /* wait requested from the server in that try */
-    bool answer_lost;      /* the server may have carried out a try that has no usable answer */
-    unsigned failures;     /* failed tries in a row */
-    unsigned silences;     /* tries in a row that timed out */
+    bool answer_lost;      /* a server may have carried out a try that has no usable answer */
+    bool silent_elsewhere; /* a server timed out and another one was tried: the first may carry the call out later */
+    unsigned failures;     /* failed tries in a row, at all servers */
     boot_us failing_since; /* start of this row of failures */
+    size_t gone;           /* servers that failed in this round, each tried without a pause after the one before */
+    bool round_was_silent; /* a try of this round timed out */
+    unsigned silences;     /* tries that timed out since the last answer, or the last round without one */
 };
+
+/*
+ * A call with several servers goes in rounds. A try that finds no server, or one that is stopping, is followed
+ * immediately by a try at the next server. The round ends when every server has failed, or with another failure; then
+ * comes the pause. With one server each try is a round.
+ */
 
 /*
  * Returns the time limit of the next try. A silent connection says nothing about the server, and the next try uses a
@@ -48,12 +58,18 @@ int64_t client_try_ms(const struct permit_client *client, const struct call_stat
 enum permit_status client_try(struct permit_client *client, struct http_call *call,
                               struct call_state *state) MUST_CHECK;
 /*
- * Sleeps before the next try of a call that failed and may be repeated. Returns false if there is no next try: tries
- * have failed for patience_ms (-1: no retries), the pause would end too late, or cancel_fd is readable. After a silent
- * try the next one follows immediately; silence ends a call after MIN_TRIES tries at the earliest.
+ * Goes on to the next server after a try that ended with this failure. Returns true if the round goes on there, without
+ * a pause.
  */
-bool client_pause(const struct permit_client *client, struct call_state *state, int64_t patience_ms,
-                  int cancel_fd) MUST_CHECK;
+bool client_next_server(struct permit_client *client, struct call_state *state, enum permit_status status);
+/*
+ * Goes on to the next server after a failed try of a call that may be repeated, and sleeps between two rounds. Returns
+ * false if there is no next try: tries have failed for patience_ms (-1: no retries) and the round is over, the pause
+ * would end too late, or cancel_fd is readable. After a silent round the next one follows immediately; silence ends a
+ * call after MIN_TRIES tries at the earliest.
+ */
+bool client_pause(struct permit_client *client, struct call_state *state, enum permit_status status,
+                  int64_t patience_ms, int cancel_fd) MUST_CHECK;
 /*
  * Returns true if an immediate retry may get another answer. No capacity and a paused semaphore are final here: an
  * acquire that may wait retries them itself (acquire.c).
@@ -65,8 +81,8 @@ bool client_leaves_doubt(const struct call_state *state, enum permit_status stat
 enum permit_status client_call(struct permit_client *client, struct http_call *call,
                                struct call_state *state) MUST_CHECK;
 /*
- * Returns the pause before the next try after `failures` failures in a row: Retry-After, or a growing time; with
- * jitter.
+ * Returns the pause before the next round after `failures` failures in a row: Retry-After, or a time that grows with
+ * each round; with jitter.
  */
 int64_t client_pause_ms(const struct permit_client *client, unsigned failures);
 /* Sleeps for this time. Returns false if the descriptor became readable first. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "client/http.h"
 
+#include <ctype.h>
 #include <curl/curl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ struct http {
     struct curl_slist *headers_body;
     char *url;
     char *shown_url; /* without user and password */
+    char *address;   /* like shown_url, with the port, and with the host in lower case */
     struct buf target;
     pid_t process;   /* that created it */
     bool unanswered; /* the last exchange had no answer: its connection may be dead */
@@ -77,18 +79,25 @@ static void trim_slashes(char *url)
 }
 
 /* Returns the url without user and password; the caller frees it. NULL: out of memory. */
-static char *without_password(CURLU *parts)
+static char *without_password(CURLU *parts, unsigned flags)
 {
     char *url = NULL;
     if (curl_url_set(parts, CURLUPART_USER, NULL, 0) != CURLUE_OK ||
         curl_url_set(parts, CURLUPART_PASSWORD, NULL, 0) != CURLUE_OK ||
-        curl_url_get(parts, CURLUPART_URL, &url, 0) != CURLUE_OK)
+        curl_url_get(parts, CURLUPART_URL, &url, flags) != CURLUE_OK)
         return NULL;
     char *shown = strdup(url);
     curl_free(url);
     if (shown)
         trim_slashes(shown);
     return shown;
+}
+
+static void lower_host(char *url)
+{
+    char *at = strstr(url, "://");
+    for (at = at ? at + 3 : url; *at && *at != '/'; at++)
+        *at = (char)tolower((unsigned char)*at);
 }
 
 static enum permit_status set_url(struct http *http, const char *url)
@@ -99,13 +108,16 @@ static enum permit_status set_url(struct http *http, const char *url)
     enum permit_status status = url_is_usable(parts, url) ? PERMIT_OK : PERMIT_INVALID;
     if (!status) {
         http->url = strdup(url);
-        http->shown_url = without_password(parts);
-        status = http->url && http->shown_url ? PERMIT_OK : PERMIT_NO_MEMORY;
+        http->shown_url = without_password(parts, 0);
+        http->address = without_password(parts, CURLU_DEFAULT_PORT);
+        status = http->url && http->shown_url && http->address ? PERMIT_OK : PERMIT_NO_MEMORY;
     }
     curl_url_cleanup(parts);
-    if (!status)
-        trim_slashes(http->url);
-    return status;
+    if (status)
+        return status;
+    trim_slashes(http->url);
+    lower_host(http->address);
+    return PERMIT_OK;
 }
 
 /*
@@ -211,12 +223,18 @@ void http_free(struct http *http)
     buf_release(&http->target);
     free(http->url);
     free(http->shown_url);
+    free(http->address);
     free(http);
 }
 
 const char *http_url(const struct http *http)
 {
     return http->shown_url;
+}
+
+bool http_same_server(const struct http *a, const struct http *b)
+{
+    return strcmp(a->address, b->address) == 0;
 }
 
 bool http_is_ours(const struct http *http)
@@ -272,6 +290,17 @@ static enum end run_exchange(struct http *http, const struct http_call *call)
     return END_DONE;
 }
 
+/* Describes an exchange that libcurl has ended without an answer. */
+static void read_failure(struct http *http, CURLcode result, struct http_reply *reply)
+{
+    long error = 0;
+    if (result == CURLE_COULDNT_CONNECT)
+        (void)curl_easy_getinfo(http->easy, CURLINFO_OS_ERRNO, &error);
+    reply->os_error = (int)error;
+    if (!reply->error[0])
+        (void)snprintf(reply->error, sizeof(reply->error), "%s", curl_easy_strerror(result));
+}
+
 static void read_answer(struct http *http, struct http_reply *reply)
 {
     long status = 0;
@@ -312,8 +341,8 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
         (void)snprintf(reply->error, sizeof(reply->error), "no answer within %lld ms", (long long)call->timeout_ms);
     else if (result == CURLE_OK)
         read_answer(http, reply);
-    else if (!reply->error[0])
-        (void)snprintf(reply->error, sizeof(reply->error), "%s", curl_easy_strerror(result));
+    else
+        read_failure(http, result, reply);
     http->unanswered = reply->status == 0;
 }
 

@@ -28,6 +28,7 @@ struct http_reply {
     bool sent_twice;        /* libcurl repeated the request; the first copy may have been carried out */
     bool timed_out;         /* no answer within timeout_ms */
     bool cancelled;
+    int os_error; /* errno of a failed connect; 0: another failure, or none */
     char error[256];
 };
 
@@ -41,6 +42,8 @@ enum permit_status http_new(const char *url, const char *token, struct http **re
 void http_free(struct http *http);
 /* The url without user and password, for messages. */
 const char *http_url(const struct http *http);
+/* Returns true if both urls lead to the same host, port and path; the text of two host names is compared. */
+bool http_same_server(const struct http *a, const struct http *b);
 /* Returns false in a child of fork: parent and child would get each other's answers on a shared connection. */
 bool http_is_ours(const struct http *http);
 /*

@@ -74,13 +74,18 @@ static enum permit_status renew_once(struct permit_renewer *renewer, struct call
     return status;
 }
 
-/* Returns the time of the next try. It counts from before the last try was sent, so a slow try uses up its pause. */
-static boot_us next_try(const struct permit_renewer *renewer, struct call_state *state, enum permit_status status,
+/*
+ * Returns the time of the next try. It counts from before the last try was sent, so a slow try uses up its pause. After a
+ * failure the next try goes to the next server, without a pause if this one is gone.
+ */
+static boot_us next_try(struct permit_renewer *renewer, struct call_state *state, enum permit_status status,
                         int64_t limit_ms)
 {
     int64_t pause_ms = renewer->options.every_ms;
     state->failures = status ? state->failures + 1 : 0;
-    if (status)
+    if (status && client_next_server(renewer->client, state, status))
+        pause_ms = 0;
+    else if (status)
         pause_ms = min_i64(pause_ms, min_i64(limit_ms, client_pause_ms(renewer->client, state->failures)));
     return moment_after(state->sent, pause_ms);
 }
@@ -158,6 +163,8 @@ enum permit_status permit_renewer_start(const struct permit_client *client, cons
     renewer->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     enum permit_status status =
         renewer->stop_fd < 0 ? PERMIT_NO_MEMORY : permit_client_new(&client->options, &renewer->client);
+    if (!status)
+        servers_start_at(&renewer->client->servers, client->servers.list[client->servers.current].http);
     if (!status && !client_request_path(request->external_id, "/renew", renewer->path))
         status = PERMIT_INVALID;
     if (!status && !start_thread(renewer))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2034,SC2154
-# Shared by the suites of permitctl: checks, waits for conditions, and a permitd on a free port.
+# Shared by the suites of permitctl: checks, waits for conditions, a permitd on a free port, and others beside it.
 
 passed=0
 failed=0
@@ -134,4 +134,28 @@ stop_permitd() {
     fi
     wait "$permitd_pid" 2>/dev/null
     permitd_pid=
+}
+
+# ---- More permitd, on the MariaDB of the first ----
+
+declare -A beside # their pids, by name
+
+# serve_beside NAME ADDRESS: starts one. Its output goes to $dir/NAME.out and .err.
+serve_beside() {
+    : >"$dir/$1.out"
+    "$permitd" --database "mysql://root@/permitd?socket=$dir/server/mariadb.sock" --listen "$2" >"$dir/$1.out" 2>"$dir/$1.err" &
+    beside[$1]=$!
+    check "permitd $1 serves" soon grep -q '^permitd: listening on ' "$dir/$1.out"
+}
+# end_beside NAME SIGNAL: ends it and waits for its end.
+end_beside() {
+    kill "-$2" "${beside[$1]}"
+    wait "${beside[$1]}" 2>/dev/null
+    unset "beside[$1]"
+}
+freeze_beside() { kill -STOP "${beside[$1]}" && soon state "${beside[$1]}" T; }
+thaw_beside() { kill -CONT "${beside[$1]}"; }
+stop_beside() {
+    local name
+    for name in "${!beside[@]}"; do end_beside "$name" KILL; done
 }

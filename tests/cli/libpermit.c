@@ -1159,6 +1159,227 @@ static void invalid_options_are_refused(void)
     permit_client_free(client);
 }
 
+/* ---- Several servers ---- */
+
+/* Writes a url where connections are refused, as long as the returned socket stays open. */
+static int refusing_url(char url[64])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&address, length) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+        abort();
+    (void)snprintf(url, 64, "http://127.0.0.1:%u", (unsigned)ntohs(address.sin_port));
+    return fd;
+}
+
+/* Returns a client of two servers whose random order begins with `first`. The caller sets the other options. */
+static struct permit_client *client_of_two(const char *first, const char *second, struct permit_client_options options)
+{
+    char urls[160];
+    (void)snprintf(urls, sizeof(urls), "%s,%s", second, first);
+    options.url = urls;
+    for (;;) {
+        struct permit_client *client = NULL;
+        if (permit_client_new(&options, &client))
+            abort();
+        if (strcmp(permit_client_url(client), first) == 0)
+            return client;
+        permit_client_free(client);
+    }
+}
+
+static void order_of_servers_is_random(void)
+{
+    struct permit_client_options options = {.retry_ms = -1};
+    struct permit_client *a = client_of_two("http://a:1", "http://b:1", options);
+    struct permit_client *b = client_of_two("http://b:1", "http://a:1", options);
+    check(a && b, "the order of the servers is random: each may be the first");
+    permit_client_free(a);
+    permit_client_free(b);
+}
+
+static void refusing_server_is_followed_by_the_next(void)
+{
+    char refusing[64];
+    int fd = refusing_url(refusing);
+    SCRIPT(script, {ANSWER, 201, GRANT("false", TTL), NULL}, {ANSWER, 200, SHOWN, "DELETE"},
+           {ANSWER, 200, SHOWN, "GET"});
+    struct permit_client_options hasty = {.retry_ms = -1};
+    struct permit_client *client = client_of_two(refusing, script.url, hasty), *other;
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_OK && request->yours && !permit_client_in_doubt(client),
+          "a server that refuses the connection is followed by the next one, even without retries");
+    check(strcmp(permit_client_url(client), script.url) == 0 && permit_release(client, "k", NULL) == PERMIT_OK,
+          "where the client stays");
+    permit_request_free(request);
+    permit_client_free(client);
+    other = client_of_two("http://permit.invalid:7070", script.url, hasty);
+    request = NULL;
+    check(permit_show(other, "k", &request) == PERMIT_OK, "so is one that cannot be resolved");
+    permit_request_free(request);
+    permit_client_free(other);
+    check(script_end(&script) && script.connections == 2, "on one connection");
+    close(fd);
+}
+
+static void dead_servers_are_named(void)
+{
+    char first[64], second[64], sentence[256];
+    int fds[] = {refusing_url(first), refusing_url(second)};
+    struct permit_client *client = client_of_two(first, second, (struct permit_client_options){.retry_ms = 1});
+    (void)snprintf(sentence, sizeof(sentence), "no permitd answers at %s (Connection refused), %s (Connection refused)",
+                   first, second);
+    bool reversed = strcmp(permit_client_url(client), first) != 0;
+    check(permit_release(client, "k", NULL) == PERMIT_NO_SERVER && !permit_client_in_doubt(client) && !reversed,
+          "all servers refuse: no server");
+    if (strcmp(permit_client_message(client), sentence) != 0)
+        printf("# %s\n", permit_client_message(client));
+    check(strcmp(permit_client_message(client), sentence) == 0, "and all are named");
+    permit_client_free(client);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void lost_answer_is_requested_from_the_next_server(void)
+{
+    SCRIPT(first, {CUT, 0, NULL, NULL});
+    SCRIPT(second, {ANSWER, 200, GRANT(YOURS, TTL), NULL});
+    struct permit_client *client = client_of_two(first.url, second.url, (struct permit_client_options){.retry_ms = 1});
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_OK && request->replayed && request->yours,
+          "a lost answer is requested from the next server");
+    check(strlen(first.keys[0]) == 36 && strcmp(first.keys[0], second.keys[0]) == 0 &&
+              strcmp(first.nonces[0], second.nonces[0]) == 0,
+          "with the same key and the same nonce");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&first) && script_end(&second), "each sent once");
+}
+
+static void stopping_server_is_followed_immediately(void)
+{
+    SCRIPT(first, {ANSWER, 503, PROBLEM("shutting_down", ",\"retry_after_ms\":86400000"), NULL},
+           {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":300"), NULL});
+    SCRIPT(second, {ANSWER, 200, SHOWN, NULL}, {ANSWER, 200, SHOWN, NULL});
+    struct permit_client *client = client_of_two(first.url, second.url, (struct permit_client_options){.retry_ms = 0});
+    check(permit_release(client, "k", NULL) == PERMIT_OK, "a server that stops is followed by the next one at once");
+    permit_client_free(client);
+    client = client_of_two(first.url, second.url, (struct permit_client_options){.retry_ms = 0});
+    check(permit_release(client, "k", NULL) == PERMIT_OK && second.at[1] - first.at[1] >= 300,
+          "one that is busy after Retry-After");
+    permit_client_free(client);
+    check(script_end(&first) && script_end(&second), "each asked twice");
+}
+
+static void hanging_server_leaves_time_for_the_next(void)
+{
+    SCRIPT(first, {HANG, 0, NULL, NULL});
+    SCRIPT(second, {ANSWER, 200, SHOWN, NULL}, {ANSWER, 200, SHOWN, NULL});
+    struct permit_client_options options = {.timeout_ms = 24000, .retry_ms = 1};
+    struct permit_client *client = client_of_two(first.url, second.url, options);
+    int64_t start = now_ms();
+    check(permit_release(client, "k", NULL) == PERMIT_OK && second.at[0] - start >= 8000 &&
+              second.at[0] - start < 24000,
+          "a server that hangs costs a third of the time of a try");
+    check(permit_release(client, "k", NULL) == PERMIT_OK, "and only once");
+    permit_client_free(client);
+    check(script_end(&first) && script_end(&second), "because the client stays at the other one");
+}
+
+/* A server that hangs may continue, and then grant what another one has refused. */
+static void refusal_beside_a_hanging_server_leaves_doubt(void)
+{
+    SCRIPT(first, {HANG, 0, NULL, NULL}, {CUT, 0, NULL, NULL});
+    SCRIPT(second, {ANSWER, 423, PROBLEM("no_capacity", ""), NULL}, {ANSWER, 423, PROBLEM("no_capacity", ""), NULL});
+    struct permit_client_options options = {.timeout_ms = 3000, .retry_ms = 1};
+    struct permit_client *client = client_of_two(first.url, second.url, options);
+    struct permit_request *request = NULL;
+    check(acquire(client, 0, &request) == PERMIT_NO_CAPACITY && permit_client_in_doubt(client),
+          "a refusal does not settle what a server does that hangs");
+    permit_client_free(client);
+    client = client_of_two(first.url, second.url, (struct permit_client_options){.retry_ms = 1});
+    check(acquire(client, 0, &request) == PERMIT_NO_CAPACITY && !permit_client_in_doubt(client),
+          "but it does after a lost connection");
+    permit_client_free(client);
+    check(script_end(&first) && script_end(&second), "each asked twice");
+}
+
+static void wait_goes_on_at_another_server(void)
+{
+    SCRIPT(first, {WAIT, 423, FULL, NULL}, {ANSWER, 503, PROBLEM("shutting_down", ""), NULL});
+    SCRIPT(second, {WAIT, 423, FULL, "\"wait\":\"1000ms\""}, {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of_two(first.url, second.url, (struct permit_client_options){.retry_ms = -1});
+    struct permit_request *request = NULL;
+    check(acquire_in_pieces(client, 9000, 0, &request) == PERMIT_OK && request->yours,
+          "a wait goes on at another server");
+    check(first.waits[0] <= 3000, "in pieces that leave time for it");
+    check(second.waits[1] <= 5000 / 3, "with the rest of its time");
+    check(strcmp(first.keys[0], second.keys[1]) == 0 && strcmp(first.nonces[0], second.nonces[1]) == 0,
+          "under the same key");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&first) && script_end(&second), "each asked twice");
+}
+
+/* The renewer begins at the server that granted, and must not wait for it until the ttl is over. */
+static void hanging_server_does_not_lose_the_permit(void)
+{
+    SCRIPT(first, {ANSWER, 201, BRIEF_GRANT, NULL}, {HANG, 0, NULL, "/renew"});
+    SCRIPT(second, {ANSWER, 200, BRIEF_GRANT, "/renew"}, {ANSWER, 200, BRIEF_GRANT, "/renew"},
+           {ANSWER, 410, PROBLEM("ended", ""), "/renew"});
+    struct permit_client *client = client_of_two(first.url, second.url, (struct permit_client_options){.retry_ms = 0});
+    struct permit_request *request = NULL;
+    struct permit_renewer *renewer = NULL;
+    struct loss loss = {.calls = 0};
+    struct permit_renewer_options options = {.lost = on_lost, .context = &loss};
+    int64_t start = now_ms();
+    if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
+        abort();
+    permit_client_free(client);
+    permit_request_free(request);
+    check(wait_for_loss(&loss, 2 * LONG_MS) && loss.status == PERMIT_ENDED,
+          "a permit is not lost because the server that granted it hangs");
+    permit_renewer_stop(renewer);
+    check(first.at[1] - start >= BRIEF_MS / 3 - 1 && second.at[0] - start < BRIEF_MS, "the next one is asked in time");
+    check(script_end(&first) && script_end(&second), "and is asked from then on");
+}
+
+static void invalid_lists_are_refused(void)
+{
+    static const struct {
+        const char *urls;
+        const char *says;
+    } cases[] = {
+        {"http://a:1,http://b:2", ""},
+        {"http://h/?a=b", "must be http://HOST:PORT, without ? or #"},
+        {"http://a:1,", "has an empty entry 2"},
+        {",http://a:1", "has an empty entry 1"},
+        {"http://a:1,,http://b:1", "has an empty entry 2"},
+        {"http://a:1,ftp://b", "has an invalid entry 2, ftp://b: it must be http://HOST:PORT, without ? or #"},
+        {"http://a:1, http://b:1", "has an invalid entry 2,  http://b:1: it must be http://HOST:PORT, without ? or #"},
+        {"http://a:1,x\x1b[31m", "has an invalid entry 2, x?[31m: it must be http://HOST:PORT, without ? or #"},
+        {"http://ann:se,same@b:1", "has an invalid entry 1: it must be http://HOST:PORT, without ? or #"},
+        {"http://a:80,http://b,http://ann:sesame@A/", "has the same server in entries 1 and 3: http://A"},
+        {"1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "has 17 entries, more than 16"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char sentence[256] = "unset";
+        enum permit_status expected = *cases[i].says ? PERMIT_INVALID : PERMIT_OK;
+        bool right = permit_urls_check(cases[i].urls, sentence, sizeof(sentence)) == expected &&
+                     try_options(&(struct permit_client_options){.url = cases[i].urls}) == expected &&
+                     strcmp(sentence, cases[i].says) == 0;
+        if (!right)
+            printf("# %s: %s\n", cases[i].urls, sentence);
+        check(right, "an invalid list is refused, and the entry is named");
+    }
+    char sixteen[512] = "http://h:1";
+    for (size_t i = 2, length = strlen(sixteen); i <= PERMIT_SERVERS_MAX; i++)
+        length += (size_t)snprintf(sixteen + length, sizeof(sixteen) - length, ",http://h:%zu", i);
+    check(try_options(&(struct permit_client_options){.url = sixteen}) == PERMIT_OK, "sixteen servers are a list");
+}
+
 static void messages_contain_no_password(void)
 {
     struct permit_client *client = NULL;
@@ -1425,6 +1646,16 @@ int main(int argc, char **argv)
     client_belongs_to_its_process();
     renewer_belongs_to_its_process();
     invalid_options_are_refused();
+    order_of_servers_is_random();
+    refusing_server_is_followed_by_the_next();
+    dead_servers_are_named();
+    lost_answer_is_requested_from_the_next_server();
+    stopping_server_is_followed_immediately();
+    hanging_server_leaves_time_for_the_next();
+    refusal_beside_a_hanging_server_leaves_doubt();
+    wait_goes_on_at_another_server();
+    hanging_server_does_not_lose_the_permit();
+    invalid_lists_are_refused();
     messages_contain_no_password();
     control_characters_in_messages_are_escaped();
     release_reports_the_end_reason();

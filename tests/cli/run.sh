@@ -11,6 +11,7 @@ usage verbs waiting doctor slots
 libpermit
 command signals
 terminal lost
+servers
 '
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,6 +26,7 @@ unset PERMITD_URL PERMITD_TOKEN
 . "$here/lib.sh"
 
 leave() {
+    stop_beside
     stop_permitd
     rm -rf "$dir"
 }
@@ -48,7 +50,7 @@ make_semaphores() {
 run_suite() {
     [ "$1" = usage ] || [ -n "${PERMITD_URL-}" ] || start_permitd
     case $1 in
-    command | signals | terminal | waiting | lost | slots) make_semaphores ;;
+    command | signals | terminal | waiting | lost | slots | servers) make_semaphores ;;
     esac
     # shellcheck source=/dev/null
     . "$here/$1.sh"

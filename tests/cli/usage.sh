@@ -139,6 +139,17 @@ for url in 'http://h:7070/?a=b' 'http://h#x' 'ftp://ann:sesame@h' 'http://ann:se
 done
 call env PERMITD_URL='ftp://ann:sesame@h' "$permitctl" show k
 check "so of PERMITD_URL" test "$code $err" = "64 permitctl: the URL of the server (PERMITD_URL) must be http://HOST:PORT, without ? or #"
+list_refused() {
+    call "$permitctl" --url "$1" show k
+    check "--url $1: 64, and the entry is named" test "$code $err" = "64 permitctl: the URL of the server (--url) $2"
+}
+list_refused http://a:1, "has an empty entry 2"
+list_refused http://a:1,h:2 "has an invalid entry 2, h:2: it must be http://HOST:PORT, without ? or #"
+list_refused http://a:1,http://ann:sesame@b:x "has an invalid entry 2: it must be http://HOST:PORT, without ? or #"
+list_refused http://a:1,http://b:2,http://A:1/ "has the same server in entries 1 and 3: http://A:1"
+list_refused "$(seq -s , 17)" "has 17 entries, more than 16"
+call env PERMITD_URL=,http://a:1 "$permitctl" show k
+check "so of PERMITD_URL" test "$code $err" = "64 permitctl: the URL of the server (PERMITD_URL) has an empty entry 1"
 for token in $'a\r\nX-Evil: 1' $'a\n' 'a b' $'a\x1b'; do
     call "$permitctl" --token "$token" show k
     check "a token that would end its header: 64" \

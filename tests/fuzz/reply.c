@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * libpermit on any answers: of a proxy, another server, or a permitd of another version. The first byte selects the
- * call. The answers follow, separated by zero bytes: the HTTP status and optionally the seconds of Retry-After on a
+ * call, and one server or two. The answers follow, separated by zero bytes: the HTTP status and optionally the seconds of Retry-After on a
  * line of their own; then the body. This file replaces src/client/http.c.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 
 #include "base/clock.h"
@@ -26,13 +27,18 @@ static unsigned exchanges;
 enum permit_status http_new(const char *url, const char *token, struct http **ret_http)
 {
     (void)token;
-    *ret_http = (struct http *)(void *)url;
-    return PERMIT_OK;
+    *ret_http = (struct http *)(void *)strdup(url);
+    return *ret_http ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
 const char *http_url(const struct http *http)
 {
     return (const char *)http;
+}
+
+bool http_same_server(const struct http *a, const struct http *b)
+{
+    return strcmp(http_url(a), http_url(b)) == 0;
 }
 
 bool http_is_ours(const struct http *http)
@@ -42,7 +48,7 @@ bool http_is_ours(const struct http *http)
 
 void http_free(struct http *http)
 {
-    (void)http;
+    free(http);
 }
 
 void http_reply_init(struct http_reply *reply)
@@ -205,15 +211,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static int readable = -1; /* a readable descriptor ends all waits, so that nothing sleeps */
     if (readable < 0)
         readable = eventfd(1, EFD_CLOEXEC);
-    const struct permit_client_options options = {.cancel_fd = readable};
+    struct permit_client_options options = {.cancel_fd = readable};
     struct permit_client *client = NULL;
     struct permit_request *request = NULL;
-    unsigned choice = fuzz_choice(&data, &size) % ARRAY_LENGTH(calls);
+    unsigned choice = fuzz_choice(&data, &size);
+    if (choice / ARRAY_LENGTH(calls) % 2)
+        options.url = "http://a:7070,http://b:7070";
     answers = data;
     answers_left = size;
     exchanges = 0;
     MUST(permit_client_new(&options, &client) == PERMIT_OK);
-    enum permit_status status = calls[choice](client, &request);
+    enum permit_status status = calls[choice % ARRAY_LENGTH(calls)](client, &request);
     check_outcome(client, status, request);
     permit_client_free(client);
     return 0;

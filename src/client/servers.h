@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The servers of a client: the list that its url names, in random order, and the server of the next try. Decides
+ * nothing about retries (client.c).
+ */
+#ifndef CLIENT_SERVERS_H
+#define CLIENT_SERVERS_H
+
+#include "base/buf.h"
+#include "client/http.h"
+#include "permit/permit.h"
+
+enum { SERVER_FAILURE_SIZE = 128 };
+
+struct server {
+    struct http *http;
+    char failure[SERVER_FAILURE_SIZE]; /* why its last try in the current call failed; "": none did */
+};
+
+struct servers {
+    struct server list[PERMIT_SERVERS_MAX];
+    size_t count;   /* 1 or more, once it is open */
+    size_t current; /* index of the server of the next try */
+};
+
+/*
+ * Opens the servers of a list "URL[,URL]...", in random order; connects to none. PERMIT_INVALID: appends to `message`
+ * the rest of a sentence about the list, which names the entry: "must be ...". Other errors: see http_new.
+ * servers_release is needed in any case.
+ */
+enum permit_status servers_open(struct servers *servers, const char *urls, const char *token,
+                                struct buf *message) MUST_CHECK;
+/* Accepts a zeroed object. */
+void servers_release(struct servers *servers);
+
+struct server *servers_current(struct servers *servers);
+/* Goes on to the next server of the list; after the last one comes the first. */
+void servers_next(struct servers *servers);
+/* Makes the server current that has the same address; none: no change. */
+void servers_start_at(struct servers *servers, const struct http *http);
+
+/* Forgets the failures of all servers: a call begins, or has got an answer. */
+void servers_clear_failures(struct servers *servers);
+/* Appends "<before>URL (FAILURE), URL (FAILURE)" of the servers that failed, at most 4 KB; nothing if none did. */
+void servers_write_failures(const struct servers *servers, const char *before, struct buf *out);
+#endif

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154,SC2016
+# Several servers in one client: two permitd, a and b, on one database. A third one, with the MariaDB, is there to look.
+
+a=$(free_address)
+b=$(free_address)
+until [ "$b" != "$a" ]; do b=$(free_address); done
+both=http://$a,http://$b
+# asks_both ARGUMENT...: permitctl with the list.
+asks_both() { "$permitctl" --url "$both" "$@"; }
+waits_at() { PERMITD_URL=http://$1 waiting backups 1; }
+waiter_at() { [ "$("$permitctl" --url "http://$1" --json waiters backups | jq -r '.waiters[].external_id')" = "$2" ]; }
+grants_of() { "$permitctl" --json requests -s backups --owner "$1" | jq '.requests | length'; }
+ends_at() { date -d "$("$permitctl" --json show "$1" | jq -r .expires_at)" +%s%N; }
+later_than() { [ "$(ends_at "$1")" -gt "$2" ]; }
+
+call asks_both show k
+check "where no server is there: 69" test "$code" = 69
+check "and all are named" contains "$err" "http://$a (Connection refused)"
+check "each of them" contains "$err" "http://$b (Connection refused)"
+check "in one sentence" contains "$err" "permitctl: no_server: no permitd answers at http://"
+
+# The order is random, so the server that is not there is the first of about half of the calls.
+serve_beside a "$a"
+for i in 1 2 3 4 5 6 7 8; do
+    call asks_both --json acquire -s network --id "n$i"
+    check "a server that refuses the connection is followed by the next one" test "$code $(jq .replayed <<<"$out")" = "0 false"
+done
+check "each call has got one unit" in_use network 8
+call env PERMITD_URL="$both" "$permitctl" --json acquire -s network --id n1
+check "the same key has the same grant" test "$code $(jq .replayed <<<"$out")" = "0 true"
+check "and no other unit" in_use network 8
+call asks_both top --once
+check "top finds the server that is there" test "$code" = 0
+call asks_both semaphore put short --capacity 1
+check "so does semaphore put" test "$code" = 0
+call asks_both semaphore delete short
+check "and semaphore delete" test "$code" = 0
+for i in 1 2 3 4 5 6 7 8; do asks_both --json release "n$i" >/dev/null; done
+check "and release" in_use network 0
+
+# Only a was there when the command started, so permitctl uses it.
+asks_both run -s backups --ttl 1m --id killed -- sh -c "echo > '$dir/killed'; $(until_there "$dir/killed.go"); exit 5" 2>"$dir/err" &
+pid=$!
+soon test -e "$dir/killed"
+serve_beside b "$b"
+end_beside a KILL
+touch "$dir/killed.go"
+finish "$pid"
+check "the server in use is killed: the command's status" test "$code" = 5
+check "and its permit is released at the other one" in_use backups 0
+
+# A wait at a goes on at b when a stops, and at a when b is killed.
+end_beside b TERM
+serve_beside a "$a"
+"$permitctl" --json acquire -s backups:2 --id full >/dev/null
+asks_both run -s backups --id mover --owner mover --wait 30m -- sh -c "echo > '$dir/moved'; $(until_there "$dir/moved.go")" 2>"$dir/err" &
+pid=$!
+check "a client waits at the server that is there" soon waits_at "$a"
+serve_beside b "$b"
+end_beside a TERM
+check "the server stops: the client waits at the other one" soon waits_at "$b"
+check "under the same key" waiter_at "$b" mover
+serve_beside a "$a"
+end_beside b KILL
+check "that one is killed: the client waits at the first one again" soon waits_at "$a"
+"$permitctl" --json release full >/dev/null
+check "and is granted" soon test -e "$dir/moved"
+check "one unit" in_use backups 1
+check "by one request" test "$(grants_of mover)" = 1
+touch "$dir/moved.go"
+finish "$pid"
+check "which it releases" test "$code" = 0
+check "as a whole" in_use backups 0
+
+# A server that hangs accepts connections and does not answer.
+asks_both run -s backups --ttl 12s --id frozen -- sh -c "echo > '$dir/frozen'; $(until_there "$dir/frozen.go"); exit 5" 2>"$dir/frozen.err" &
+pid=$!
+soon test -e "$dir/frozen"
+serve_beside b "$b"
+freeze_beside a
+until=$(ends_at frozen)
+check "the server in use hangs: the renewal goes on at the other one" soon later_than frozen "$until"
+until=$(ends_at frozen)
+check "and the next one" soon later_than frozen "$until"
+for i in 1 2 3; do
+    call asks_both --json show frozen
+    check "a call does not fail because one server hangs" test "$code $(jq -r .state <<<"$out")" = "0 ACQUIRED"
+done
+call asks_both --json acquire -s backups --id beside --wait 30s
+check "nor does an acquire" test "$code" = 0
+call asks_both --json acquire -s backups --wait 100ms
+check "nor is the answer to a short wait lost: 75" test "$code" = 75
+check "which holds nothing" in_use backups 2
+"$permitctl" --json release beside >/dev/null
+touch "$dir/frozen.go"
+finish "$pid"
+check "the permit is not lost" test "$code" = 5
+check "and nothing is said of it" not grep -q lost "$dir/frozen.err"
+check "it is released" in_use backups 0
+thaw_beside a
+end_beside a TERM
+end_beside b TERM
+check "and stays so when the server goes on" in_use backups 0
