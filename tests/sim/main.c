@@ -5,7 +5,7 @@
  *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--until-violated] [--each [--stride N]]
  *
  * With --each (P18) one database call at a time fails, each in turn and in every way, and nothing else; then one
- * allocation of permitd, each in turn (--stride N: each Nth).
+ * allocation of permitd, each in turn (--stride N: each Nth). --contract runs the cases of tests/contract.
  *
  * Each seed runs in its own process, so no memory is shared. A seed that fails is run again with fewer operations, to
  * find the shortest prefix that still fails, and then once more with its last steps recorded. With --until-violated the
@@ -30,6 +30,7 @@ static struct options {
     uint64_t first, last, operations;
     int64_t minutes;
     bool each;
+    bool contract;
     bool until_violated;
     uint64_t stride;
 } options = {.first = 1, .last = 20, .operations = 10000, .stride = 1};
@@ -168,17 +169,22 @@ static void print_sum(uint64_t seeds, int64_t seconds)
 static int usage(void)
 {
     fprintf(stderr, "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--until-violated] [--each "
-                    "[--stride N]]\n");
+                    "[--stride N]] | --contract\n");
     return 64;
 }
 
 static bool read_options(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"seeds", required_argument, NULL, 's'},      {"seed", required_argument, NULL, '1'},
-        {"operations", required_argument, NULL, 'o'}, {"minutes", required_argument, NULL, 'm'},
-        {"until-violated", no_argument, NULL, 'u'},   {"each", no_argument, NULL, 'e'},
-        {"stride", required_argument, NULL, 'd'},     {NULL, 0, NULL, 0},
+        {"seeds", required_argument, NULL, 's'},
+        {"seed", required_argument, NULL, '1'},
+        {"operations", required_argument, NULL, 'o'},
+        {"minutes", required_argument, NULL, 'm'},
+        {"until-violated", no_argument, NULL, 'u'},
+        {"each", no_argument, NULL, 'e'},
+        {"stride", required_argument, NULL, 'd'},
+        {"contract", no_argument, NULL, 'c'},
+        {NULL, 0, NULL, 0},
     };
     unsigned long long first, last;
     int option;
@@ -193,6 +199,7 @@ static bool read_options(int argc, char **argv)
         case '1': options.first = options.last = strtoull(optarg, NULL, 10); break;
         case 'o': options.operations = strtoull(optarg, NULL, 10); break;
         case 'e': options.each = true; break;
+        case 'c': options.contract = true; break;
         case 'd': options.stride = strtoull(optarg, NULL, 10); break;
         case 'm': options.minutes = strtoll(optarg, NULL, 10); break;
         case 'u': options.until_violated = true; break;
@@ -263,6 +270,8 @@ int main(int argc, char **argv)
     if (result == MAP_FAILED)
         return 1;
     log_configure((enum log_level)(LOG_ERROR + 1), LOG_TEXT);
+    if (options.contract)
+        return run_contract();
     if (options.each)
         return run_each();
     failed = !replays(options.first);

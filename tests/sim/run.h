@@ -29,6 +29,9 @@ struct result {
 /* Runs the seed with faults until `operations` are answered, then without faults until all final checks are done. */
 void run_seed(uint64_t seed, uint64_t operations, struct result *result);
 
+/* Runs the cases of tests/contract on the fake store; returns the exit status. */
+int run_contract(void);
+
 /* For the oracle: ends the process with the result for its parent. */
 void run_violated(const char *promise, const char *text) __attribute__((noreturn));
 /*

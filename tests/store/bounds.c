@@ -22,7 +22,7 @@ static void bounds_begin(void)
 {
     const struct database_address *address = fresh_database();
     observer = connected(address, STORE_READER);
-    side_open(&side, address);
+    side_open(&side, store_open(address, STORE_WORKER, NULL));
 }
 
 static void bounds_end(void)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The contract of store.h, on a real MariaDB: the locks of a batch, batches that are written completely or not at all,
- * and errors for rows that differ from what was read. plan_batch decides the batches, as in the service.
+ * The contract of store.h on a real database: the cases of tests/contract, and what needs SQL to do or to see: the
+ * locks of a batch, batches that are written completely or not at all, and errors for rows that differ from what was
+ * read. plan_batch decides the batches, as in the service.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "batch_fixture.h"
+#include "contract.h"
 #include "core/plan.h"
 #include "fixture.h"
 #include "store/batch.h"
@@ -20,8 +23,8 @@ static void contract_begin(void)
 {
     address = fresh_database();
     observer = connected(address, STORE_READER);
-    side_open(&one, address);
-    side_open(&two, address);
+    side_open(&one, store_open(address, STORE_WORKER, NULL));
+    side_open(&two, store_open(address, STORE_WORKER, NULL));
     semaphore_make(&one, "alpha", KIND_SLOTTED, 3);
     semaphore_make(&one, "beta", KIND_COUNTED, 10);
 }
@@ -52,19 +55,37 @@ static const char *all_rows(void)
                    " permit_id <> 0))");
 }
 
+void contract_fail(const char *file, int line, const char *condition, const char *message)
+{
+    cr_assert_fail("%s:%d: %s %s", file, line, condition, message);
+    abort();
+}
+
+Test(contract, cases_of_every_store_hold)
+{
+    for (size_t i = 0; i < contract_case_count; i++) {
+        if (i > 0) { /* each case has a database of its own */
+            contract_end();
+            contract_begin();
+        }
+        cr_log_info("%s", contract_cases[i].name);
+        contract_cases[i].run(&one, &two);
+    }
+}
+
 Test(contract, grant_and_release_are_written_to_all_tables)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
-    const struct outcome *outcome = run(&one, &acquire);
+    const struct outcome *outcome = batch_run(&one, &acquire);
     cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
     cr_assert(outcome->created);
     cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;0;2");
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
-    outcome = run(&two, &release);
+    outcome = batch_run(&two, &release);
     cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
     cr_assert_str_eq(all_rows(), "alpha,0,2,beta,0,2;1;0;2;0");
-    outcome = run(&one, &release);
+    outcome = batch_run(&one, &release);
     cr_assert(outcome->already_released);
 }
 
@@ -72,8 +93,8 @@ Test(contract, replay_reads_the_grant)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
-    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
-    const struct outcome *outcome = run(&two, &acquire);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
+    const struct outcome *outcome = batch_run(&two, &acquire);
     cr_assert_eq(outcome->status, PERMIT_OK);
     cr_assert(outcome->replayed);
     cr_assert_eq(outcome->request->permit_count, 2);
@@ -89,13 +110,13 @@ Test(contract, grant_keeps_the_nonce_of_its_acquire)
     struct operation acquire = acquire_of("k", wants, 1), other = acquire_of("j", wants, 1);
     const struct bytes nonce = BYTES("it's \\ mine");
     acquire.nonce = nonce;
-    cr_assert(bytes_equal(run(&one, &acquire)->request->nonce, nonce));
+    cr_assert(bytes_equal(batch_run(&one, &acquire)->request->nonce, nonce));
     acquire.nonce = BYTES("another");
-    cr_assert(bytes_equal(run(&two, &acquire)->request->nonce, nonce), "a replay reads another nonce");
-    cr_assert_eq(run(&one, &other)->request->nonce.length, 0);
-    cr_assert_eq(run(&two, &other)->request->nonce.length, 0);
+    cr_assert(bytes_equal(batch_run(&two, &acquire)->request->nonce, nonce), "a replay reads another nonce");
+    cr_assert_eq(batch_run(&one, &other)->request->nonce.length, 0);
+    cr_assert_eq(batch_run(&two, &other)->request->nonce.length, 0);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
-    cr_assert(bytes_equal(run(&two, &release)->request->nonce, nonce));
+    cr_assert(bytes_equal(batch_run(&two, &release)->request->nonce, nonce));
     cr_assert_str_eq(text_of(observer, "SELECT GROUP_CONCAT(nonce ORDER BY external_id) FROM permit_request"),
                      ",it's \\ mine");
 }
@@ -103,7 +124,7 @@ Test(contract, grant_keeps_the_nonce_of_its_acquire)
 Test(contract, release_of_an_unknown_key_writes_a_tombstone)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("nobody")};
-    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
     cr_assert_eq(number_of(observer, "SELECT end_reason FROM permit_request WHERE external_id = 'nobody'"),
                  END_NEVER_HELD);
 }
@@ -112,9 +133,9 @@ Test(contract, release_of_an_unknown_key_writes_a_tombstone)
 Test(contract, concurrent_replays_of_a_tombstone_both_count)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("nobody")};
-    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
-    decide(&one, &release);
-    decide(&two, &release);
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
+    batch_decide(&one, &release);
+    batch_decide(&two, &release);
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
     cr_assert_eq(number_of(observer, "SELECT replays FROM permit_request WHERE external_id = 'nobody'"), 2);
@@ -126,8 +147,8 @@ static void release_is_refused_after(const char *sql)
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
-    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
-    decide(&one, &release);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
+    batch_decide(&one, &release);
     cr_assert_eq(session_run(observer, sql), PERMIT_OK, "%s", session_message(observer));
     char before[4096];
     snprintf(before, sizeof before, "%s", all_rows());
@@ -161,7 +182,7 @@ Test(contract, request_with_too_many_permits_is_an_internal_error)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
-    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
     must_run(observer,
              "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state)"
              " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 63)"
@@ -186,7 +207,7 @@ Test(contract, changed_semaphore_raises)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
-    decide(&one, &acquire);
+    batch_decide(&one, &acquire);
     struct semaphore_image *last = &one.plan.changes.semaphores[one.plan.changes.semaphore_count - 1];
     last->expected_version++;
     last->semaphore->version++;
@@ -195,14 +216,14 @@ Test(contract, changed_semaphore_raises)
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
     cr_assert_str_eq(all_rows(), before);
-    cr_assert_eq(run(&two, &acquire)->status, PERMIT_OK, "the locks are free again");
+    cr_assert_eq(batch_run(&two, &acquire)->status, PERMIT_OK, "the locks are free again");
 }
 
 Test(contract, batch_that_fails_late_writes_nothing)
 {
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
-    decide(&one, &acquire);
+    batch_decide(&one, &acquire);
     cr_assert_gt(one.plan.changes.slot_count, 0);
     one.plan.changes.slots[one.plan.changes.slot_count - 1].number = 77; /* there is no such row */
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
@@ -215,7 +236,7 @@ Test(contract, connection_lost_before_commit_writes_nothing)
     char sql[64];
     struct want wants[] = ALPHA_AND_BETA;
     struct operation acquire = acquire_of("k", wants, 2);
-    decide(&one, &acquire);
+    batch_decide(&one, &acquire);
     int64_t id =
         number_of(observer, "SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID IN"
                             " (SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX)");
@@ -225,36 +246,8 @@ Test(contract, connection_lost_before_commit_writes_nothing)
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
     cr_assert_str_eq(all_rows(), "alpha,0,1,beta,0,1;0;0;0;0");
     cr_assert_eq(store_reconnect(one.store), PERMIT_OK);
-    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
     cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;0;2");
-}
-
-/* The semaphores differ, so no lock separates the requests: the unique key does. */
-Test(contract, second_new_request_with_one_key_conflicts)
-{
-    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
-    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
-    struct operation first = acquire_of("k", alpha, 1);
-    struct operation second = acquire_of("k", beta, 1);
-    cr_assert_eq(decide(&one, &first)->status, PERMIT_OK);
-    cr_assert_eq(decide(&two, &second)->status, PERMIT_OK);
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK);
-    cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_CONFLICT);
-    cr_assert_eq(store_rollback(two.store), PERMIT_OK);
-    cr_assert_str_eq(all_rows(), "alpha,1,2,beta,0,1;1;1;0;1");
-}
-
-Test(contract, batch_does_not_wait_for_other_semaphores)
-{
-    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
-    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
-    struct operation first = acquire_of("a", alpha, 1);
-    struct operation second = acquire_of("b", beta, 1);
-    decide(&one, &first); /* holds alpha */
-    cr_assert_eq(run(&two, &second)->status, PERMIT_OK);
-    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("b")};
-    cr_assert_eq(run(&two, &release)->status, PERMIT_OK);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK, "it had lost alpha before beta was had");
 }
 
 /* permitd is stopped inside a batch, as it were: the server ends a transaction that is idle for 5 s (P12). */
@@ -263,7 +256,7 @@ Test(contract, idle_transaction_frees_its_rows)
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct operation first = acquire_of("a", alpha, 1);
     struct operation second = acquire_of("b", alpha, 1);
-    decide(&one, &first);
+    batch_decide(&one, &first);
     mono_us began = clock_mono();
     struct lock_set set = lock_set_of(&two, &second);
     enum permit_status status;
@@ -272,7 +265,7 @@ Test(contract, idle_transaction_frees_its_rows)
         cr_assert(status == PERMIT_OK || status == PERMIT_LOCK_TIMEOUT, "%s", two.store->message);
         cr_assert_eq(store_rollback(two.store), PERMIT_OK);
     } while (status != PERMIT_OK && clock_mono() - began < 40 * US_PER_SECOND);
-    cr_assert_eq(run(&two, &second)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&two, &second)->status, PERMIT_OK);
     cr_assert_lt(clock_mono() - began, 40 * US_PER_SECOND);
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_DATABASE_LOST);
 }
@@ -298,17 +291,17 @@ Test(contract, floor_is_the_smallest_live_token)
     struct operation second = acquire_of("b", beta, 1);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("a")};
     uint64_t floors[2];
-    cr_assert_eq(run(&one, &first)->status, PERMIT_OK);
-    cr_assert_eq(run(&one, &second)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &first)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &second)->status, PERMIT_OK);
     uint64_t ids[] = {(uint64_t)number_of(observer, "SELECT id FROM semaphore WHERE name = 'beta'"), 999999};
     cr_assert_eq(store_floors(one.store, ids, 2, floors), PERMIT_OK);
     cr_assert_eq(floors[0], 1);
     cr_assert_eq(floors[1], 0);
-    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
     cr_assert_eq(store_floors(one.store, ids, 1, floors), PERMIT_OK);
     cr_assert_eq(floors[0], 2);
     release.external_id = BYTES("b");
-    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
     cr_assert_eq(store_floors(one.store, ids, 1, floors), PERMIT_OK);
     cr_assert_eq(floors[0], 3);
 }
@@ -379,14 +372,14 @@ Test(contract, batch_does_not_wait_for_requests_of_other_semaphores)
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct bytes keys[] = {BYTES("a"), BYTES("b"), BYTES("c"), BYTES("d"), BYTES("e"), BYTES("f"), BYTES("g")};
     struct operation stranger = acquire_of("stranger", alpha, 1);
-    cr_assert_eq(run(&two, &stranger)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&two, &stranger)->status, PERMIT_OK);
     for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
         struct operation acquire = acquire_of(keys[i].data, beta, 1);
-        cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+        cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
     }
     (void)!session_run(observer, "SET GLOBAL innodb_snapshot_isolation = ON"); /* MySQL has none */
     struct side later;
-    side_open(&later, address);
+    side_open(&later, store_open(address, STORE_WORKER, NULL));
     (void)!session_run(observer, "SET GLOBAL innodb_snapshot_isolation = DEFAULT");
     must_run(observer, "ANALYZE TABLE permit_request, permit");
     must_run(observer, "BEGIN");
@@ -405,13 +398,13 @@ Test(contract, full_counter_restarts_at_zero)
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation acquire = acquire_of("k", beta, 1);
     struct operation renew = {.kind = OP_RENEW, .external_id = BYTES("k")};
-    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
     must_run(observer, "UPDATE permit_request SET renewals = 4294967295, replays = 4294967295");
-    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
-    cr_assert_eq(run(&one, &renew)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &renew)->status, PERMIT_OK);
     cr_assert_str_eq(text_of(observer, "SELECT CONCAT_WS(' ', renewals, replays) FROM permit_request"), "0 0");
-    cr_assert_eq(run(&one, &acquire)->status, PERMIT_OK);
-    cr_assert_eq(run(&one, &renew)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &renew)->status, PERMIT_OK);
     cr_assert_str_eq(text_of(observer, "SELECT CONCAT_WS(' ', renewals, replays) FROM permit_request"), "1 1");
 }
 
@@ -419,10 +412,10 @@ Test(contract, full_counter_restarts_at_zero)
 Test(contract, full_counter_restarts_with_two_writers)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
-    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
     must_run(observer, "UPDATE permit_request SET replays = 4294967295");
-    cr_assert(decide(&one, &release)->already_released);
-    cr_assert(decide(&two, &release)->already_released);
+    cr_assert(batch_decide(&one, &release)->already_released);
+    cr_assert(batch_decide(&two, &release)->already_released);
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
     cr_assert_eq(number_of(observer, "SELECT replays FROM permit_request"), 1);

@@ -16,7 +16,7 @@ static void ends_begin(void)
 {
     address = fresh_database();
     observer = connected(address, STORE_READER);
-    side_open(&side, address);
+    side_open(&side, store_open(address, STORE_WORKER, NULL));
     semaphore_make(&side, "alpha", KIND_SLOTTED, 2);
     semaphore_make(&side, "beta", KIND_COUNTED, 1);
     must_run(observer, "UPDATE cluster SET tick_at = SYSDATE(6)");
@@ -37,7 +37,7 @@ static const struct outcome *acquire(const char *key, const char *first, const c
     wants[1] = (struct want){.semaphore = bytes_of(second ? second : ""), .count = 1};
     struct operation operation = acquire_of(key, wants, second ? 2 : 1);
     operation.ttl = (struct ttl){TTL_DURATION, ttl_ms};
-    return run(&side, &operation);
+    return batch_run(&side, &operation);
 }
 
 /* Moves the request's deadline to a minute ago. */

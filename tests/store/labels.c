@@ -38,7 +38,7 @@ static void labels_begin(void)
     const struct database_address *address = fresh_database();
     observer_store = opened(address, STORE_READER);
     observer = session_of(observer_store);
-    side_open(&one, address);
+    side_open(&one, store_open(address, STORE_WORKER, NULL));
     semaphore_make(&one, "hall", KIND_SLOTTED, 6);
     semaphore_make(&one, "plain", KIND_SLOTTED, 3);
     semaphore_make(&one, "big", KIND_SLOTTED, MANY);
@@ -71,7 +71,7 @@ static void acquire(const char *key, const char *semaphore, int64_t count, struc
     struct want wants[] = {{.semaphore = bytes_of(semaphore), .count = count}};
     struct operation operation = acquire_of(key, wants, 1);
     operation.ttl = ttl;
-    cr_assert_eq(run(&one, &operation)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &operation)->status, PERMIT_OK);
 }
 
 static bool label_is(struct bytes label, const char *expected)
@@ -110,7 +110,7 @@ Test(labels, named_slots_are_read_once_each_with_their_holders)
     acquire("m", "hall", 1, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
     acquire("n", "hall", 1, (struct ttl){.kind = TTL_UNLIMITED});
     struct operation confirm = {.kind = OP_CONFIRM, .external_id = BYTES("m")};
-    cr_assert_eq(run(&one, &confirm)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &confirm)->status, PERMIT_OK);
     run_on(hall, "UPDATE slot SET retired = 1 WHERE semaphore_id = %llu AND number = 6");
     must_run(observer, "UPDATE permit_request SET grace_ms = 7 WHERE external_id = 'k'");
     const struct slot_name names[] = {
@@ -396,14 +396,14 @@ Test(labels, permit_keeps_the_labels_of_its_grant)
     struct bytes labels[] = {BYTES("A1"), BYTES(""), BYTES("\xc3\x85 3'")};
     struct want wants[] = {{.semaphore = BYTES("hall"), .count = 3}, {.semaphore = BYTES("plain"), .count = 1}};
     struct operation operation = acquire_of("k", wants, 2);
-    cr_assert_eq(decide(&one, &operation)->status, PERMIT_OK);
+    cr_assert_eq(batch_decide(&one, &operation)->status, PERMIT_OK);
     give_permit_labels(&one.plan.changes.requests[0].request->permits[0], labels);
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_str_eq(text_of(observer, "SELECT HEX(labels) FROM permit WHERE labels IS NOT NULL"),
                      "41310A0AC385203327");
     must_run(observer, "UPDATE slot SET label = NULL");
 
-    const struct outcome *outcome = run(&one, &operation);
+    const struct outcome *outcome = batch_run(&one, &operation);
     cr_assert(outcome->replayed);
     const struct permit *permits = outcome->request->permits;
     expect_labels(&permits[permits[0].semaphore_id == hall ? 0 : 1]);
@@ -457,7 +457,7 @@ Test(labels, permit_without_labels_does_not_write_the_column)
     struct buf sql;
     struct want wants[] = {{.semaphore = BYTES("plain"), .count = 1}};
     struct operation operation = acquire_of("k", wants, 1);
-    cr_assert_eq(decide(&one, &operation)->status, PERMIT_OK);
+    cr_assert_eq(batch_decide(&one, &operation)->status, PERMIT_OK);
     arena_init(&scratch, 1 << 12, 1 << 20);
     buf_init(&sql, SQL_ROOM);
     batch_apply_sql(&one.plan.changes, &scratch, &sql);
@@ -475,7 +475,7 @@ static enum permit_status write_labels(const char *semaphore, const struct label
     struct operation put = {.kind = OP_SEMAPHORE_PUT,
                             .semaphore = bytes_of(semaphore),
                             .change = &(struct semaphore_change){.has_note = true, .note = BYTES("labelled")}};
-    cr_assert_eq(decide(&one, &put)->status, PERMIT_OK);
+    cr_assert_eq(batch_decide(&one, &put)->status, PERMIT_OK);
     one.plan.changes.labels = labels;
     one.plan.changes.label_count = count;
     enum permit_status status = store_apply(one.store, &one.plan.changes);
@@ -537,7 +537,7 @@ Test(labels, label_for_a_missing_slot_raises)
 Test(labels, are_removed_when_the_semaphore_is_retired)
 {
     struct operation retire = {.kind = OP_SEMAPHORE_RETIRE, .semaphore = BYTES("hall")};
-    cr_assert_eq(decide(&one, &retire)->status, PERMIT_OK);
+    cr_assert_eq(batch_decide(&one, &retire)->status, PERMIT_OK);
     one.plan.changes.semaphores[0].drop_labels = true;
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
@@ -559,7 +559,7 @@ static const struct outcome *acquire_these(const char *key, struct slot_name *na
     operation = acquire_of(key, &want, 1);
     operation.ttl = (struct ttl){.kind = TTL_DURATION, .ms = 60000};
     cr_assert(request_digest(operation.owner, operation.ttl, &want, 1, operation.digest));
-    return run(&one, &operation);
+    return batch_run(&one, &operation);
 }
 
 Test(labels, named_slots_are_granted_or_refused_with_their_holders)
@@ -578,7 +578,7 @@ Test(labels, named_slots_are_granted_or_refused_with_their_holders)
     cr_assert_neq(taken->expires_at, NEVER);
     cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 2);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
-    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
     cr_assert_eq(acquire_these("m", three, 2)->status, PERMIT_OK);
 }
 
@@ -601,7 +601,7 @@ static const struct outcome *change_labels(uint32_t from, const struct bytes *la
     static struct operation operation;
     change = (struct semaphore_change){.has_labels = true, .labels = labels, .label_count = count, .labels_from = from};
     operation = (struct operation){.kind = OP_SEMAPHORE_LABELS, .semaphore = BYTES("hall"), .change = &change};
-    return run(&one, &operation);
+    return batch_run(&one, &operation);
 }
 
 Test(labels, change_as_decided_by_the_plan)
@@ -619,8 +619,8 @@ Test(labels, change_as_decided_by_the_plan)
     cr_assert_str_eq(labels_of(hall), "A2 A1 - A4 A3 A6");
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
     struct operation retire = {.kind = OP_SEMAPHORE_RETIRE, .semaphore = BYTES("hall")};
-    cr_assert_eq(run(&one, &release)->status, PERMIT_OK);
-    cr_assert_eq(run(&one, &retire)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &retire)->status, PERMIT_OK);
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
     semaphore_make(&one, "hall", KIND_SLOTTED, 6);
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
@@ -635,7 +635,7 @@ Test(labels, retired_semaphore_is_resolved_as_retired)
     struct resolve resolve = {.names = names, .name_count = 2};
     cr_assert_eq(store_resolve(one.store, &resolve, &one.arena), PERMIT_OK, "%s", one.store->message);
     cr_assert(names[0].ret_id == hall && !names[0].ret_retired);
-    cr_assert_eq(run(&one, &retire)->status, PERMIT_OK);
+    cr_assert_eq(batch_run(&one, &retire)->status, PERMIT_OK);
     cr_assert_eq(store_resolve(one.store, &resolve, &one.arena), PERMIT_OK, "%s", one.store->message);
     cr_assert(names[0].ret_id == hall && names[0].ret_retired);
     cr_assert(names[1].ret_id == plain && !names[1].ret_retired);

@@ -270,7 +270,7 @@ static bool grant_late(struct side *side, struct operation *acquire)
     struct owner *lapsed;
     struct owner_ends ends;
     size_t count;
-    if (decide(side, acquire)->status != PERMIT_OK || !call_owner(OWNER_GONE, 0, &outcome) ||
+    if (batch_decide(side, acquire)->status != PERMIT_OK || !call_owner(OWNER_GONE, 0, &outcome) ||
         store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &lapsed, &count) != PERMIT_OK)
         return false;
     cr_assert_eq(count, 1);
@@ -290,7 +290,7 @@ Test(owners, grant_committed_after_a_settled_lapse_blocks_no_heartbeat)
     struct owner_outcome outcome;
     char key[16];
     bool granted = false;
-    side_open(&side, address);
+    side_open(&side, store_open(address, STORE_WORKER, NULL));
     semaphore_make(&side, "s", KIND_COUNTED, 100);
     for (int i = 0; i < TRIES && !granted; i++) {
         must_run(observer, "REPLACE INTO owner (name, ttl_ms, due_at) VALUES ('o', 1000, '2100-01-01')");

@@ -277,7 +277,7 @@ Test(templates, lengths_are_read_from_their_index)
 Test(templates, resolve_finds_existing_retired_and_creatable_names)
 {
     struct side side;
-    side_open(&side, address);
+    side_open(&side, store_open(address, STORE_WORKER, NULL));
     semaphore_make(&side, "u-there", KIND_SLOTTED, 1);
     semaphore_make(&side, "u-gone", KIND_COUNTED, 1);
     semaphore_make(&side, "gone", KIND_COUNTED, 1);

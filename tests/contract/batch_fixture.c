@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "batch_fixture.h"
 
-#include <criterion/criterion.h>
-
-#include "store/open.h"
+#include "contract.h"
 
 enum { IDS = 1000, WANTS_MAX = 4 };
 
@@ -13,13 +11,13 @@ const struct plan_settings side_settings = {
     .default_ttl_ms = DEFAULT_TTL_MS,
 };
 
-void side_open(struct side *side, const struct database_address *address)
+void side_open(struct side *side, struct store *store)
 {
-    side->store = store_open(address, STORE_WORKER, NULL);
+    side->store = store;
     arena_init(&side->arena, 1 << 16, 1 << 26);
-    cr_assert_eq(store_reconnect(side->store), PERMIT_OK, "%s", side->store->message);
+    MUST_OK(side->store, store_reconnect(side->store));
     uint64_t epoch;
-    cr_assert_eq(store_reserve_ids(side->store, IDS, &side->ids, &epoch), PERMIT_OK);
+    MUST_OK(side->store, store_reserve_ids(side->store, IDS, &side->ids, &epoch));
 }
 
 void side_close(struct side *side)
@@ -45,7 +43,7 @@ struct lock_set lock_set_of(struct side *side, struct operation *operation)
     for (size_t i = 0; i < operation->want_count; i++)
         names[i] = (struct resolve_name){.name = operation->wants[i].semaphore};
     key = (struct resolve_key){.external_id = operation->external_id};
-    cr_assert_eq(store_resolve(side->store, &resolve, &side->arena), PERMIT_OK, "%s", side->store->message);
+    MUST_OK(side->store, store_resolve(side->store, &resolve, &side->arena));
     for (size_t i = 0; i < operation->want_count; i++) {
         operation->wants[i].semaphore_id = names[i].ret_id;
         wanted[set.semaphore_count] = (struct slots_wanted){.free = operation->wants[i].count,
@@ -60,30 +58,28 @@ struct lock_set lock_set_of(struct side *side, struct operation *operation)
     return set;
 }
 
-const struct outcome *decide(struct side *side, struct operation *operation)
+const struct outcome *batch_decide(struct side *side, struct operation *operation)
 {
     arena_clear(&side->arena);
     const struct operation *operations[] = {operation};
     struct lock_set set = lock_set_of(side, operation);
-    cr_assert_eq(store_lock(side->store, &set, &side->arena, &side->view), PERMIT_OK, "%s", side->store->message);
+    MUST_OK(side->store, store_lock(side->store, &set, &side->arena, &side->view));
     struct shortfall shortfalls[WANTS_MAX + 1];
     size_t shortfall_count = plan_shortfalls(&side->view, operations, 1, shortfalls);
     if (shortfall_count)
-        cr_assert_eq(store_read_due(side->store, shortfalls, shortfall_count, &side->arena, &side->view), PERMIT_OK,
-                     "%s", side->store->message);
-    cr_assert_eq(plan_batch(&side->view, operations, 1, side->ids, &side_settings, &side->arena, &side->plan),
-                 PERMIT_OK);
+        MUST_OK(side->store, store_read_due(side->store, shortfalls, shortfall_count, &side->arena, &side->view));
+    MUST_OK(side->store, plan_batch(&side->view, operations, 1, side->ids, &side_settings, &side->arena, &side->plan));
     side->ids.next += side->plan.ids_used;
     return &side->plan.outcomes[0];
 }
 
-const struct outcome *run(struct side *side, struct operation *operation)
+const struct outcome *batch_run(struct side *side, struct operation *operation)
 {
-    const struct outcome *outcome = decide(side, operation);
+    const struct outcome *outcome = batch_decide(side, operation);
     if (side->plan.changes.empty)
-        cr_assert_eq(store_rollback(side->store), PERMIT_OK);
+        MUST_OK(side->store, store_rollback(side->store));
     else
-        cr_assert_eq(store_apply(side->store, &side->plan.changes), PERMIT_OK, "%s", side->store->message);
+        MUST_OK(side->store, store_apply(side->store, &side->plan.changes));
     return outcome;
 }
 
@@ -95,8 +91,8 @@ void semaphore_make(struct side *side, const char *name, enum semaphore_kind kin
         .change =
             &(struct semaphore_change){.has_capacity = true, .capacity = capacity, .has_kind = true, .kind = kind},
     };
-    const struct outcome *outcome = run(side, &put);
-    cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
+    const struct outcome *outcome = batch_run(side, &put);
+    MUST(outcome->status == PERMIT_OK);
 }
 
 struct operation acquire_of(const char *key, struct want *wants, size_t count)

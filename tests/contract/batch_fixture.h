@@ -3,11 +3,10 @@
  * Fixture: a store with the memory of one batch, and the steps of a batch as a worker runs them: resolve, lock, read
  * due holders, decide with plan_batch, write. One operation a batch.
  */
-#ifndef SIDE_H
-#define SIDE_H
+#ifndef BATCH_FIXTURE_H
+#define BATCH_FIXTURE_H
 
 #include "core/plan.h"
-#include "store/mysql_session.h"
 #include "store/store.h"
 
 extern const struct plan_settings side_settings;
@@ -20,14 +19,15 @@ struct side {
     struct plan plan;
 };
 
-void side_open(struct side *side, const struct database_address *address);
+/* Connects the store and reserves ids. The side owns the store. */
+void side_open(struct side *side, struct store *store);
 void side_close(struct side *side);
 /* Resolves the semaphores that the operation names, and sets the ids in its wants. Valid until the next call. */
 struct lock_set lock_set_of(struct side *side, struct operation *operation);
 /* Resolves, locks and decides, but does not write. The outcome is valid until the next call with this side. */
-const struct outcome *decide(struct side *side, struct operation *operation);
+const struct outcome *batch_decide(struct side *side, struct operation *operation);
 /* Runs all steps of a batch. */
-const struct outcome *run(struct side *side, struct operation *operation);
+const struct outcome *batch_run(struct side *side, struct operation *operation);
 
 void semaphore_make(struct side *side, const char *name, enum semaphore_kind kind, int64_t capacity);
 struct operation acquire_of(const char *key, struct want *wants, size_t count);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The contract of store.h in terms of store.h: cases that hold for every implementation. The suite `store` runs them on
+ * a real database, the suite `contract` on the fake store of the simulation, so that the simulation can be believed.
+ * What only SQL can do or show is in tests/store/contract.c.
+ */
+#ifndef CONTRACT_H
+#define CONTRACT_H
+
+#include "batch_fixture.h"
+
+/* Reports a failed condition and ends the case. The runner implements it. */
+_Noreturn void contract_fail(const char *file, int line, const char *condition, const char *message);
+#define MUST(condition) ((condition) ? (void)0 : contract_fail(__FILE__, __LINE__, #condition, ""))
+#define MUST_OK(store, call)                                                                                           \
+    ((call) == PERMIT_OK ? (void)0 : contract_fail(__FILE__, __LINE__, #call, (store)->message))
+
+/*
+ * A case. The database has "alpha", slotted with capacity 3, and "beta", counted with capacity 10. `one` and `two` are
+ * two stores on it.
+ */
+struct contract_case {
+    const char *name;
+    void (*run)(struct side *one, struct side *two);
+};
+extern const struct contract_case contract_cases[];
+extern const size_t contract_case_count;
+#endif
