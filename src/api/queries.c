@@ -88,6 +88,18 @@ bool param_flag(struct exchange *exchange, size_t index, const char *name, bool 
     return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
 }
 
+bool list_submit(struct exchange *exchange, query_work *work)
+{
+    struct list_page *page = arena_alloc(&exchange->arena, sizeof *page);
+    if (!page)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    page->prefix = exchange->query_values[0];
+    page->after = exchange->query_values[1];
+    if (!param_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
+        return true;
+    return query_submit(exchange, QUERY_LIST, work, page);
+}
+
 void list_begin(struct exchange *exchange, const char *name)
 {
     struct buf *out = &exchange->answer.body;

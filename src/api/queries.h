@@ -38,6 +38,15 @@ bool param_number(struct exchange *exchange, size_t index, const char *name, uin
 /* Reads "true" or "false" from a query parameter; false if absent. False: the exchange's answer is the refusal. */
 bool param_flag(struct exchange *exchange, size_t index, const char *name, bool *ret_flag);
 
+/* The query parameters prefix, after and limit, in this order in the table of routes. */
+struct list_page {
+    struct bytes prefix;
+    struct bytes after;
+    uint64_t limit;
+};
+/* Reads them and submits `work` as query_submit does, in the lane of lists; `context` is the list_page. */
+bool list_submit(struct exchange *exchange, query_work *work);
+
 /* Write {"name":[ ... ],"next":"..."}. `next` is written only if more rows follow. */
 void list_begin(struct exchange *exchange, const char *name);
 void list_end_with_next(struct exchange *exchange, struct bytes next);

@@ -181,10 +181,8 @@ bool semaphore_get(struct exchange *exchange)
     return query_submit(exchange, QUERY_ROW, get_work, NULL);
 }
 
-/* A page: at most `limit` rows after `after` (a name) or `after_number`. */
+/* A page of the rows of one semaphore: at most `limit` after this number. */
 struct page {
-    struct bytes prefix;
-    struct bytes after;
     uint64_t after_number;
     uint64_t limit;
 };
@@ -192,7 +190,7 @@ struct page {
 static void list_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
-    const struct page *page = exchange->context;
+    const struct list_page *page = exchange->context;
     struct semaphore_row *rows;
     struct bytes following;
     size_t count;
@@ -220,14 +218,7 @@ static void list_work(struct query *query, struct store *store, enum permit_stat
 
 bool semaphore_list(struct exchange *exchange)
 {
-    struct page *page = arena_alloc(&exchange->arena, sizeof *page);
-    if (!page)
-        return problem_answer(exchange, PERMIT_BUSY, NULL);
-    page->prefix = exchange->query_values[0];
-    page->after = exchange->query_values[1];
-    if (!param_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
-        return true;
-    return query_submit(exchange, QUERY_LIST, list_work, page);
+    return list_submit(exchange, list_work);
 }
 
 static void holders_work(struct query *query, struct store *store, enum permit_status status)
@@ -331,8 +322,7 @@ static void events_work(struct query *query, struct store *store, enum permit_st
 }
 
 /* Submits the query for a page of /holders, /waiters or /events, which continues after a number. */
-static bool numbered_page(struct exchange *exchange,
-                          void (*work)(struct query *query, struct store *store, enum permit_status status))
+static bool numbered_page(struct exchange *exchange, query_work *work)
 {
     struct page *page = arena_alloc(&exchange->arena, sizeof *page);
     if (!page)

@@ -122,16 +122,10 @@ bool template_get(struct exchange *exchange)
     return query_submit(exchange, QUERY_ROW, get_work, NULL);
 }
 
-struct page {
-    struct bytes prefix;
-    struct bytes after;
-    uint64_t limit;
-};
-
 static void list_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
-    const struct page *page = exchange->context;
+    const struct list_page *page = exchange->context;
     struct template *templates;
     size_t count;
     if (status == PERMIT_OK)
@@ -156,12 +150,5 @@ static void list_work(struct query *query, struct store *store, enum permit_stat
 
 bool template_list(struct exchange *exchange)
 {
-    struct page *page = arena_alloc(&exchange->arena, sizeof *page);
-    if (!page)
-        return problem_answer(exchange, PERMIT_BUSY, NULL);
-    page->prefix = exchange->query_values[0];
-    page->after = exchange->query_values[1];
-    if (!param_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
-        return true;
-    return query_submit(exchange, QUERY_LIST, list_work, page);
+    return list_submit(exchange, list_work);
 }

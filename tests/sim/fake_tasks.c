@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The groups of methods that the tasks call. The database in memory keeps no names of owners and no heartbeats,
- * and has nothing that is old enough for retention. It is never audited: the oracle compares its rows. What only HTTP or the liveness probe calls is NULL.
+ * The groups of methods that the tasks call. The database in memory keeps no names of owners and no heartbeats, and has
+ * nothing that is old enough for retention. It is never audited: the oracle compares its rows. What only HTTP or the
+ * liveness probe calls is NULL.
  */
 #include "fake_tasks.h"
 

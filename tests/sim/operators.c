@@ -28,11 +28,13 @@ static struct semaphore_change any_settings(void)
         .has_grace = true,
         .has_max_hold = true,
         .has_queue = true,
+        .has_max_waiters = dice_once_in(2),
         .capacity = dice_once_in(12) ? 0 : dice_between(1, 6),
         .default_ttl_ms = 1000,
         .grace_ms = dice_between(0, GRACE_MAX_MS),
         .max_hold_ms = TTL_MAX_MS,
         .queue = dice_once_in(2) ? QUEUE_FIFO : QUEUE_BACKFILL,
+        .max_waiters = dice_between(1, 20),
     };
 }
 
