@@ -7,15 +7,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/worker.h"
+#include "engine/transaction.h"
 
 enum {
     ARENA_CHUNK = 64 * 1024,
     ARENA_LIMIT = 16 * 1024 * 1024,
-    TRIES_TOGETHER = 3,  /* of a transaction, before its calls run one by one */
-    TRIES_ALONE = 10,    /* of one call, before it is answered busy */
-    LOSSES_TOGETHER = 2, /* lost connections before the calls run one by one */
-    LONG_TRY_MS = 3000,  /* a try that lost the connection after this time counts as LOSSES_TOGETHER */
 };
 
 /* No heartbeat expires for this time after a start or a recovery of the database. */
@@ -23,6 +19,8 @@ enum {
 
 /* The calls of one transaction, sorted by name, then by arrival. */
 struct owner_run {
+    struct transaction transaction;
+    struct owners *owners;
     struct owner_op **ops;
     size_t count;
     bool part;                  /* one call of a failed transaction: does not wait for row locks */
@@ -103,20 +101,16 @@ static void answer(struct owners *owners, struct owner_op *op, struct owner_deci
         op->decided(op, decision);
 }
 
-/* Answers a call without a decision; outcome_unknown if it was sent with a COMMIT. */
+/* Answers a call without a decision. */
 static void fail_call(struct owners *owners, struct owner_op *op, enum permit_status status)
 {
-    if (stage_is_sent(&op->stage))
-        status = PERMIT_OUTCOME_UNKNOWN;
-    else if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_FULL)
-        status = PERMIT_DATABASE_UNAVAILABLE;
-    else if (status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT || status == PERMIT_NO_MEMORY)
-        status = PERMIT_BUSY;
-    answer(owners, op, &(struct owner_decision){.status = status});
+    answer(owners, op, &(struct owner_decision){.status = transaction_answer(status, &op->stage)});
 }
 
-static void drop_timed_out_calls(struct owners *owners, struct owner_run *run, enum permit_status status)
+static size_t drop_late(struct transaction *transaction, enum permit_status status)
 {
+    struct owner_run *run = CONTAINER_OF(transaction, struct owner_run, transaction);
+    struct owners *owners = run->owners;
     bool stopping = atomic_load(&owners->engine->stopping);
     mono_us now = clock_mono();
     size_t kept = 0;
@@ -127,7 +121,7 @@ static void drop_timed_out_calls(struct owners *owners, struct owner_run *run, e
         else
             run->ops[kept++] = op;
     }
-    run->count = kept;
+    return run->count = kept;
 }
 
 /* Answers all calls after COMMIT. */
@@ -200,8 +194,10 @@ static bool decide_calls(struct owner_run *run)
     return changed;
 }
 
-static enum permit_status try_calls(struct owners *owners, struct owner_run *run)
+static enum permit_status try_calls(struct transaction *transaction)
 {
+    struct owner_run *run = CONTAINER_OF(transaction, struct owner_run, transaction);
+    struct owners *owners = run->owners;
     arena_clear(&owners->task->arena);
     enum permit_status status = task_connect(owners->task);
     if (status == PERMIT_OK)
@@ -264,59 +260,37 @@ static void run_one_by_one(struct owners *owners, const struct owner_run *run)
     }
 }
 
-enum next_step { TRY_AGAIN, ONE_BY_ONE, POSTPONE, GIVE_UP };
-
-/*
- * The step after a failed try, as in worker.c. But a single call does not wait for a locked row until its deadline, and
- * a part does not lose the connection repeatedly, because all other calls wait behind it.
- */
-static enum next_step after_failure(enum permit_status status, const struct owner_run *run, unsigned tries,
-                                    unsigned losses)
+static void calls_failed(struct transaction *transaction, enum permit_status status)
 {
-    bool alone = run->count == 1;
-    switch (status) {
-    case PERMIT_DATABASE_LOST:
-        if (losses < LOSSES_TOGETHER)
-            return TRY_AGAIN;
-        return !alone ? ONE_BY_ONE : run->part ? GIVE_UP : TRY_AGAIN;
-    case PERMIT_DATABASE_UNAVAILABLE: return TRY_AGAIN; /* until the deadlines */
-    case PERMIT_LOCK_TIMEOUT: return alone ? POSTPONE : ONE_BY_ONE;
-    case PERMIT_CONFLICT:
-        if (tries < (alone ? TRIES_ALONE : TRIES_TOGETHER))
-            return TRY_AGAIN;
-        return alone ? GIVE_UP : ONE_BY_ONE;
-    default: return alone ? GIVE_UP : ONE_BY_ONE;
-    }
+    owners_record_status(CONTAINER_OF(transaction, struct owner_run, transaction)->owners, status);
 }
 
-/* Runs calls, which are sorted, until all are decided or postponed. False: the only call was postponed. */
+/*
+ * Runs calls, which are sorted, until all are decided or postponed. False: the only call was postponed, because its row
+ * is locked. A part does not lose the connection repeatedly, because all other calls wait behind it.
+ */
 static bool run_calls(struct owners *owners, struct owner_op **ops, size_t count, bool part)
 {
-    struct owner_run run = {.ops = ops, .count = count, .part = part};
-    enum permit_status status = PERMIT_BUSY;
-    unsigned losses = 0;
-    for (unsigned tries = 1; run.count; tries++) {
-        drop_timed_out_calls(owners, &run, status);
-        if (run.count == 0)
-            break;
-        mono_us began = clock_mono();
-        status = try_calls(owners, &run);
-        if (status == PERMIT_DATABASE_LOST)
-            losses += clock_mono() - began < LONG_TRY_MS * US_PER_MS ? 1 : LOSSES_TOGETHER;
+    struct owner_run run = {
+        .transaction = {.drop_late = drop_late, .attempt = try_calls, .failed = calls_failed, .gives_up_losses = part},
+        .owners = owners,
+        .ops = ops,
+        .count = count,
+        .part = part,
+    };
+    enum permit_status status = transaction_run(&run.transaction);
+    if (run.count == 0)
+        return true;
+    if (status == PERMIT_OK) {
         owners_record_status(owners, status);
-        if (status == PERMIT_OK) {
-            answer_all(owners, &run);
-            break;
-        }
-        switch (after_failure(status, &run, tries, losses)) {
-        case TRY_AGAIN: retry_backoff(status, tries); break;
-        case ONE_BY_ONE: run_one_by_one(owners, &run); return true;
-        case POSTPONE: postpone_call(owners, run.ops[0]); return false;
-        case GIVE_UP:
-            for (size_t i = 0; i < run.count; i++)
-                fail_call(owners, run.ops[i], status);
-            return true;
-        }
+        answer_all(owners, &run);
+    } else if (run.count > 1) {
+        run_one_by_one(owners, &run);
+    } else if (status == PERMIT_LOCK_TIMEOUT) {
+        postpone_call(owners, run.ops[0]);
+        return false;
+    } else {
+        fail_call(owners, run.ops[0], status);
     }
     return true;
 }

@@ -129,26 +129,42 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
     }
 }
 
+/* A run that resolves. */
+struct resolve_run {
+    struct run run;
+    struct resolve resolve;
+};
+
+static enum permit_status try_resolve(struct transaction *transaction)
+{
+    struct run *run = CONTAINER_OF(transaction, struct run, transaction);
+    return query_store(run->worker, run, &CONTAINER_OF(run, struct resolve_run, run)->resolve);
+}
+
+static void resolve_failed(struct transaction *transaction, enum permit_status status)
+{
+    struct run *run = CONTAINER_OF(transaction, struct run, transaction);
+    worker_record_failure(run->worker, status, "cannot resolve names and keys");
+}
+
 void resolve_ops(struct worker *worker, struct op **ops, size_t count)
 {
-    struct run run = {.ops = ops, .count = count};
-    enum permit_status status = PERMIT_BUSY;
-    for (unsigned tries = 1; run.count; tries++) {
-        run_drop_timed_out(worker, &run, status);
-        if (run.count == 0)
-            return;
-        struct resolve resolve;
-        status = query_store(worker, &run, &resolve);
-        if (status == PERMIT_OK) {
-            worker_recovered(worker);
-            apply_resolved(worker->engine, &run, &resolve);
-            return;
-        }
-        worker_record_failure(worker, status, "cannot resolve names and keys");
-        if (status == PERMIT_INTERNAL || status == PERMIT_NO_MEMORY) {
-            run_fail_all(worker, &run, status);
-            return;
-        }
-        retry_backoff(status, tries);
+    struct resolve_run resolving = {
+        .run = {.transaction = {.drop_late = run_drop_late,
+                                .attempt = try_resolve,
+                                .failed = resolve_failed,
+                                .is_indivisible = true,
+                                .waits_for_locks = true},
+                .worker = worker,
+                .ops = ops,
+                .count = count},
+    };
+    struct run *run = &resolving.run;
+    enum permit_status status = transaction_run(&run->transaction);
+    if (status != PERMIT_OK) {
+        run_fail_all(worker, run, status);
+    } else if (run->count) {
+        worker_recovered(worker);
+        apply_resolved(worker->engine, run, &resolving.resolve);
     }
 }

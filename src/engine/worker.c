@@ -14,10 +14,6 @@
 
 enum {
     ID_BLOCK = 10000,
-    TRIES_TOGETHER = 3,   /* of a batch, before its operations run one by one */
-    TRIES_ALONE = 10,     /* of one operation, before it is answered busy */
-    LOSSES_TOGETHER = 2,  /* lost connections before the batch is split: it may be too large for one transaction */
-    LONG_TRY_MS = 3000,   /* a try that lost the connection after this time counts as LOSSES_TOGETHER */
     PING_AFTER_MS = 2000, /* idle time before a ping; less than the session's wait_timeout */
 };
 
@@ -43,15 +39,6 @@ void worker_recovered(struct worker *worker)
     atomic_store_explicit(&worker->engine->metrics.database_up, true, memory_order_relaxed);
 }
 
-void retry_backoff(enum permit_status status, unsigned tries)
-{
-    bool conflict = status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
-    int64_t doubled = (int64_t)1 << (tries < 6 ? tries : 6);
-    int64_t ms = jittered_ms(conflict ? min_i64(16, doubled) : min_i64(1000, 20 * doubled));
-    struct timespec time = {.tv_sec = ms / MS_PER_SECOND, .tv_nsec = ms % MS_PER_SECOND * 1000000};
-    nanosleep(&time, NULL);
-}
-
 static void count_retry(struct engine *engine, enum permit_status status)
 {
     switch (status) {
@@ -71,20 +58,15 @@ void worker_record_failure(struct worker *worker, enum permit_status status, con
     (void)store_rollback(worker->store);
 }
 
-/* P5: only a plan decides no_capacity. The outcome of an operation that was sent with a COMMIT is unknown. */
 void op_fail(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
 {
-    if (stage_is_sent(&op->stage))
-        status = PERMIT_OUTCOME_UNKNOWN;
-    else if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_FULL)
-        status = PERMIT_DATABASE_UNAVAILABLE;
-    else if (status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT || status == PERMIT_NO_MEMORY)
-        status = PERMIT_BUSY;
-    decide_status(engine, op, status, detail);
+    decide_status(engine, op, transaction_answer(status, &op->stage), detail);
 }
 
-void run_drop_timed_out(struct worker *worker, struct run *run, enum permit_status status)
+size_t run_drop_late(struct transaction *transaction, enum permit_status status)
 {
+    struct run *run = CONTAINER_OF(transaction, struct run, transaction);
+    struct worker *worker = run->worker;
     bool stopping = atomic_load(&worker->engine->stopping);
     char refusal[STORE_MESSAGE_SIZE];
     bool refusing = atomic_load(&worker->engine->refusing) && engine_refusal(worker->engine, refusal);
@@ -102,7 +84,7 @@ void run_drop_timed_out(struct worker *worker, struct run *run, enum permit_stat
         else
             run->ops[kept++] = op;
     }
-    run->count = kept;
+    return run->count = kept;
 }
 
 void run_fail_all(struct worker *worker, struct run *run, enum permit_status status)
@@ -328,8 +310,24 @@ static enum permit_status prepare_try(struct worker *worker)
     return status;
 }
 
-static enum permit_status try_run(struct worker *worker, struct run *run)
+/* Returns true if all operations of the run have the same first semaphore. */
+static bool one_semaphore(const struct run *run)
 {
+    for (size_t i = 1; i < run->count; i++)
+        if (run->ops[i]->entry_count != run->ops[0]->entry_count ||
+            (run->ops[0]->entry_count && run->ops[i]->entries[0] != run->ops[0]->entries[0]))
+            return false;
+    return true;
+}
+
+/*
+ * One try of a batch. A lock time-out after the semaphores were locked (`applied`) concerns a row of one operation; then
+ * the batch is split at once, so that the row does not delay the others.
+ */
+static enum permit_status try_run(struct transaction *transaction)
+{
+    struct run *run = CONTAINER_OF(transaction, struct run, transaction);
+    struct worker *worker = run->worker;
     arena_clear(worker->arena);
     run->applied = false;
     enum permit_status status = prepare_try(worker);
@@ -341,6 +339,7 @@ static enum permit_status try_run(struct worker *worker, struct run *run)
         status = make_plan(worker, run);
     if (status == PERMIT_OK)
         status = write_changes(worker, run);
+    transaction->waits_for_locks = !run->applied && one_semaphore(run);
     return status;
 }
 
@@ -368,77 +367,46 @@ static void run_by_semaphore(struct worker *worker, struct run *run)
     }
 }
 
-/* Returns true if all operations of the run have the same first semaphore. */
-static bool one_semaphore(const struct run *run)
+static void run_failed(struct transaction *transaction, enum permit_status status)
 {
-    for (size_t i = 1; i < run->count; i++)
-        if (run->ops[i]->entry_count != run->ops[0]->entry_count ||
-            (run->ops[0]->entry_count && run->ops[i]->entries[0] != run->ops[0]->entries[0]))
-            return false;
-    return true;
+    worker_record_failure(CONTAINER_OF(transaction, struct run, transaction)->worker, status, "batch attempt failed");
 }
 
-enum next_step { TRY_AGAIN, ONE_BY_ONE, BY_SEMAPHORE, GIVE_UP };
-
-/*
- * The step after a failed try. A transient error retries the whole run, then splits it; another error splits it
- * immediately; a single operation fails alone. A lock timeout after the semaphores were locked (`applied`) concerns a
- * row of one operation, so the others are not delayed by that row. `losses`: tries that have lost the connection.
- */
-static enum next_step after_failure(enum permit_status status, const struct run *run, unsigned tries, unsigned losses)
+/* Splits the run, so that only the operation that causes the error fails. A single one fails. */
+static void run_split(struct worker *worker, struct run *run, enum permit_status status)
 {
-    switch (status) {
-    case PERMIT_DATABASE_LOST:
-        return losses < LOSSES_TOGETHER || run->count == 1 ? TRY_AGAIN : ONE_BY_ONE; /* until the deadlines */
-    case PERMIT_DATABASE_UNAVAILABLE: return TRY_AGAIN;                              /* until the deadlines */
-    case PERMIT_LOCK_TIMEOUT:
-        if (run->applied)
-            return run->count > 1 ? ONE_BY_ONE : GIVE_UP;
-        return one_semaphore(run) ? TRY_AGAIN : BY_SEMAPHORE;
-    case PERMIT_CONFLICT:
-        if (tries < TRIES_TOGETHER)
-            return TRY_AGAIN;
-        if (run->count > 1)
-            return ONE_BY_ONE;
-        return tries < TRIES_ALONE ? TRY_AGAIN : GIVE_UP;
-    default: return run->count > 1 ? ONE_BY_ONE : GIVE_UP;
+    if (status == PERMIT_LOCK_TIMEOUT && !run->applied) {
+        run_by_semaphore(worker, run);
+    } else if (run->count == 1) {
+        run_fail_all(worker, run, status);
+    } else {
+        for (size_t i = 0; i < run->count; i++)
+            run_until_decided(worker, &run->ops[i], 1, false);
     }
 }
 
 /* Runs these operations until all are decided, put back or parked. `release_prelocks`: as in deliver. */
 static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool release_prelocks)
 {
-    struct run run = {.ops = ops, .count = count};
-    enum permit_status status = PERMIT_BUSY;
-    unsigned losses = 0;
-    for (unsigned tries = 1; run.count; tries++) {
-        run_drop_timed_out(worker, &run, status);
-        if (run.count == 0)
-            break;
-        mono_us began = clock_mono();
-        status = try_run(worker, &run);
-        if (status == PERMIT_DATABASE_LOST)
-            losses += clock_mono() - began < LONG_TRY_MS * US_PER_MS ? 1 : LOSSES_TOGETHER;
-        if (status == PERMIT_OK) {
-            worker_recovered(worker);
-            metrics_batch(&worker->engine->metrics, run.count);
-            deliver(worker, &run, release_prelocks);
-            return;
-        }
-        worker_record_failure(worker, status, "batch attempt failed");
-        switch (after_failure(status, &run, tries, losses)) {
-        case TRY_AGAIN: retry_backoff(status, tries); break;
-        case ONE_BY_ONE: /* so that only the operation that causes the error fails */
-            for (size_t i = 0; i < run.count; i++)
-                run_until_decided(worker, &run.ops[i], 1, false);
-            return;
-        case BY_SEMAPHORE: run_by_semaphore(worker, &run); return;
-        case GIVE_UP: run_fail_all(worker, &run, status); return;
-        }
+    struct run run = {
+        .transaction = {.drop_late = run_drop_late, .attempt = try_run, .failed = run_failed},
+        .worker = worker,
+        .ops = ops,
+        .count = count,
+    };
+    enum permit_status status = transaction_run(&run.transaction);
+    if (run.count == 0)
+        return;
+    if (status != PERMIT_OK) {
+        run_split(worker, &run, status);
+        return;
     }
+    worker_recovered(worker);
+    metrics_batch(&worker->engine->metrics, run.count);
+    deliver(worker, &run, release_prelocks);
 }
 
-/* ---- the thread ---- */
+/* ---- the task ---- */
 
 /* Waits for work; false after PING_AFTER_MS without work. Caller holds the engine's mutex. */
 static bool wait_for_work(struct engine *engine)

@@ -2,14 +2,15 @@
 /*
  * A worker: one task with one session of the store, in blocking code. It takes a batch, runs it as one transaction,
  * and decides its operations after COMMIT has returned. On an error it retries the whole batch, then one operation at a
- * time, so that only the operation that causes the error fails. worker.c has the thread and the retries, resolve.c
- * resolves names and keys, deliver.c decides after COMMIT.
+ * time, so that only the operation that causes the error fails. worker.c has the task and one try, transaction.c the
+ * retries, resolve.c resolves names and keys, deliver.c decides after COMMIT.
  */
 #ifndef ENGINE_WORKER_H
 #define ENGINE_WORKER_H
 
 #include "engine/state.h"
 #include "engine/task.h"
+#include "engine/transaction.h"
 
 struct worker {
     struct task *task;
@@ -24,6 +25,8 @@ struct worker {
 
 /* The batch, or a part of it, that runs in one transaction. */
 struct run {
+    struct transaction transaction;
+    struct worker *worker;
     struct op **ops;
     size_t count;
     struct view view;
@@ -39,13 +42,14 @@ void resolve_ops(struct worker *worker, struct op **ops, size_t count);
  */
 void deliver(struct worker *worker, struct run *run, bool release_prelocks);
 
-/* ---- failures and retries, for worker.c, resolve.c and owners.c ---- */
+/* ---- failures, for worker.c, resolve.c and deliver.c ---- */
 
 /*
- * Decides and drops the operations of the run that are past their deadline or answered, with `status`, the status of
- * the last try. Drops all if the engine stops or the database is refused.
+ * For the transaction of a run: decides and drops the operations that are past their deadline or answered, with
+ * `status`, the status of the last try; all of them if the engine stops or the database is refused. Returns the number
+ * of the others.
  */
-void run_drop_timed_out(struct worker *worker, struct run *run, enum permit_status status);
+size_t run_drop_late(struct transaction *transaction, enum permit_status status);
 /* Decides one operation, or all of the run, after a failure with this status. */
 void op_fail(struct engine *engine, struct op *op, enum permit_status status, const char *detail);
 void run_fail_all(struct worker *worker, struct run *run, enum permit_status status);
@@ -53,9 +57,4 @@ void run_fail_all(struct worker *worker, struct run *run, enum permit_status sta
 void worker_record_failure(struct worker *worker, enum permit_status status, const char *what);
 /* Records a success; logs the recovery after a failure. */
 void worker_recovered(struct worker *worker);
-/*
- * Sleeps before the next try, with jitter: about 2 to 16 ms after a conflict, up to 1 s while the database is
- * unavailable.
- */
-void retry_backoff(enum permit_status status, unsigned tries);
 #endif
