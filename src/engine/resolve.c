@@ -30,7 +30,7 @@ static enum permit_status query_store(struct worker *worker, const struct run *r
         if (operation->kind != OP_ACQUIRE)
             resolve->keys[resolve->key_count++].external_id = operation->external_id;
     }
-    enum permit_status status = store_reconnect(worker->store);
+    enum permit_status status = task_connect(worker->task);
     return status == PERMIT_OK ? store_resolve(worker->store, resolve, worker->arena) : status;
 }
 

@@ -428,10 +428,10 @@ static void run_batch(struct worker *worker)
     pthread_mutex_unlock(&worker->engine->mutex);
 }
 
-/* Reconnects and pings, so that the server does not end an idle session. */
+/* Connects and pings, so that the server does not end an idle session. */
 static void check_session(struct worker *worker)
 {
-    enum permit_status status = store_reconnect(worker->store);
+    enum permit_status status = task_connect(worker->task);
     if (status == PERMIT_OK)
         status = store_ping(worker->store);
     if (status == PERMIT_OK)

@@ -30,12 +30,24 @@ static struct script {
     bool stuck;          /* a batch that locks its rows waits until this is false */
     bool loses_many;     /* a packet that writes more than one request loses the session */
     unsigned raised[CAUSES];
+    unsigned server; /* number of the server that serves; a failover changes it */
     unsigned ticks;
+    unsigned pings;
     unsigned batches; /* batches that have locked rows, or wait to */
     unsigned losses;  /* packets that were lost */
 } script;
 
 /* ---- the store ---- */
+
+struct script_store {
+    struct store store;
+    unsigned server; /* of its session; 0: no session */
+};
+
+static struct script_store *script_store_of(struct store *store)
+{
+    return CONTAINER_OF(store, struct script_store, store);
+}
 
 static void change_begin(void)
 {
@@ -54,16 +66,37 @@ static enum permit_status do_nothing(struct store *store)
     return PERMIT_OK;
 }
 
-static void disconnect(struct store *store)
+static enum permit_status reconnect(struct store *store)
 {
-    (void)store;
+    struct script_store *scripted = script_store_of(store);
+    change_begin();
+    if (scripted->server == 0)
+        scripted->server = script.server;
+    change_end();
+    return PERMIT_OK;
 }
 
+static void disconnect(struct store *store)
+{
+    script_store_of(store)->server = 0;
+}
+
+static enum permit_status ping(struct store *store)
+{
+    (void)store;
+    change_begin();
+    script.pings++;
+    change_end();
+    return PERMIT_OK;
+}
+
+/* The server that served before a failover does not know the semaphore. */
 static enum permit_status resolve(struct store *store, struct resolve *resolve, struct arena *arena)
 {
-    (void)store, (void)arena;
+    (void)arena;
     change_begin();
-    for (size_t i = 0; i < resolve->name_count; i++) {
+    bool knows = script_store_of(store)->server == script.server;
+    for (size_t i = 0; knows && i < resolve->name_count; i++) {
         resolve->names[i].ret_id = script.semaphore.id;
         resolve->names[i].ret_kind = script.semaphore.kind;
         resolve->names[i].ret_floor = 1;
@@ -195,6 +228,7 @@ static enum permit_status raise_epoch(struct store *store, enum epoch_cause caus
         script.raised[cause]++;
         script.epoch++;
         script.same_server = true;
+        script.server++;
         script.next_id = IDS_SINCE_THE_RAISE;
     }
     change_end();
@@ -203,11 +237,11 @@ static enum permit_status raise_epoch(struct store *store, enum epoch_cause caus
 
 static void store_end(struct store *store)
 {
-    free(store);
+    free(script_store_of(store));
 }
 
 static const struct store_methods methods = {
-    .reconnect = do_nothing,
+    .reconnect = reconnect,
     .examine = do_nothing,
     .disconnect = disconnect,
     .resolve = resolve,
@@ -221,7 +255,7 @@ static const struct store_methods methods = {
     .due = due,
     .semaphores = semaphores,
     .raise_epoch = raise_epoch,
-    .ping = do_nothing,
+    .ping = ping,
     .free = store_end,
 };
 
@@ -258,15 +292,16 @@ static const struct store_retention retention = {.commits = no_commits};
 
 static struct store *open_store(void *context, enum store_use use)
 {
-    struct store *store = calloc(1, sizeof *store);
+    struct script_store *scripted = calloc(1, sizeof *scripted);
     (void)context;
-    if (store)
-        *store = (struct store){.methods = use == STORE_WORKER ? &methods : &absent_methods,
-                                .queries = &queries,
-                                .owners = &owners,
-                                .retention = &retention,
-                                .message = ""};
-    return store;
+    if (!scripted)
+        return NULL;
+    scripted->store = (struct store){.methods = use == STORE_WORKER ? &methods : &absent_methods,
+                                     .queries = &queries,
+                                     .owners = &owners,
+                                     .retention = &retention,
+                                     .message = ""};
+    return &scripted->store;
 }
 
 /* ---- the engine ---- */
@@ -297,6 +332,7 @@ static void begin(void)
                       .retired_at = NEVER},
         .next_id = FIRST_IDS,
         .same_server = true,
+        .server = 1,
     };
     semaphore_reset(&script.semaphore, 1000);
     script.semaphore.capacity = 10;
@@ -339,6 +375,12 @@ static bool is_raised(const void *cause)
 static bool has_ticked(const void *ticks)
 {
     return script.ticks >= *(const unsigned *)ticks;
+}
+
+static bool has_pinged(const void *context)
+{
+    (void)context;
+    return script.pings > 0;
 }
 
 static bool has_begun(const void *batches)
@@ -426,6 +468,20 @@ Test(failover, ids_of_the_previous_server_are_not_used)
     change_end();
     acquire("k1");
     cr_assert_geq(script.written_id, IDS_SINCE_THE_RAISE);
+}
+
+/* The worker has a session to the previous server, and runs no batch before it resolves. */
+Test(failover, names_are_not_resolved_by_the_previous_server)
+{
+    const enum epoch_cause cause = EPOCH_SERVER;
+    change_begin();
+    cr_assert(wait_for(has_pinged, NULL));
+    script.same_server = false;
+    cr_assert(wait_for(is_raised, &cause));
+    unsigned ticks = script.ticks + 1; /* the clock tick has told the worker */
+    cr_assert(wait_for(has_ticked, &ticks));
+    change_end();
+    acquire("k1");
 }
 
 /* P23: a batch too large for one transaction is not retried as a whole for ever. */
