@@ -151,13 +151,16 @@ static const struct {
                         "id", REQUESTS_PAGE, check_request_of, false, false},
 };
 
-/* Ends the read view with ROLLBACK: retention counts COMMITs as load, and this transaction wrote nothing. */
+/*
+ * Ends the read view with ROLLBACK: retention counts COMMITs as load, and this transaction wrote nothing. Keeps the
+ * message of a step that failed.
+ */
 static enum permit_status close_view(struct audit *audit)
 {
     if (!audit->in_view)
         return PERMIT_OK;
     audit->in_view = false;
-    return session_run(session_of(audit->store), "ROLLBACK");
+    return session_rollback(session_of(audit->store));
 }
 
 static enum permit_status next_step(struct audit *audit)
@@ -222,9 +225,7 @@ static enum permit_status report_drift(struct audit *audit, struct audit_result 
 
 static enum permit_status audit_end(struct audit *audit, enum permit_status status, struct audit_result *ret_result)
 {
-    enum permit_status closed = close_view(audit);
-    if (closed != PERMIT_OK)
-        session_drop(session_of(audit->store));
+    (void)close_view(audit);
     if (status != PERMIT_OK)
         return status;
     *ret_result = (struct audit_result){0};

@@ -47,6 +47,7 @@ enum { LOCK_NAME_SIZE = sizeof LOCK_PREFIX - 1 + UUID_TEXT_SIZE };
 struct session {
     const struct database_address *address;
     enum store_use use;
+    const unsigned *thread;         /* sessions_of_thread of its thread; for asserts */
     MYSQL *mysql;                   /* NULL: not connected */
     char lock[LOCK_NAME_SIZE];      /* named lock of this connection; "": it is not set up, or is not a worker's */
     char lost_lock[LOCK_NAME_SIZE]; /* named lock of a lost connection that the server may still have; "": none */
@@ -237,7 +238,10 @@ void store_library_end(void)
     mysql_library_end();
 }
 
-/* The sessions of this thread. The client library has data of each thread that has a session. */
+/*
+ * The sessions of this thread. The client library has data of each thread that has a session. The address identifies the
+ * thread.
+ */
 static _Thread_local unsigned sessions_of_thread;
 
 struct session *session_new(const struct database_address *address, enum store_use use)
@@ -247,6 +251,7 @@ struct session *session_new(const struct database_address *address, enum store_u
         return NULL;
     session->address = address;
     session->use = use;
+    session->thread = &sessions_of_thread;
     buf_init(&session->packet, PACKET_MAX);
     if (sessions_of_thread++ == 0)
         (void)mysql_thread_init();
@@ -274,10 +279,10 @@ void session_free(struct session *session)
 {
     if (!session)
         return;
+    assert(session->thread == &sessions_of_thread && sessions_of_thread > 0);
     session_close(session);
     buf_release(&session->packet);
     free(session);
-    assert(sessions_of_thread > 0);
     if (--sessions_of_thread == 0)
         mysql_thread_end();
 }
@@ -369,8 +374,10 @@ static enum permit_status session_query(struct session *session, struct bytes sq
 {
     bool failed = mysql_real_query(session->mysql, sql.data, (unsigned long)sql.length) != 0;
     enum permit_status status = session_take_result(session, failed);
-    if (session_lost_peers(session, sql, status))
+    if (session_lost_peers(session, sql, status)) {
         status = session->packet_status = PERMIT_DATABASE_UNAVAILABLE;
+        session_drop(session);
+    }
     return status;
 }
 
@@ -386,6 +393,7 @@ static enum permit_status session_send_one_by_one(struct session *session, struc
 
 enum permit_status session_send(struct session *session, struct bytes sql)
 {
+    assert(session->thread == &sessions_of_thread);
     session_free_result(session);
     session->packet_status = PERMIT_OK;
     session_clear_message(session);
@@ -446,7 +454,9 @@ enum permit_status session_finish(struct session *session)
 
 enum permit_status session_send_buf(struct session *session, const struct buf *sql)
 {
-    return sql->broken ? PERMIT_NO_MEMORY : session_send(session, (struct bytes){sql->data, sql->length});
+    if (sql->broken)
+        return session_refuse(session, PERMIT_NO_MEMORY, "a packet is too large, or out of memory");
+    return session_send(session, (struct bytes){sql->data, sql->length});
 }
 
 enum permit_status session_end(struct session *session, enum permit_status status)
@@ -462,11 +472,15 @@ enum permit_status session_run(struct session *session, const char *sql)
 
 enum permit_status session_rollback(struct session *session)
 {
+    char cause[sizeof session->message];
     if (!session->mysql)
         return PERMIT_OK;
+    memcpy(cause, session->message, sizeof cause);
     enum permit_status status = session_run(session, "ROLLBACK");
     if (status != PERMIT_OK)
         session_drop(session);
+    else
+        memcpy(session->message, cause, sizeof cause);
     return status;
 }
 
@@ -773,6 +787,7 @@ static enum permit_status session_open(struct session *session)
 
 enum permit_status session_connect(struct session *session)
 {
+    assert(session->thread == &sessions_of_thread);
     if (session->mysql)
         return PERMIT_OK;
     enum permit_status status = session_open(session);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A session: one connection to MariaDB or MySQL. It sets the session settings that permitd's promises need and reads
- * them back. mysql_session.c is the only file that includes <mysql.h>. A session is
- * created, used and freed by one thread.
+ * them back. mysql_session.c is the only file that includes <mysql.h>. One thread creates, uses and frees a session.
  *
  * Life: session_new, session_connect, packets (session_send ... session_finish), session_drop or a lost connection,
  * session_connect again, session_free. A call that fails with PERMIT_DATABASE_LOST has dropped the connection.
@@ -30,7 +29,7 @@ enum permit_status session_connect(struct session *session) MUST_CHECK;
 /* Drops the connection; the next session_connect opens a new one. */
 void session_drop(struct session *session);
 bool session_is_connected(const struct session *session);
-/* The cause of the last failure; "" if the last call succeeded. */
+/* The cause of the last failure; "" if the last call succeeded (but see session_rollback). */
 const char *session_message(const struct session *session);
 /* Records a failure that does not come from the client library, and returns its status. */
 enum permit_status session_refuse(struct session *session, enum permit_status status, const char *sentence);
@@ -68,7 +67,10 @@ enum permit_status session_send_buf(struct session *session, const struct buf *s
 enum permit_status session_end(struct session *session, enum permit_status status) MUST_CHECK;
 /* Sends one packet and discards its rows. */
 enum permit_status session_run(struct session *session, const char *sql) MUST_CHECK;
-/* Ends the open transaction, if any. If that fails, drops the connection; so no transaction is open afterwards. */
+/*
+ * Ends the open transaction, if any. If that fails, drops the connection; so no transaction is open afterwards. Keeps the
+ * message of the call before it, which says why the transaction failed.
+ */
 enum permit_status session_rollback(struct session *session);
 enum permit_status session_ping(struct session *session) MUST_CHECK;
 

@@ -52,7 +52,7 @@
 
 enum { STORE_MESSAGE_SIZE = 512 };
 
-/* What a store is used for; it decides its time-outs. */
+/* The use of a store; it decides the time-outs. */
 enum store_use {
     STORE_WORKER, /* batches: the server drops a silent client after 5 s, so a stopped permitd frees its row locks */
     STORE_READER, /* status queries and tasks */
@@ -191,7 +191,7 @@ struct store {
     const struct store_retention *retention;
     const struct store_audit *audit;
     bool in_batch;                    /* between store_lock and store_apply or store_rollback; for asserts */
-    const char *message;              /* cause of the last failure; valid until the next call */
+    const char *message;              /* cause of the last failure; valid until the next call but a rollback */
     char refusal[STORE_MESSAGE_SIZE]; /* result of the last safety check: first unsafe setting and its fix; "": safe */
 };
 
@@ -219,6 +219,7 @@ static inline void store_disconnect(struct store *store)
  */
 static inline enum permit_status store_check_safety(struct store *store)
 {
+    assert(!store->in_batch);
     return store->methods->examine(store);
 }
 
@@ -263,7 +264,10 @@ static inline enum permit_status store_apply(struct store *store, const struct c
     return store->methods->apply(store, changes);
 }
 
-/* Ends the open transaction, if any. If that fails, drops the session; so no transaction is open afterwards. */
+/*
+ * Ends the open transaction, if any. If that fails, drops the session; so no transaction is open afterwards. Keeps the
+ * `message` of the call before it.
+ */
 static inline enum permit_status store_rollback(struct store *store)
 {
     store->in_batch = false;
@@ -281,10 +285,14 @@ static inline enum permit_status store_reserve_ids(struct store *store, uint64_t
     return store->methods->reserve_ids(store, count, ret_range, ret_epoch);
 }
 
-/* Reads the floor of each semaphore: smallest live token, next_permit_id if none; 0 for an unknown semaphore. */
+/*
+ * Reads the floor of each of these semaphores, at least one: smallest live token, next_permit_id if none; 0 for an
+ * unknown semaphore.
+ */
 static inline enum permit_status store_floors(struct store *store, const uint64_t *semaphore_ids, size_t count,
                                               uint64_t *ret_floors)
 {
+    assert(!store->in_batch && count > 0);
     return store->methods->floors(store, semaphore_ids, count, ret_floors);
 }
 
@@ -295,19 +303,22 @@ static inline enum permit_status store_floors(struct store *store, const uint64_
  */
 static inline enum permit_status store_tick(struct store *store, struct tick *tick)
 {
+    assert(!store->in_batch && tick->seen_count <= BATCH_MAX_OPERATIONS);
     return store->methods->tick(store, tick);
 }
 
 /* Reads a page of held requests by deadline: at most `limit` entries of an index, without locks. */
 static inline enum permit_status store_due(struct store *store, struct due_page *page, struct arena *arena)
 {
+    assert(!store->in_batch && page->limit > 0);
     return store->methods->due(store, page, arena);
 }
 
-/* Reads the semaphores with these ids, at most BATCH_MAX_OPERATIONS. Unknown ids are absent from the page. */
+/* Reads the semaphores with these ids, 1 to BATCH_MAX_OPERATIONS. Unknown ids are absent from the page. */
 static inline enum permit_status store_semaphores(struct store *store, const uint64_t *ids, size_t count,
                                                   struct arena *arena, struct semaphore_page *ret_page)
 {
+    assert(!store->in_batch && count > 0 && count <= BATCH_MAX_OPERATIONS);
     return store->methods->semaphores(store, ids, count, arena, ret_page);
 }
 
@@ -332,6 +343,7 @@ static inline enum permit_status store_raise_epoch(struct store *store, enum epo
 static inline enum permit_status store_bump_epoch(struct store *store, int64_t hold_ms, struct bytes why,
                                                   uint64_t *ret_epoch, int64_t *ret_wait_ms)
 {
+    assert(!store->in_batch);
     return store->methods->bump_epoch(store, hold_ms, why, ret_epoch, ret_wait_ms);
 }
 

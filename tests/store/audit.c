@@ -227,6 +227,18 @@ Test(audit, abandoned_comparison_leaves_no_transaction)
     cr_assert_eq(semaphore_after(0).drift_count, 0);
 }
 
+Test(audit, failed_step_leaves_its_message)
+{
+    struct audit_result result;
+    struct audit audit;
+    cr_assert_eq(store->audit->begin(&audit, store, 0, &arena), PERMIT_OK);
+    must_run_long(address, "RENAME TABLE permit TO renamed");
+    cr_assert_eq(store->audit->step(&audit), PERMIT_INTERNAL);
+    cr_assert_eq(store->audit->end(&audit, PERMIT_INTERNAL, &result), PERMIT_INTERNAL);
+    cr_assert(strstr(store->message, "permit"), "%s", store->message);
+    cr_assert_not(in_transaction(session));
+}
+
 /* Each comparison reads only the rows it compares, also in the middle of a thousand equal deadlines. */
 Test(audit, unrelated_rows_are_not_read)
 {

@@ -122,6 +122,19 @@ Test(session, failure_ends_the_packet_and_leaves_the_session_usable)
     session_free(session);
 }
 
+Test(session, rollback_keeps_the_message_of_the_failure)
+{
+    struct session *session = connected(fresh_database(), STORE_WORKER);
+    must_run(session, "BEGIN");
+    cr_assert_eq(session_run(session, "SELECT * FROM missing"), PERMIT_INTERNAL);
+    cr_assert_eq(session_rollback(session), PERMIT_OK);
+    cr_assert(strstr(session_message(session), "missing"), "%s", session_message(session));
+    must_run(session, "BEGIN");
+    cr_assert_eq(session_rollback(session), PERMIT_OK);
+    cr_assert_str_eq(session_message(session), "");
+    session_free(session);
+}
+
 Test(session, unread_results_are_discarded)
 {
     struct session *session = connected(fresh_database(), STORE_WORKER);
