@@ -239,10 +239,10 @@ static void judge_audit(struct kit_permitd *const *permitd, size_t count)
         if (!kit_wait_until(rounds_are_over, &rounds, AUDIT_MS))
             kit_fail("right: the audit does not complete a round");
         if (metric(permitd[i]->port, "permitd_usage_drift") != 0)
-            kit_fail("right: the auditor has found drifts");
+            kit_fail("right: the audit has found drifts");
         char *log = kit_read_file(permitd[i]->log_path);
         if (log && strstr(log, "usage mismatch"))
-            kit_fail("right: the auditor had found drifts");
+            kit_fail("right: the audit had found drifts");
         free(log);
     }
 }

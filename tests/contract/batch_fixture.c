@@ -5,28 +5,28 @@
 
 enum { IDS = 1000, WANTS_MAX = 4 };
 
-const struct plan_settings side_settings = {
+const struct plan_settings fixture_settings = {
     .retention_us = 7LL * 86400 * US_PER_SECOND,
     .tombstone_us = 3600LL * US_PER_SECOND,
     .default_ttl_ms = DEFAULT_TTL_MS,
 };
 
-void side_open(struct side *side, struct store *store)
+void fixture_open(struct fixture *fixture, struct store *store)
 {
-    side->store = store;
-    arena_init(&side->arena, 1 << 16, 1 << 26);
-    MUST_OK(side->store, store_reconnect(side->store));
+    fixture->store = store;
+    arena_init(&fixture->arena, 1 << 16, 1 << 26);
+    MUST_OK(fixture->store, store_reconnect(fixture->store));
     uint64_t epoch;
-    MUST_OK(side->store, store_reserve_ids(side->store, IDS, &side->ids, &epoch));
+    MUST_OK(fixture->store, store_reserve_ids(fixture->store, IDS, &fixture->ids, &epoch));
 }
 
-void side_close(struct side *side)
+void fixture_close(struct fixture *fixture)
 {
-    store_free(side->store);
-    arena_release(&side->arena);
+    store_free(fixture->store);
+    arena_release(&fixture->arena);
 }
 
-struct lock_set lock_set_of(struct side *side, struct operation *operation)
+struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation)
 {
     static uint64_t ids[WANTS_MAX + 1];
     static struct slots_wanted wanted[WANTS_MAX + 1];
@@ -43,7 +43,7 @@ struct lock_set lock_set_of(struct side *side, struct operation *operation)
     for (size_t i = 0; i < operation->want_count; i++)
         names[i] = (struct resolve_name){.name = operation->wants[i].semaphore};
     key = (struct resolve_key){.external_id = operation->external_id};
-    MUST_OK(side->store, store_resolve(side->store, &resolve, &side->arena));
+    MUST_OK(fixture->store, store_resolve(fixture->store, &resolve, &fixture->arena));
     for (size_t i = 0; i < operation->want_count; i++) {
         operation->wants[i].semaphore_id = names[i].ret_id;
         wanted[set.semaphore_count] = (struct slots_wanted){.free = operation->wants[i].count,
@@ -58,32 +58,34 @@ struct lock_set lock_set_of(struct side *side, struct operation *operation)
     return set;
 }
 
-const struct outcome *batch_decide(struct side *side, struct operation *operation)
+const struct outcome *batch_decide(struct fixture *fixture, struct operation *operation)
 {
-    arena_clear(&side->arena);
+    arena_clear(&fixture->arena);
     const struct operation *operations[] = {operation};
-    struct lock_set set = lock_set_of(side, operation);
-    MUST_OK(side->store, store_lock(side->store, &set, &side->arena, &side->view));
+    struct lock_set set = lock_set_of(fixture, operation);
+    MUST_OK(fixture->store, store_lock(fixture->store, &set, &fixture->arena, &fixture->view));
     struct shortfall shortfalls[WANTS_MAX + 1];
-    size_t shortfall_count = plan_shortfalls(&side->view, operations, 1, shortfalls);
+    size_t shortfall_count = plan_shortfalls(&fixture->view, operations, 1, shortfalls);
     if (shortfall_count)
-        MUST_OK(side->store, store_read_due(side->store, shortfalls, shortfall_count, &side->arena, &side->view));
-    MUST_OK(side->store, plan_batch(&side->view, operations, 1, side->ids, &side_settings, &side->arena, &side->plan));
-    side->ids.next += side->plan.ids_used;
-    return &side->plan.outcomes[0];
+        MUST_OK(fixture->store,
+                store_read_due(fixture->store, shortfalls, shortfall_count, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store, plan_batch(&fixture->view, operations, 1, fixture->ids, &fixture_settings, &fixture->arena,
+                                       &fixture->plan));
+    fixture->ids.next += fixture->plan.ids_used;
+    return &fixture->plan.outcomes[0];
 }
 
-const struct outcome *batch_run(struct side *side, struct operation *operation)
+const struct outcome *batch_run(struct fixture *fixture, struct operation *operation)
 {
-    const struct outcome *outcome = batch_decide(side, operation);
-    if (side->plan.changes.empty)
-        MUST_OK(side->store, store_rollback(side->store));
+    const struct outcome *outcome = batch_decide(fixture, operation);
+    if (fixture->plan.changes.empty)
+        MUST_OK(fixture->store, store_rollback(fixture->store));
     else
-        MUST_OK(side->store, store_apply(side->store, &side->plan.changes));
+        MUST_OK(fixture->store, store_apply(fixture->store, &fixture->plan.changes));
     return outcome;
 }
 
-void semaphore_make(struct side *side, const char *name, enum semaphore_kind kind, int64_t capacity)
+void semaphore_make(struct fixture *fixture, const char *name, enum semaphore_kind kind, int64_t capacity)
 {
     struct operation put = {
         .kind = OP_SEMAPHORE_PUT,
@@ -91,7 +93,7 @@ void semaphore_make(struct side *side, const char *name, enum semaphore_kind kin
         .change =
             &(struct semaphore_change){.has_capacity = true, .capacity = capacity, .has_kind = true, .kind = kind},
     };
-    const struct outcome *outcome = batch_run(side, &put);
+    const struct outcome *outcome = batch_run(fixture, &put);
     MUST(outcome->status == PERMIT_OK);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Fixture: a store with the memory of one batch, and the steps of a batch as a worker runs them: resolve, lock, read
- * due holders, decide with plan_batch, write. One operation a batch.
+ * due holders, decide with plan_batch, write. A batch has one operation.
  */
 #ifndef BATCH_FIXTURE_H
 #define BATCH_FIXTURE_H
@@ -9,9 +9,9 @@
 #include "core/plan.h"
 #include "store/store.h"
 
-extern const struct plan_settings side_settings;
+extern const struct plan_settings fixture_settings;
 
-struct side {
+struct fixture {
     struct store *store;
     struct arena arena;
     struct id_range ids;
@@ -19,16 +19,16 @@ struct side {
     struct plan plan;
 };
 
-/* Connects the store and reserves ids. The side owns the store. */
-void side_open(struct side *side, struct store *store);
-void side_close(struct side *side);
+/* Connects the store and reserves ids. The fixture owns the store. */
+void fixture_open(struct fixture *fixture, struct store *store);
+void fixture_close(struct fixture *fixture);
 /* Resolves the semaphores that the operation names, and sets the ids in its wants. Valid until the next call. */
-struct lock_set lock_set_of(struct side *side, struct operation *operation);
-/* Resolves, locks and decides, but does not write. The outcome is valid until the next call with this side. */
-const struct outcome *batch_decide(struct side *side, struct operation *operation);
+struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation);
+/* Resolves, locks and decides, but does not write. The outcome is valid until the next call with this fixture. */
+const struct outcome *batch_decide(struct fixture *fixture, struct operation *operation);
 /* Runs all steps of a batch. */
-const struct outcome *batch_run(struct side *side, struct operation *operation);
+const struct outcome *batch_run(struct fixture *fixture, struct operation *operation);
 
-void semaphore_make(struct side *side, const char *name, enum semaphore_kind kind, int64_t capacity);
+void semaphore_make(struct fixture *fixture, const char *name, enum semaphore_kind kind, int64_t capacity);
 struct operation acquire_of(const char *key, struct want *wants, size_t count);
 #endif

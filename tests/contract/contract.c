@@ -10,22 +10,22 @@
 #define KEY BYTES("k")
 
 /* The row of a semaphore, read by the store. */
-static struct semaphore semaphore_named(struct side *side, struct bytes name)
+static struct semaphore semaphore_named(struct fixture *fixture, struct bytes name)
 {
     struct resolve_name resolved = {.name = name};
     struct resolve resolve = {.names = &resolved, .name_count = 1};
     struct semaphore_page page;
-    MUST_OK(side->store, store_resolve(side->store, &resolve, &side->arena));
+    MUST_OK(fixture->store, store_resolve(fixture->store, &resolve, &fixture->arena));
     MUST(resolved.ret_id != 0);
-    MUST_OK(side->store, store_semaphores(side->store, &resolved.ret_id, 1, &side->arena, &page));
+    MUST_OK(fixture->store, store_semaphores(fixture->store, &resolved.ret_id, 1, &fixture->arena, &page));
     MUST(page.count == 1 && page.rows[0].id == resolved.ret_id);
     return page.rows[0];
 }
 
-static void is_used(struct side *side, int64_t alpha, int64_t beta)
+static void is_used(struct fixture *fixture, int64_t alpha, int64_t beta)
 {
-    MUST(semaphore_named(side, BYTES("alpha")).in_use == alpha);
-    MUST(semaphore_named(side, BYTES("beta")).in_use == beta);
+    MUST(semaphore_named(fixture, BYTES("alpha")).in_use == alpha);
+    MUST(semaphore_named(fixture, BYTES("beta")).in_use == beta);
 }
 
 static struct operation acquire_both(struct want wants[2])
@@ -35,7 +35,7 @@ static struct operation acquire_both(struct want wants[2])
     return acquire_of("k", wants, 2);
 }
 
-static void grant_and_release_are_seen_by_another_store(struct side *one, struct side *two)
+static void grant_and_release_are_seen_by_another_store(struct fixture *one, struct fixture *two)
 {
     struct want wants[2];
     struct operation acquire = acquire_both(wants);
@@ -49,7 +49,7 @@ static void grant_and_release_are_seen_by_another_store(struct side *one, struct
     MUST(batch_run(one, &release)->already_released);
 }
 
-static void replay_reads_the_grant(struct side *one, struct side *two)
+static void replay_reads_the_grant(struct fixture *one, struct fixture *two)
 {
     struct want wants[2];
     struct operation acquire = acquire_both(wants);
@@ -65,7 +65,7 @@ static void replay_reads_the_grant(struct side *one, struct side *two)
     is_used(one, 2, 4);
 }
 
-static void lock_reads_what_another_store_committed(struct side *one, struct side *two)
+static void lock_reads_what_another_store_committed(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation acquire = acquire_of("k", beta, 1);
@@ -80,7 +80,7 @@ static void lock_reads_what_another_store_committed(struct side *one, struct sid
     MUST_OK(two->store, store_rollback(two->store));
 }
 
-static void rollback_writes_nothing(struct side *one, struct side *two)
+static void rollback_writes_nothing(struct fixture *one, struct fixture *two)
 {
     struct want wants[2];
     struct operation acquire = acquire_both(wants);
@@ -90,7 +90,7 @@ static void rollback_writes_nothing(struct side *one, struct side *two)
     MUST(batch_run(two, &acquire)->created);
 }
 
-static void release_of_an_unknown_key_leaves_a_tombstone(struct side *one, struct side *two)
+static void release_of_an_unknown_key_leaves_a_tombstone(struct fixture *one, struct fixture *two)
 {
     struct want wants[2];
     struct operation acquire = acquire_both(wants);
@@ -102,7 +102,7 @@ static void release_of_an_unknown_key_leaves_a_tombstone(struct side *one, struc
 }
 
 /* No semaphore's lock separates two releases of a key that never held anything. */
-static void concurrent_replays_of_a_tombstone_both_succeed(struct side *one, struct side *two)
+static void concurrent_replays_of_a_tombstone_both_succeed(struct fixture *one, struct fixture *two)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = KEY};
     MUST(batch_run(one, &release)->status == PERMIT_OK);
@@ -112,7 +112,7 @@ static void concurrent_replays_of_a_tombstone_both_succeed(struct side *one, str
     MUST_OK(two->store, store_apply(two->store, &two->plan.changes));
 }
 
-static void second_new_request_with_one_key_conflicts(struct side *one, struct side *two)
+static void second_new_request_with_one_key_conflicts(struct fixture *one, struct fixture *two)
 {
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -126,7 +126,7 @@ static void second_new_request_with_one_key_conflicts(struct side *one, struct s
     is_used(one, 1, 0);
 }
 
-static void batch_does_not_wait_for_other_semaphores(struct side *one, struct side *two)
+static void batch_does_not_wait_for_other_semaphores(struct fixture *one, struct fixture *two)
 {
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -138,7 +138,7 @@ static void batch_does_not_wait_for_other_semaphores(struct side *one, struct si
     is_used(two, 0, 1);
 }
 
-static void ids_are_reserved_once(struct side *one, struct side *two)
+static void ids_are_reserved_once(struct fixture *one, struct fixture *two)
 {
     struct id_range a, b, c;
     uint64_t epoch;
@@ -148,16 +148,16 @@ static void ids_are_reserved_once(struct side *one, struct side *two)
     MUST(a.end - a.next == 10000 && b.next >= a.end && c.next >= b.end);
 }
 
-static void floor_is_the_smallest_live_token(struct side *one, struct side *two)
+static void floor_is_the_smallest_live_token(struct fixture *one, struct fixture *two)
 {
-    enum { NOBODYS = 999999 };
+    enum { UNKNOWN = 999999 };
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation first = acquire_of("a", beta, 1), second = acquire_of("b", beta, 1);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("a")};
     uint64_t floors[2];
     const uint64_t token = batch_run(one, &first)->request->permits[0].token;
     MUST(batch_run(one, &second)->request->permits[0].token > token);
-    const uint64_t ids[] = {semaphore_named(one, BYTES("beta")).id, NOBODYS};
+    const uint64_t ids[] = {semaphore_named(one, BYTES("beta")).id, UNKNOWN};
     MUST_OK(two->store, store_floors(two->store, ids, 2, floors));
     MUST(floors[0] == token && floors[1] == 0);
     MUST(batch_run(one, &release)->status == PERMIT_OK);
@@ -165,7 +165,7 @@ static void floor_is_the_smallest_live_token(struct side *one, struct side *two)
     MUST(floors[0] > token);
 }
 
-static void held_requests_are_paged_by_deadline(struct side *one, struct side *two)
+static void held_requests_are_paged_by_deadline(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation late = acquire_of("late", beta, 1), soon = acquire_of("soon", beta, 1);
@@ -182,7 +182,7 @@ static void held_requests_are_paged_by_deadline(struct side *one, struct side *t
     MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, BYTES("late")));
 }
 
-static void holders_are_listed_by_token(struct side *one, struct side *two)
+static void holders_are_listed_by_token(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation first = acquire_of("a", beta, 1), second = acquire_of("b", beta, 1);
@@ -201,8 +201,8 @@ static void holders_are_listed_by_token(struct side *one, struct side *two)
          PERMIT_UNKNOWN_SEMAPHORE);
 }
 
-/* With nothing to do: the calls of the tasks beside batches. */
-static void tasks_find_nothing_to_do(struct side *one, struct side *two)
+/* The calls of the tasks, on a database without owners, old rows and mismatches. */
+static void tasks_find_nothing_to_do(struct fixture *one, struct fixture *two)
 {
     struct store *store = two->store;
     struct owner *owners;
@@ -230,7 +230,7 @@ static void tasks_find_nothing_to_do(struct side *one, struct side *two)
     MUST(audited.drift_count == 0);
 }
 
-static void epoch_rises_for_the_server_that_saw_it(struct side *one, struct side *two)
+static void epoch_rises_for_the_server_that_saw_it(struct fixture *one, struct fixture *two)
 {
     struct tick tick = {0};
     MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0)); /* a new database gets its identity */
@@ -245,7 +245,7 @@ static void epoch_rises_for_the_server_that_saw_it(struct side *one, struct side
     MUST(tick.ret_epoch > epoch);
 }
 
-static void tick_sees_tokens_that_would_be_issued_again(struct side *one, struct side *two)
+static void tick_sees_tokens_that_would_be_issued_again(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation acquire = acquire_of("k", beta, 1);

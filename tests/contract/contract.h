@@ -2,7 +2,7 @@
 /*
  * The contract of store.h in terms of store.h: cases that hold for every implementation. The suite `store` runs them on
  * a real database, the suite `contract` on the fake store of the simulation, so that the simulation can be believed.
- * What only SQL can do or show is in tests/store/contract.c.
+ * Cases that need SQL are in tests/store/contract.c.
  */
 #ifndef CONTRACT_H
 #define CONTRACT_H
@@ -21,7 +21,7 @@ _Noreturn void contract_fail(const char *file, int line, const char *condition, 
  */
 struct contract_case {
     const char *name;
-    void (*run)(struct side *one, struct side *two);
+    void (*run)(struct fixture *one, struct fixture *two);
 };
 extern const struct contract_case contract_cases[];
 extern const size_t contract_case_count;

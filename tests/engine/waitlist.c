@@ -10,7 +10,7 @@ enum { LONG_AGO = 10, NOW = 1000, LATER = 2000, YOUNG = LONG_AGO - 1 };
 
 static struct list answered;
 
-static struct semaphore_entry *gate_of(const char *name)
+static struct semaphore_entry *entry_of(const char *name)
 {
     return semaphore_cache_find_name(&queue.semaphores, bytes_of(name));
 }
@@ -18,7 +18,7 @@ static struct semaphore_entry *gate_of(const char *name)
 /* Updates the cache from the row of a semaphore as a batch saw it; each call has a new version. */
 static void learn(const char *name, int64_t capacity, int64_t in_use)
 {
-    struct semaphore_entry *entry = gate_of(name);
+    struct semaphore_entry *entry = entry_of(name);
     const struct semaphore row = {.id = entry->id,
                                   .capacity = capacity,
                                   .in_use = in_use,
@@ -83,7 +83,7 @@ static struct waiter *park_for_slot(const char *key, const char *semaphore, stru
     one->operation =
         (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants, .want_count = 1};
     one->wants[0] = (struct want){.semaphore = bytes_of(semaphore),
-                                  .semaphore_id = gate_of(semaphore)->id,
+                                  .semaphore_id = entry_of(semaphore)->id,
                                   .count = 1,
                                   .choice = CHOOSE_NAMED,
                                   .named = slot,
@@ -94,7 +94,7 @@ static struct waiter *park_for_slot(const char *key, const char *semaphore, stru
 /* Adds a release of a key that holds `count` units of one semaphore. */
 static struct op *release_of(const char *key, const char *semaphore, int64_t count)
 {
-    const struct share share = {gate_of(semaphore)->id, count};
+    const struct share share = {entry_of(semaphore)->id, count};
     key_cache_put(&queue.key_cache, bytes_of(key), &share, 1);
     return release(key);
 }
@@ -151,7 +151,7 @@ Test(waiters, fitting_waiter_passes_under_backfill)
 
 Test(waiters, no_waiter_passes_the_first_under_fifo)
 {
-    gate_of("a")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = QUEUE_FIFO;
     park("w1", "a", 3);
     park("w2", "a", 1);
     release_of("held", "a", 1);
@@ -223,7 +223,7 @@ Test(waiters, expiring_first_waiter_is_decided_alone)
 
 Test(waiters, expiring_waiter_does_not_overtake)
 {
-    gate_of("a")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = QUEUE_FIFO;
     struct waiter *w1 = park("w1", "a", 1);
     park("w2", "a", 3);
     struct waiter *w3 = park("w3", "a", 1);
@@ -254,7 +254,7 @@ Test(waiters, new_request_put_back_precedes_later_waiters)
 /* While x is created from a template, another client begins to wait for a. The first request still precedes it. */
 static struct op *acquire_overtaken(const char *key, const char *by, int64_t count)
 {
-    const uint64_t ids[] = {gate_of("a")->id, 4};
+    const uint64_t ids[] = {entry_of("a")->id, 4};
     struct op *op = acquire(key, "ax");
     struct op *taken;
     op->wait_until = LATER;
@@ -272,7 +272,7 @@ static struct op *acquire_overtaken(const char *key, const char *by, int64_t cou
 
 Test(waiters, request_overtaken_during_a_creation_is_not_behind)
 {
-    gate_of("a")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = QUEUE_FIFO;
     struct op *op = acquire_overtaken("new", "w1", 3);
     learn("a", 4, 3);
     cr_assert_str_eq(take(&first), "new");
@@ -281,7 +281,7 @@ Test(waiters, request_overtaken_during_a_creation_is_not_behind)
 
 Test(waiters, overtaken_request_is_decided_before_its_overtaker)
 {
-    gate_of("a")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = QUEUE_FIFO;
     struct op *op = acquire_overtaken("new", "w1", 3);
     struct op *later = acquire("later", "a");
     queue_wake(&queue, waiters_find(&queue.waiters, BYTES("w1")));
@@ -308,10 +308,10 @@ Test(waiters, waiter_of_two_semaphores_needs_units_of_both)
     cr_assert_str_eq(take(&first), "held");
     queue_finish(&queue, &first);
     learn("a", 4, 3);
-    cr_assert_null(waiters_next(gate_of("a"), YOUNG));
+    cr_assert_null(waiters_next(entry_of("a"), YOUNG));
     release_of("other", "b", 1);
     cr_assert_str_eq(take(&first), "w1 other");
-    cr_assert_eq(gate_of("a")->prelock_holder, &first, "the batch has both of its semaphores");
+    cr_assert_eq(entry_of("a")->prelock_holder, &first, "the batch has both of its semaphores");
 }
 
 Test(waiters, waiter_with_another_busy_semaphore_is_not_passed)
@@ -333,17 +333,17 @@ Test(waiters, waiter_with_another_busy_semaphore_is_not_passed)
 Test(waiters, waiter_is_woken_by_units_it_was_not_refused)
 {
     struct waiter *waiter = park("w1", "a", 2);
-    cr_assert_null(waiters_next(gate_of("a"), YOUNG), "there is none");
+    cr_assert_null(waiters_next(entry_of("a"), YOUNG), "there is none");
     learn("a", 4, 3);
-    cr_assert_null(waiters_next(gate_of("a"), YOUNG), "not enough");
+    cr_assert_null(waiters_next(entry_of("a"), YOUNG), "not enough");
     learn("a", 4, 2);
-    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), waiter);
-    cr_assert(queue_wake_next(&queue, gate_of("a"), YOUNG));
+    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), waiter);
+    cr_assert(queue_wake_next(&queue, entry_of("a"), YOUNG));
     cr_assert_str_eq(take(&first), "w1");
     refuse_waiters(&first);
-    cr_assert_null(waiters_next(gate_of("a"), YOUNG), "it was refused as things are");
-    waiters_mark_uncertain(gate_of("a"));
-    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), waiter, "there may be more room than memory knows");
+    cr_assert_null(waiters_next(entry_of("a"), YOUNG), "it was refused as things are");
+    waiters_mark_uncertain(entry_of("a"));
+    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), waiter, "there may be more room than memory knows");
 }
 
 Test(waiters, waiter_without_clients_keeps_its_place_and_blocks_none)
@@ -385,14 +385,14 @@ Test(waiters, only_clients_with_expired_waits_are_answered)
 
 Test(waiters, leaving_waiter_unblocks_the_next)
 {
-    gate_of("a")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = QUEUE_FIFO;
     struct waiter *waiter = park("w1", "a", 3);
     struct waiter *behind = park("w2", "a", 1);
     learn("a", 4, 3);
-    cr_assert_null(waiters_next(gate_of("a"), YOUNG));
+    cr_assert_null(waiters_next(entry_of("a"), YOUNG));
     waiters_remove_client(&queue.waiters, LIST_ENTRY(waiter->clients.next, struct op, node), 0);
     cr_assert_null(waiters_find(&queue.waiters, BYTES("w1")));
-    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), behind, "it stood in the way");
+    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), behind, "it stood in the way");
 }
 
 Test(waiters, unsatisfiable_waiter_is_decided_immediately)
@@ -424,10 +424,10 @@ Test(waiters, batch_takes_at_most_64_waiters_of_one_semaphore)
         park(keys[i], "a", 1);
     }
     learn("a", 1000, 0);
-    cr_assert(queue_wake_next(&queue, gate_of("a"), YOUNG));
+    cr_assert(queue_wake_next(&queue, entry_of("a"), YOUNG));
     cr_assert(queue_take(&queue, &first, NOW, YOUNG));
     cr_assert_eq(first.op_count, BATCH_MAX_WAITERS + 1, "the one that was woken, and 64");
-    cr_assert(gate_of("a")->waiter_skipped);
+    cr_assert(entry_of("a")->waiter_skipped);
 }
 
 /* The cached values were old when the batch was filled: the waiter ahead may not block the new one at all. */
@@ -443,13 +443,13 @@ Test(waiters, waiter_behind_by_stale_values_is_woken_again)
     queue_forget_key(&queue, newcomer);
     struct waiter *waiter = waiters_add(&queue.waiters, &queue.semaphores, newcomer, NOW);
     queue_finish(&queue, &first);
-    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), waiter);
+    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), waiter);
 }
 
 /* w2 is in the batch, behind a waiter of b; no waiter of a may pass it. */
 Test(waiters, no_waiter_passes_one_blocked_at_another_semaphore)
 {
-    gate_of("a")->row.queue = gate_of("b")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = entry_of("b")->row.queue = QUEUE_FIFO;
     park("w1", "b", 3);
     struct waiter *w2 = park("w2", "ab", 1);
     struct waiter *w3 = park("w3", "a", 1);
@@ -465,12 +465,12 @@ Test(waiters, no_waiter_passes_one_blocked_at_another_semaphore)
 
 Test(waiters, waiter_with_a_paused_semaphore_blocks_none)
 {
-    gate_of("a")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = QUEUE_FIFO;
     park("w1", "ab", 1);
     struct waiter *w2 = park("w2", "a", 1);
-    gate_of("b")->closed = true;
+    entry_of("b")->closed = true;
     learn("a", 4, 3);
-    cr_assert_eq(waiters_next(gate_of("a"), YOUNG), w2);
+    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), w2);
     struct op *newcomer = acquire("new", "a");
     release_of("held", "a", 1);
     cr_assert_str_eq(take(&first), "w2 new held");
@@ -480,18 +480,18 @@ Test(waiters, waiter_with_a_paused_semaphore_blocks_none)
 
 Test(waiters, pause_unblocks_the_waiters_behind)
 {
-    gate_of("a")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = QUEUE_FIFO;
     park("w1", "ab", 1);
     park("w2", "a", 1);
-    const struct semaphore paused = {.id = gate_of("b")->id,
+    const struct semaphore paused = {.id = entry_of("b")->id,
                                      .capacity = 4,
                                      .version = 9,
                                      .queue = QUEUE_BACKFILL,
                                      .paused_reason = BYTES("a reason"),
                                      .retired_at = NEVER};
-    waiters_update_row(&queue.waiters, gate_of("b"), &paused, NEVER, NOW);
-    cr_assert_eq(heap_first(&queue.waiters.dues), &gate_of("a")->due, "the watcher calls who may fit");
-    cr_assert_eq(gate_of("a")->due.time, NOW);
+    waiters_update_row(&queue.waiters, entry_of("b"), &paused, NEVER, NOW);
+    cr_assert_eq(heap_first(&queue.waiters.dues), &entry_of("a")->due, "the wait poll wakes the waiter");
+    cr_assert_eq(entry_of("a")->due.time, NOW);
 }
 
 /*
@@ -521,8 +521,8 @@ Test(waiters, waiter_found_at_another_semaphore_follows_one_that_takes_its_units
 /* It has the entry of b because a due holder of a holds b as well. */
 Test(waiters, waiter_put_back_with_another_semaphore_is_behind_none_there)
 {
-    const uint64_t wider[] = {gate_of("a")->id, gate_of("b")->id};
-    gate_of("b")->row.queue = QUEUE_FIFO;
+    const uint64_t wider[] = {entry_of("a")->id, entry_of("b")->id};
+    entry_of("b")->row.queue = QUEUE_FIFO;
     park("w1", "b", 3);
     struct waiter *w2 = park("w2", "a", 1);
     learn("b", 4, 3);
@@ -540,11 +540,11 @@ Test(waiters, waiter_put_back_with_another_semaphore_is_behind_none_there)
 Test(waiters, waiter_for_a_specific_slot_blocks_none)
 {
     struct slot_name seat = {.number = 1};
-    gate_of("a")->row.queue = QUEUE_FIFO;
+    entry_of("a")->row.queue = QUEUE_FIFO;
     park_for_slot("w1", "a", &seat);
     park("w2", "a", 1);
     learn("a", 4, 3);
-    cr_assert_eq(waiters_next(gate_of("a"), LONG_AGO + 1), waiters_find(&queue.waiters, BYTES("w2")));
+    cr_assert_eq(waiters_next(entry_of("a"), LONG_AGO + 1), waiters_find(&queue.waiters, BYTES("w2")));
     acquire("n1", "a");
     cr_assert_str_eq(take(&first), "w2 n1");
 }
@@ -568,10 +568,10 @@ Test(waiters, freed_slot_is_usable_by_the_waiter_that_names_it)
     struct waiter *w1 = park_for_slot("w1", "a", &one);
     struct waiter *w2 = park_for_slot("w2", "a", &two);
     struct waiter *w3 = park_for_slot("w3", "a", &three);
-    cr_assert_not(waiter_can_use(w1, gate_of("a"), &freed));
-    cr_assert(waiter_can_use(w2, gate_of("a"), &freed));
-    cr_assert(waiter_can_use(w3, gate_of("a"), &freed));
-    cr_assert_not(waiter_can_use(w3, gate_of("a"), &unlabelled));
+    cr_assert_not(waiter_can_use(w1, entry_of("a"), &freed));
+    cr_assert(waiter_can_use(w2, entry_of("a"), &freed));
+    cr_assert(waiter_can_use(w3, entry_of("a"), &freed));
+    cr_assert_not(waiter_can_use(w3, entry_of("a"), &unlabelled));
 }
 
 /*
@@ -585,9 +585,9 @@ Test(waiters, slot_beyond_the_capacity_is_usable_by_every_waiter_for_slots)
     struct slot_name one = {.number = 1};
     struct waiter *w1 = park_for_slot("w1", "a", &one);
     learn("a", 5, 2);
-    cr_assert_not(waiter_can_use(w1, gate_of("a"), &freed));
+    cr_assert_not(waiter_can_use(w1, entry_of("a"), &freed));
     learn("a", 2, 2);
-    cr_assert(waiter_can_use(w1, gate_of("a"), &freed));
+    cr_assert(waiter_can_use(w1, entry_of("a"), &freed));
 }
 
 Test(waiters, slot_names_are_copied)
@@ -598,7 +598,7 @@ Test(waiters, slot_names_are_copied)
     label[0] = 'B';
     seat.number = 9;
     cr_assert(want_names_slot(w1->operation.wants, 7, BYTES("A1")));
-    cr_assert_eq(gate_of("a")->specific_count, 1);
+    cr_assert_eq(entry_of("a")->specific_count, 1);
 }
 
 /* Parks an acquire of any of 1,000 slots with long labels: 264,000 bytes. */
@@ -615,7 +615,7 @@ static struct waiter *park_for_many(const char *key)
     one->operation =
         (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants, .want_count = 1};
     one->wants[0] = (struct want){.semaphore = BYTES("a"),
-                                  .semaphore_id = gate_of("a")->id,
+                                  .semaphore_id = entry_of("a")->id,
                                   .count = 1,
                                   .choice = CHOOSE_ANY_OF,
                                   .named = names,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs the cases of tests/contract on the fake store, without faults. Each case has a process and a database of its
- * own, because the database in memory has no end.
+ * Runs the cases of tests/contract on the fake store, without faults. Each case has a process and a database of its own,
+ * because the database in memory cannot be emptied.
  */
 #include <stdio.h>
 #include <sys/wait.h>
@@ -26,12 +26,12 @@ void contract_fail(const char *file, int line, const char *condition, const char
 static void *run_case(void *context)
 {
     const struct contract_case *chosen = context;
-    struct side one, two;
-    side_open(&one, fake_store_open(NULL, STORE_WORKER));
-    side_open(&two, fake_store_open(NULL, STORE_WORKER));
+    struct fixture one, two;
+    fixture_open(&one, fake_store_open(NULL, STORE_WORKER));
+    fixture_open(&two, fake_store_open(NULL, STORE_WORKER));
     chosen->run(&one, &two);
-    side_close(&two);
-    side_close(&one);
+    fixture_close(&two);
+    fixture_close(&one);
     scheduler_stop();
     return NULL;
 }

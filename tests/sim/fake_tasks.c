@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The groups of methods that the tasks call. The database in memory keeps no names of owners and no heartbeats, and has
- * nothing that is old enough for retention. It is never audited: the oracle compares its rows. What only HTTP or the
- * liveness probe calls is NULL.
+ * nothing that is old enough for retention. The oracle compares its rows, so the audit finds nothing. Methods that only
+ * the API or the liveness task calls are NULL.
  */
 #include "fake_tasks.h"
 
@@ -135,7 +135,7 @@ static enum permit_status delete_nothing(struct store *store, const struct reten
 
 const struct store_retention fake_retention = {.batch = delete_nothing, .commits = no_commits};
 
-/* Returns the count of some time ago, as a real query does. */
+/* Counts before the call takes its time, so that the count may be old, like that of a real query. */
 static enum permit_status count_semaphores(struct store *store, uint64_t max, uint64_t *ret_count)
 {
     uint64_t count = database_count_semaphores();

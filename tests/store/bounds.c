@@ -16,18 +16,18 @@
 enum { SLOTS = 65536, REQUESTS = 66, SEMAPHORES = 64, ROWS_A_STATEMENT = 500 };
 
 static struct session *observer;
-static struct side side;
+static struct fixture fixture;
 
 static void bounds_begin(void)
 {
     const struct database_address *address = fresh_database();
     observer = connected(address, STORE_READER);
-    side_open(&side, store_open(address, STORE_WORKER, NULL));
+    fixture_open(&fixture, store_open(address, STORE_WORKER, NULL));
 }
 
 static void bounds_end(void)
 {
-    side_close(&side);
+    fixture_close(&fixture);
     session_free(observer);
 }
 
@@ -51,7 +51,7 @@ static void statements_are_bounded(void)
     struct arena arena;
     buf_init(&sql, 1 << 26);
     arena_init(&arena, 1 << 16, 1 << 26);
-    batch_apply_sql(&side.plan.changes, &arena, &sql);
+    batch_apply_sql(&fixture.plan.changes, &arena, &sql);
     for (const char *at = buf_text(&sql); *at;) {
         size_t length = strcspn(at, ";");
         cr_assert_leq(rows_of(at, length), ROWS_A_STATEMENT, "%.*s ...", 100, at);
@@ -66,18 +66,20 @@ static void apply(const char *what)
 {
     statements_are_bounded();
     mono_us began = clock_mono();
-    cr_assert_eq(store_apply(side.store, &side.plan.changes), PERMIT_OK, "%s", side.store->message);
+    cr_assert_eq(store_apply(fixture.store, &fixture.plan.changes), PERMIT_OK, "%s", fixture.store->message);
     cr_log_info("%s: %lld ms\n", what, (long long)(clock_mono() - began) / US_PER_MS);
 }
 
 static void plan(const struct lock_set *set, const struct operation *const *operations, size_t count)
 {
-    cr_assert_eq(store_lock(side.store, set, &side.arena, &side.view), PERMIT_OK, "%s", side.store->message);
-    cr_assert_eq(plan_batch(&side.view, operations, count, side.ids, &side_settings, &side.arena, &side.plan),
-                 PERMIT_OK);
-    side.ids.next += side.plan.ids_used;
+    cr_assert_eq(store_lock(fixture.store, set, &fixture.arena, &fixture.view), PERMIT_OK, "%s",
+                 fixture.store->message);
+    cr_assert_eq(
+        plan_batch(&fixture.view, operations, count, fixture.ids, &fixture_settings, &fixture.arena, &fixture.plan),
+        PERMIT_OK);
+    fixture.ids.next += fixture.plan.ids_used;
     for (size_t i = 0; i < count; i++)
-        cr_assert_eq(side.plan.outcomes[i].status, PERMIT_OK, "%s", side.plan.outcomes[i].detail);
+        cr_assert_eq(fixture.plan.outcomes[i].status, PERMIT_OK, "%s", fixture.plan.outcomes[i].detail);
 }
 
 /* Grants or releases 66 requests of one semaphore in one batch. */
@@ -86,7 +88,7 @@ static void run_together(struct operation *operations, uint64_t semaphore_id, in
     const struct operation *pointers[REQUESTS];
     struct bytes keys[REQUESTS];
     struct slots_wanted wanted = {.free = free};
-    arena_clear(&side.arena);
+    arena_clear(&fixture.arena);
     for (size_t i = 0; i < REQUESTS; i++) {
         pointers[i] = &operations[i];
         keys[i] = operations[i].external_id;
@@ -111,7 +113,7 @@ Test(bounds, all_slots_of_the_largest_semaphore_change_in_one_transaction)
 {
     struct operation acquires[REQUESTS], releases[REQUESTS];
     struct want wants[REQUESTS];
-    semaphore_make(&side, "s", KIND_SLOTTED, SLOTS);
+    semaphore_make(&fixture, "s", KIND_SLOTTED, SLOTS);
     uint64_t id = (uint64_t)number_of(observer, "SELECT id FROM semaphore");
     for (size_t i = 0; i < REQUESTS; i++) {
         int64_t count = i + 1 < REQUESTS ? SLOTS_MAX_COUNT : SLOTS - (REQUESTS - 1) * (int64_t)SLOTS_MAX_COUNT;
@@ -136,7 +138,7 @@ Test(bounds, largest_request_is_granted_and_released)
     struct bytes key = BYTES("k");
     for (size_t i = 0; i < SEMAPHORES; i++) {
         snprintf(names[i], sizeof names[i], "s%02zu", i);
-        semaphore_make(&side, names[i], KIND_SLOTTED, SLOTS_MAX_COUNT);
+        semaphore_make(&fixture, names[i], KIND_SLOTTED, SLOTS_MAX_COUNT);
         char sql[64];
         snprintf(sql, sizeof sql, "SELECT id FROM semaphore WHERE name='s%02zu'", i);
         ids[i] = (uint64_t)number_of(observer, sql);
@@ -147,11 +149,11 @@ Test(bounds, largest_request_is_granted_and_released)
     struct operation release = {.kind = OP_RELEASE, .external_id = key};
     struct lock_set set = {
         .semaphore_ids = ids, .slots_wanted = wanted, .semaphore_count = SEMAPHORES, .keys = &key, .key_count = 1};
-    arena_clear(&side.arena);
+    arena_clear(&fixture.arena);
     plan(&set, (const struct operation *const[]){&acquire}, 1);
     apply("64 semaphores with 1000 slots each granted");
     set.slots_wanted = nothing;
-    arena_clear(&side.arena);
+    arena_clear(&fixture.arena);
     plan(&set, (const struct operation *const[]){&release}, 1);
     apply("64 semaphores with 1000 slots each released");
     cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 0);

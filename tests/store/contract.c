@@ -17,22 +17,22 @@
 
 static const struct database_address *address;
 static struct session *observer; /* reads the rows with plain SQL */
-static struct side one, two;
+static struct fixture one, two;
 
 static void contract_begin(void)
 {
     address = fresh_database();
     observer = connected(address, STORE_READER);
-    side_open(&one, store_open(address, STORE_WORKER, NULL));
-    side_open(&two, store_open(address, STORE_WORKER, NULL));
+    fixture_open(&one, store_open(address, STORE_WORKER, NULL));
+    fixture_open(&two, store_open(address, STORE_WORKER, NULL));
     semaphore_make(&one, "alpha", KIND_SLOTTED, 3);
     semaphore_make(&one, "beta", KIND_COUNTED, 10);
 }
 
 static void contract_end(void)
 {
-    side_close(&one);
-    side_close(&two);
+    fixture_close(&one);
+    fixture_close(&two);
     session_free(observer);
 }
 
@@ -339,7 +339,7 @@ Test(contract, locks_are_taken_along_the_primary_key)
     buf_release(&sql);
 }
 
-static void release_together(struct side *side, const struct bytes *keys, size_t count)
+static void release_together(struct fixture *fixture, const struct bytes *keys, size_t count)
 {
     enum { MOST = 8 };
     struct operation releases[MOST];
@@ -353,13 +353,15 @@ static void release_together(struct side *side, const struct bytes *keys, size_t
     struct slots_wanted wanted = {0};
     const struct lock_set set = {
         .semaphore_ids = &beta, .slots_wanted = &wanted, .semaphore_count = 1, .keys = keys, .key_count = count};
-    arena_clear(&side->arena);
-    cr_assert_eq(store_lock(side->store, &set, &side->arena, &side->view), PERMIT_OK, "%s", side->store->message);
-    cr_assert_eq(plan_batch(&side->view, pointers, count, side->ids, &side_settings, &side->arena, &side->plan),
-                 PERMIT_OK);
+    arena_clear(&fixture->arena);
+    cr_assert_eq(store_lock(fixture->store, &set, &fixture->arena, &fixture->view), PERMIT_OK, "%s",
+                 fixture->store->message);
+    cr_assert_eq(
+        plan_batch(&fixture->view, pointers, count, fixture->ids, &fixture_settings, &fixture->arena, &fixture->plan),
+        PERMIT_OK);
     for (size_t i = 0; i < count; i++)
-        cr_assert_eq(side->plan.outcomes[i].status, PERMIT_OK, "%s", side->plan.outcomes[i].detail);
-    cr_assert_eq(store_apply(side->store, &side->plan.changes), PERMIT_OK, "%s", side->store->message);
+        cr_assert_eq(fixture->plan.outcomes[i].status, PERMIT_OK, "%s", fixture->plan.outcomes[i].detail);
+    cr_assert_eq(store_apply(fixture->store, &fixture->plan.changes), PERMIT_OK, "%s", fixture->store->message);
 }
 
 /*
@@ -378,8 +380,8 @@ Test(contract, batch_does_not_wait_for_requests_of_other_semaphores)
         cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
     }
     (void)!session_run(observer, "SET GLOBAL innodb_snapshot_isolation = ON"); /* MySQL has none */
-    struct side later;
-    side_open(&later, store_open(address, STORE_WORKER, NULL));
+    struct fixture later;
+    fixture_open(&later, store_open(address, STORE_WORKER, NULL));
     (void)!session_run(observer, "SET GLOBAL innodb_snapshot_isolation = DEFAULT");
     must_run(observer, "ANALYZE TABLE permit_request, permit");
     must_run(observer, "BEGIN");
@@ -388,7 +390,7 @@ Test(contract, batch_does_not_wait_for_requests_of_other_semaphores)
              " WHERE r.external_id = 'stranger'");
     release_together(&later, keys, ARRAY_LENGTH(keys));
     must_run(observer, "ROLLBACK");
-    side_close(&later);
+    fixture_close(&later);
     cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM permit_request WHERE state = 2"), ARRAY_LENGTH(keys));
 }
 

@@ -10,21 +10,21 @@
 
 static const struct database_address *address;
 static struct session *observer; /* reads the rows with plain SQL */
-static struct side side;
+static struct fixture fixture;
 
 static void ends_begin(void)
 {
     address = fresh_database();
     observer = connected(address, STORE_READER);
-    side_open(&side, store_open(address, STORE_WORKER, NULL));
-    semaphore_make(&side, "alpha", KIND_SLOTTED, 2);
-    semaphore_make(&side, "beta", KIND_COUNTED, 1);
+    fixture_open(&fixture, store_open(address, STORE_WORKER, NULL));
+    semaphore_make(&fixture, "alpha", KIND_SLOTTED, 2);
+    semaphore_make(&fixture, "beta", KIND_COUNTED, 1);
     must_run(observer, "UPDATE cluster SET tick_at = SYSDATE(6)");
 }
 
 static void ends_end(void)
 {
-    side_close(&side);
+    fixture_close(&fixture);
     session_free(observer);
 }
 
@@ -37,7 +37,7 @@ static const struct outcome *acquire(const char *key, const char *first, const c
     wants[1] = (struct want){.semaphore = bytes_of(second ? second : ""), .count = 1};
     struct operation operation = acquire_of(key, wants, second ? 2 : 1);
     operation.ttl = (struct ttl){TTL_DURATION, ttl_ms};
-    return batch_run(&side, &operation);
+    return batch_run(&fixture, &operation);
 }
 
 /* Moves the request's deadline to a minute ago. */
@@ -94,7 +94,7 @@ Test(ends, next_due_at_rises_when_no_holder_is_due)
 /* With many holders the read walks the due requests instead, and must find the same. */
 Test(ends, due_holder_among_many_is_found)
 {
-    semaphore_make(&side, "wide", KIND_COUNTED, 3000);
+    semaphore_make(&fixture, "wide", KIND_COUNTED, 3000);
     cr_assert_eq(acquire("due", "wide", NULL, 60000)->status, PERMIT_OK);
     must_run(observer, "UPDATE semaphore SET in_use = 3000 WHERE name = 'wide'");
     make_due("due");
@@ -106,7 +106,7 @@ Test(ends, due_holder_among_many_is_found)
 static void due_page(utc_us after_due_at, uint64_t after_id, struct due_page *ret_page)
 {
     *ret_page = (struct due_page){.after_due_at = after_due_at, .after_id = after_id, .limit = 2};
-    cr_assert_eq(store_due(side.store, ret_page, &side.arena), PERMIT_OK, "%s", side.store->message);
+    cr_assert_eq(store_due(fixture.store, ret_page, &fixture.arena), PERMIT_OK, "%s", fixture.store->message);
 }
 
 Test(ends, due_page_is_ordered_by_deadline_and_skips_requests_without_one)

@@ -15,7 +15,7 @@ enum { MANY = 1200, SQL_ROOM = 1 << 20 };
 
 static struct store *observer_store;
 static struct session *observer; /* its session: reads the rows with plain SQL */
-static struct side one;
+static struct fixture one;
 static uint64_t hall, plain, big;
 
 static uint64_t id_of(const char *name)
@@ -38,7 +38,7 @@ static void labels_begin(void)
     const struct database_address *address = fresh_database();
     observer_store = opened(address, STORE_READER);
     observer = session_of(observer_store);
-    side_open(&one, store_open(address, STORE_WORKER, NULL));
+    fixture_open(&one, store_open(address, STORE_WORKER, NULL));
     semaphore_make(&one, "hall", KIND_SLOTTED, 6);
     semaphore_make(&one, "plain", KIND_SLOTTED, 3);
     semaphore_make(&one, "big", KIND_SLOTTED, MANY);
@@ -51,7 +51,7 @@ static void labels_begin(void)
 
 static void labels_end(void)
 {
-    side_close(&one);
+    fixture_close(&one);
     store_free(observer_store);
 }
 

@@ -264,20 +264,20 @@ static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcom
  * Grants in a batch that has read its clock before the owner is deleted, and writes after the lapse is settled with no
  * request to end.
  */
-static bool grant_late(struct side *side, struct operation *acquire)
+static bool grant_late(struct fixture *fixture, struct operation *acquire)
 {
     struct owner_outcome outcome;
     struct owner *lapsed;
     struct owner_ends ends;
     size_t count;
-    if (batch_decide(side, acquire)->status != PERMIT_OK || !call_owner(OWNER_GONE, 0, &outcome) ||
+    if (batch_decide(fixture, acquire)->status != PERMIT_OK || !call_owner(OWNER_GONE, 0, &outcome) ||
         store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &lapsed, &count) != PERMIT_OK)
         return false;
     cr_assert_eq(count, 1);
     cr_assert_eq(store->owners->ends(store, lapsed, count, &arena, &ends), PERMIT_OK);
     cr_assert_eq(ends.count, 0);
     return call_owner(OWNER_SETTLE, lapsed[0].lapsed_at, &outcome) &&
-           store_apply(side->store, &side->plan.changes) == PERMIT_OK;
+           store_apply(fixture->store, &fixture->plan.changes) == PERMIT_OK;
 }
 
 /*
@@ -286,22 +286,22 @@ static bool grant_late(struct side *side, struct operation *acquire)
 Test(owners, grant_committed_after_a_settled_lapse_blocks_no_heartbeat)
 {
     enum { TRIES = 20 };
-    struct side side;
+    struct fixture fixture;
     struct owner_outcome outcome;
     char key[16];
     bool granted = false;
-    side_open(&side, store_open(address, STORE_WORKER, NULL));
-    semaphore_make(&side, "s", KIND_COUNTED, 100);
+    fixture_open(&fixture, store_open(address, STORE_WORKER, NULL));
+    semaphore_make(&fixture, "s", KIND_COUNTED, 100);
     for (int i = 0; i < TRIES && !granted; i++) {
         must_run(observer, "REPLACE INTO owner (name, ttl_ms, due_at) VALUES ('o', 1000, '2100-01-01')");
         (void)snprintf(key, sizeof key, "k%d", i);
         struct want want = {.semaphore = BYTES("s"), .count = 1};
         struct operation acquire = acquire_of(key, &want, 1);
         acquire.owner = BYTES("o");
-        store_disconnect(side.store); /* the server ends a worker's session that is idle for 5 s */
-        cr_assert_eq(store_reconnect(side.store), PERMIT_OK, "%s", side.store->message);
-        granted = grant_late(&side, &acquire);
-        (void)store_rollback(side.store);
+        store_disconnect(fixture.store); /* the server ends a worker's session that is idle for 5 s */
+        cr_assert_eq(store_reconnect(fixture.store), PERMIT_OK, "%s", fixture.store->message);
+        granted = grant_late(&fixture, &acquire);
+        (void)store_rollback(fixture.store);
         store->owners->rollback(store);
     }
     cr_assert(granted);
@@ -311,7 +311,7 @@ Test(owners, grant_committed_after_a_settled_lapse_blocks_no_heartbeat)
                  0);
     cr_assert(call_owner(OWNER_BEAT, 0, &outcome), "%s", session_message(session));
     cr_assert_eq(outcome.status, PERMIT_OK);
-    side_close(&side);
+    fixture_close(&fixture);
 }
 
 /* ---- access paths ---- */

@@ -276,21 +276,21 @@ Test(templates, lengths_are_read_from_their_index)
 
 Test(templates, resolve_finds_existing_retired_and_creatable_names)
 {
-    struct side side;
-    side_open(&side, store_open(address, STORE_WORKER, NULL));
-    semaphore_make(&side, "u-there", KIND_SLOTTED, 1);
-    semaphore_make(&side, "u-gone", KIND_COUNTED, 1);
-    semaphore_make(&side, "gone", KIND_COUNTED, 1);
+    struct fixture fixture;
+    fixture_open(&fixture, store_open(address, STORE_WORKER, NULL));
+    semaphore_make(&fixture, "u-there", KIND_SLOTTED, 1);
+    semaphore_make(&fixture, "u-gone", KIND_COUNTED, 1);
+    semaphore_make(&fixture, "gone", KIND_COUNTED, 1);
     must_run(session, "UPDATE semaphore SET retired_at = UTC_TIMESTAMP(6) WHERE name LIKE '%gone'");
     make("u-", 1);
     struct resolve_name names[] = {{.name = BYTES("u-there")}, {.name = BYTES("u-gone")}, {.name = BYTES("gone")},
                                    {.name = BYTES("u-new")},   {.name = BYTES("new")},    {.name = BYTES("u-new")}};
     struct resolve resolve = {.names = names, .name_count = ARRAY_LENGTH(names)};
-    cr_assert_eq(store_resolve(side.store, &resolve, &arena), PERMIT_OK, "%s", side.store->message);
+    cr_assert_eq(store_resolve(fixture.store, &resolve, &arena), PERMIT_OK, "%s", fixture.store->message);
     cr_assert(names[0].ret_id && !names[0].ret_retired && !names[0].ret_template);
     cr_assert(names[1].ret_id && names[1].ret_retired && names[1].ret_template);
     cr_assert(names[2].ret_id && names[2].ret_retired && !names[2].ret_template);
     cr_assert(!names[3].ret_id && names[3].ret_template && names[5].ret_template);
     cr_assert(!names[4].ret_id && !names[4].ret_template);
-    side_close(&side);
+    fixture_close(&fixture);
 }
