@@ -101,6 +101,6 @@ done
 outside "sessions outside store" 'struct session\b|mysql\.h|\bmysql_[a-z]' store/
 outside "libevent outside http" 'include <ev(ent2|http|dns|util)' http/
 outside "json-c outside" 'include <json' api/json http/ client/ cli/
-outside "curl outside" 'include <curl' client/ tasks/ engine/ http/probe
+outside "curl outside" 'include <curl' client/ tasks/
 outside "OpenSSL outside" 'include <openssl' base/ http/
 outside "faults in the product" 'PERMIT_PLANT|plant\(' none/

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The engine carries operations to the database in batches. A caller submits an op and gets it back decided; in between
- * the op belongs to the engine. `workers` threads run batches, one reader thread per lane runs queries. Any thread may
- * submit.
+ * the op belongs to the engine. The engine's tasks (task.h) are `workers` workers, which run batches, one reader for
+ * each lane of queries, and those of the settings. Any thread may submit.
  *
  *     op_init(&op->op, &operation, my_decided); engine_submit(engine, &op->op);
  *
@@ -179,11 +179,11 @@ struct engine_settings {
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision));
 
-/* Creates an engine and starts its threads, which connect by themselves. False: no memory or no thread (message). */
+/* Creates an engine and starts its tasks, which connect by themselves. False: no memory or no thread (message). */
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message) MUST_CHECK;
 /*
  * Takes the op. Any status but PERMIT_OK (too_many, shutting_down, key_reused, or database_unavailable as in
- * engine_refusal) refuses it: `decided` is not woken, and the op stays with the caller.
+ * engine_refusal) refuses it: `decided` is not called, and the op stays with the caller.
  */
 enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
 
@@ -191,8 +191,8 @@ enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHEC
 
 /*
  * Withdraws an op after its client has disconnected. True: the op was parked or queued; it is removed, belongs to the
- * caller again, and is not decided. False: the op is in a batch or decided; `decided` is woken as usual, and a grant
- * places. If that batch refuses it for lack of capacity, it is not parked.
+ * caller again, and is not decided. False: the op is in a batch or decided; `decided` is called as usual, and a grant
+ * stays valid. If that batch refuses it for lack of capacity, it is not parked.
  */
 bool engine_abandon(struct engine *engine, struct op *op);
 /* Answers all waiters shutting_down. From then on an acquire that would have to wait is answered shutting_down. */
@@ -249,7 +249,8 @@ enum query_lane {
 };
 
 /*
- * A query on the store of a reader. `work` gets a NULL store and the reason if it cannot be used or the query is late.
+ * A query on the store of a reader. `work` gets the store, and PERMIT_OK. If the store cannot be used, or the query is
+ * late, `work` gets NULL and the reason.
  */
 struct query {
     void (*work)(struct query *query, struct store *store, enum permit_status status);
@@ -294,10 +295,11 @@ enum { DRIFTS_MAX = 100 };
 size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size_t max);
 
 /*
- * Refuses new ops, lets running transactions finish, answers everything else shutting_down, and returns when all
- * threads have ended.
+ * Refuses new ops, lets running transactions finish, answers everything else shutting_down, and returns when all tasks
+ * have ended. Accepts NULL.
  */
 void engine_stop(struct engine *engine);
+/* Call it after engine_stop. Accepts NULL. */
 void engine_free(struct engine *engine);
 
 /* Appends the metrics of this engine in the Prometheus text format. */

@@ -5,13 +5,13 @@
 
 enum { WATCHES_MAX = 100000 }; /* limit of owners in doubt; further ones stay unknown */
 
-/* An owner of whom the last answer was not that it is alive. */
+/* An owner in doubt: its last answer was dead or unknown. */
 struct watch {
     struct map_node by_name;
     struct list node;
-    uint64_t pass;   /* the last one in which it was asked about */
+    uint64_t pass;   /* the last pass that queried it */
     bool dead;       /* the last answer */
-    utc_us asked_at; /* with dead: served time before that question */
+    utc_us asked_at; /* with `dead`: lease clock before that query */
     char name[];
 };
 
@@ -51,7 +51,7 @@ static void watch_drop(struct liveness *liveness, struct watch *watch)
     free(watch);
 }
 
-/* The one that is there, or a new one; NULL: no memory, or too many. */
+/* Returns the watch of this owner, creating it if needed. NULL: out of memory, or too many. */
 static struct watch *watch_take(struct liveness *liveness, struct bytes name)
 {
     struct watch *watch = watch_find(liveness, name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the liveness probe has answered about owners: "200 alive; 404 or 410, twice in a row, dead; anything else is
- * unknown and releases nothing." It is kept for this process only: after a restart two answers are needed again.
+ * The answers of the liveness probe about owners. An owner is dead after two answers "dead" in a row; an unknown answer
+ * ends nothing. Each process keeps its own answers in memory, so after a restart two are needed again.
  */
 #ifndef ENGINE_LIVENESS_H
 #define ENGINE_LIVENESS_H
@@ -10,7 +10,7 @@
 
 /* NULL: out of memory. */
 struct liveness *liveness_new(struct engine *engine) MUST_CHECK;
-/* Call it after the task has ended. Accepts NULL. */
+/* Call it after the liveness task has ended. Accepts NULL. */
 void liveness_free(struct liveness *liveness);
 
 /*
@@ -19,7 +19,7 @@ void liveness_free(struct liveness *liveness);
  */
 bool liveness_learn(struct liveness *liveness, const struct probe_question *question, utc_us asked_at,
                     utc_us *ret_since);
-/* A pass asks about each owner once. Its end forgets the owners that were not asked about: they hold nothing now. */
+/* A pass queries each owner once. Its end discards the owners that were not queried, because they hold nothing now. */
 void liveness_begin_pass(struct liveness *liveness);
 void liveness_end_pass(struct liveness *liveness);
 #endif

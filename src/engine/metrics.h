@@ -41,7 +41,7 @@ struct metrics {
     atomic_uint_fast64_t retries[BATCH_RETRY_COUNT];
     atomic_uint_fast64_t put_backs;
     atomic_uint_fast64_t cleaned[CLEANED_COUNT];
-    atomic_uint_fast64_t cleaned_longest_us; /* longest retention transaction; written by one thread */
+    atomic_uint_fast64_t cleaned_longest_us; /* longest retention transaction; written by one task */
     atomic_uint_fast64_t audit_rounds;
     atomic_uint_fast64_t usage_drift; /* drifts that the audit has found and that are not resolved */
     struct histogram operation_seconds[OP_KIND_COUNT];

@@ -39,9 +39,9 @@ struct owners {
 
 /* NULL: out of memory. */
 struct owners *owners_new(struct engine *engine) MUST_CHECK;
-/* Call it after the thread has ended. Accepts NULL. */
+/* Call it after the task has ended. Accepts NULL. */
 void owners_free(struct owners *owners);
-/* Wakes the thread. Accepts NULL. */
+/* Wakes the task. Accepts NULL. */
 void owners_wake(struct owners *owners);
 
 /* ---- for the task ---- */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Readers: one task per lane of queries, so that a query delays neither a batch nor a query of
- * another lane. The reader of QUERY_ROW also reads the holders for no_capacity answers.
+ * Readers: one task per lane of queries, so that a query delays neither a batch nor a query of another lane. The reader of QUERY_ROW also reads the holders for no_capacity answers.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The state that the threads of one engine share. One mutex guards the queue and the queries; no thread holds it during
- * a database call.
+ * The state that the tasks of one engine share. One mutex guards the queue and the queries; no task holds it during a
+ * database call.
  */
 #ifndef ENGINE_STATE_H
 #define ENGINE_STATE_H
@@ -23,7 +23,7 @@ struct engine {
     struct engine_settings settings;
     struct metrics metrics;
     atomic_bool stopping;
-    atomic_uint server_generation; /* rises with each failover; a thread then drops its session */
+    atomic_uint server_generation; /* rises with each failover; each task then drops its session (task_connect) */
     _Atomic mono_us tick_won_at;   /* when this process last won a clock tick */
     atomic_bool refusing;          /* `refusal` is not "" */
     atomic_bool readers_may_end;   /* no further query or refusal will be added */

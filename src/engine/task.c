@@ -10,8 +10,8 @@
 enum { MEMORY_AGAIN_US = 100 * 1000, SLEEP_PIECE_US = 50 * 1000 };
 
 /*
- * Out of memory, it tries again: an engine without its expiry task or a worker would look healthy but not work. NULL:
- * the engine stops.
+ * Opens the task's store. Retries while there is no memory: an engine without its expiry task or a worker would look
+ * healthy but not work. NULL: the engine stops.
  */
 static struct store *open_store(const struct task *task)
 {
@@ -45,10 +45,10 @@ bool task_start(struct task *task, const struct task_kind *kind, struct engine *
 
 enum permit_status task_connect(struct task *task)
 {
-    unsigned servers = atomic_load(&task->engine->server_generation);
-    if (servers != task->servers)
+    unsigned generation = atomic_load(&task->engine->server_generation);
+    if (generation != task->server_generation)
         store_disconnect(task->store);
-    task->servers = servers;
+    task->server_generation = generation;
     return store_reconnect(task->store);
 }
 

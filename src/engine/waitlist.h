@@ -58,7 +58,7 @@ struct waiters {
     struct list all;     /* waiters in order of arrival */
     struct list entries; /* by `waited_for`: cache entries with waiters */
     size_t entry_count;
-    struct heap wait_ends; /* waiters, by `turn` */
+    struct heap wait_ends; /* waiters, by `wait_end` */
     struct heap dues;      /* cache entries with waiters, by `due` */
     size_t count;          /* waiters with clients */
     size_t kept;           /* waiters without clients */

@@ -23,9 +23,9 @@ mono_us waitlist_aged_since(const struct engine *engine, mono_us now)
 void waitlist_reschedule(struct engine *engine)
 {
     const struct waiters *waiters = &engine->queue.waiters;
-    const struct heap_node *turn = heap_first(&waiters->wait_ends);
+    const struct heap_node *wait_end = heap_first(&waiters->wait_ends);
     const struct heap_node *due = heap_first(&waiters->dues);
-    mono_us first = turn ? turn->time : NEVER;
+    mono_us first = wait_end ? wait_end->time : NEVER;
     if (due)
         first = min_i64(first, due->time);
     if (waiters->count) /* the wait poll does not poll without waiters */

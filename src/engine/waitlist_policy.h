@@ -49,7 +49,7 @@ void waitlist_wake_specific(struct engine *engine, struct semaphore_entry *entry
                             const struct changes *changes);
 /* Adds the waiters ahead to a refusal. */
 void waitlist_note_ahead(struct engine *engine, struct refusal *refusal);
-/* Wakes the wait poll thread if it must run earlier than planned. */
+/* Wakes the wait poll if it must run earlier than planned. */
 void waitlist_reschedule(struct engine *engine);
 
 /*

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A worker: one task with one session of the store, in blocking code. It takes a batch, runs it as one transaction,
- * and decides its operations after COMMIT has returned. On an error it retries the whole batch, then one operation at a
- * time, so that only the operation that causes the error fails. worker.c has the task and one try, transaction.c the
+ * A worker: one task with one store, in blocking code. It takes a batch, runs it as one transaction, and decides its
+ * operations after COMMIT has returned. On an error it retries the whole batch, then one operation at a time, so that
+ * only the operation that causes the error fails. worker.c has the task and one try, transaction.c the
  * retries, resolve.c resolves names and keys, deliver.c decides after COMMIT.
  */
 #ifndef ENGINE_WORKER_H
@@ -15,8 +15,8 @@
 struct worker {
     struct task *task;
     struct engine *engine;
-    struct store *store; /* the task's, as the arena */
-    struct arena *arena; /* cleared for each try */
+    struct store *store; /* the task's */
+    struct arena *arena; /* the task's; cleared for each try */
     struct id_range ids;
     uint64_t ids_epoch; /* epoch in which the ids were reserved */
     struct batch batch;

@@ -2,7 +2,7 @@
 /*
  * Audit: compares the rows of a semaphore with each other. in_use changes only together with its permits, so a mismatch
  * is a bug or a manual write. The reads take no locks; each comparison uses one read view; each call is short. The
- * engine's audit task decides the schedule.
+ * audit task (tasks/audit.c) decides the schedule.
  */
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H

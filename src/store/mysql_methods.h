@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of the store on MariaDB and MySQL know of each other. Internal to store/. */
+/* The groups of methods of the store on MariaDB and MySQL, and functions that its files share. Internal to store/. */
 #ifndef STORE_MYSQL_METHODS_H
 #define STORE_MYSQL_METHODS_H
 

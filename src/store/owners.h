@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The rows of `owner`, on a session: a transaction that locks them in order of name, reads and writes them; and plain
+ * The rows of `owner`: a transaction that locks them in order of name, reads and writes them; and plain
  * reads for heartbeat expiry, which find the owners whose heartbeat has expired and the requests that end with it. A
  * transaction that locks owner rows for writing never locks a semaphore row; batches lock semaphores, then read owners.
  * Each statement names the index it walks; tests/store checks this with EXPLAIN.

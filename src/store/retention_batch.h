@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Retention: deletes ended requests, tombstones and events, one batch at a time, on a session of its own. The rules in
- * core decide which rows may be deleted; the engine's retention task decides when and how many.
+ * Retention: deletes ended requests, tombstones and events, one batch at a time. core/retention.h decides which rows may
+ * be deleted; the retention task (tasks/retention.c) decides when and how many.
  *
  * Several permitd share the work: the one that gets the named lock permitd.cleaner.<hash of the database name> runs one
  * batch. A batch of requests does not wait for row locks (NOWAIT). It locks only the rows it deletes, found by primary

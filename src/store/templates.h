@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The rows of `template`, on a session: put and deleted in one transaction each; read without locks for lists, and by
+ * The rows of `template`: put and deleted in one transaction each; read without locks for lists, and by
  * resolve for names without a semaphore.
  */
 #ifndef STORE_TEMPLATES_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clock tick. Every 500 ms one thread advances the lease clock, checks for a failover, refreshes floors, and times out
+ * Clock tick. Every 500 ms the task advances the lease clock, checks for a failover, refreshes floors, and times out
  * overdue operations. Every 5 s it repeats the safety check of the server (P14).
  */
 #include <stdio.h>
@@ -71,7 +71,7 @@ static enum permit_status check_safety(struct task *task, mono_us *checked_at)
     return store_check_safety(task->store);
 }
 
-/* Stores the finding of the safety check, and logs a change. Only this thread writes engine->refusal. */
+/* Stores the finding of the safety check, and logs a change. Only this task writes engine->refusal. */
 static void set_refusal(struct engine *engine, const char *refusal)
 {
     if (strcmp(engine->refusal, refusal) == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Heartbeat expiry. Every second, or when the next heartbeat expires, it records the lapse of the owner, submits expire
- * operations for the requests that end with it, and deletes owner rows that are no longer needed. If there are several
- * servers, the first one does it; the others find it done.
+ * Heartbeat expiry. The task runs the calls about owners that have gathered. Every second, or when the next heartbeat
+ * expires, it records the lapse of the owner, submits expire operations for the requests that end with it, and deletes
+ * owner rows that are no longer needed. If there are several servers, the first one does it; the others find it done.
  */
 #include <stdlib.h>
 
@@ -69,7 +69,7 @@ struct ending {
     char key[];
 };
 
-/* Decrements the count; wakes the thread for the next page when the last expiry has completed and made progress. */
+/* Decrements the count; wakes the task for the next page when the last expiry has completed and made progress. */
 static void ending_done(struct owners *owners)
 {
     if (atomic_fetch_sub(&owners->ending, 1) != 1 || !atomic_load(&owners->more) || !atomic_load(&owners->progress))

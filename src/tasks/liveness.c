@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The liveness task: has the probe asked about all owners of held requests, page after page, and judges the answers. An
+ * Liveness: the task that has the probe query all owners of held requests, page after page, and judges the answers. An
  * owner that is found dead twice in a row is marked as lapsed.
  */
 #include "engine/liveness.h"
@@ -28,7 +28,7 @@ static void verdict_decided(struct owner_op *op, const struct owner_decision *de
     free(CONTAINER_OF(op, struct verdict, op));
 }
 
-/* The owner is marked lapsed, and what it had acquired by then ends. */
+/* Submits the call that marks the owner as lapsed. The requests that it acquired before `since` end with the lapse. */
 static void declare_dead(struct engine *engine, struct bytes owner, utc_us since)
 {
     struct verdict *verdict = calloc(1, sizeof *verdict + owner.length);
@@ -72,7 +72,7 @@ static enum permit_status ask_page(struct task *task, const struct owner_holder 
     return PERMIT_OK;
 }
 
-/* Everybody who holds something, once. */
+/* Has the probe query each owner of a held request once. */
 static enum permit_status run_pass(struct task *task)
 {
     struct liveness *liveness = task->engine->liveness;
@@ -101,7 +101,7 @@ static enum permit_status run_pass(struct task *task)
     return PERMIT_OK;
 }
 
-/* In pieces, so that a stop is noticed. */
+/* Sleeps until liveness_interval after `since`, in pieces, because a reload may change the interval. */
 static void sleep_interval(struct engine *engine, mono_us since)
 {
     const struct timespec piece = {.tv_nsec = 50 * 1000000L};

@@ -13,21 +13,21 @@
 #include "base/log.h"
 
 enum {
-    CALLS_MAX = 16,       /* at the same time */
+    CALLS_MAX = 16,       /* calls that run at the same time */
     TIMEOUT_MS = 5000,    /* of a call, from the look-up of the host to the end of the answer */
-    STOP_CHECK_MS = 100,  /* how late a stop may be noticed */
+    STOP_CHECK_MS = 100,  /* longest delay until a stop is noticed */
     ANSWER_MAX = 1 << 20, /* bytes of headers and body */
     URL_MAX = 16 * 1024,
-    FILLED_URL_MAX = 64 * 1024, /* with the owner in it */
+    FILLED_URL_MAX = 64 * 1024, /* with the owner in place of PLACEHOLDER */
 };
 
 #define PLACEHOLDER "{owner}"
 
 struct probe {
-    char *url;     /* with PLACEHOLDER in it */
+    char *url;     /* contains PLACEHOLDER */
     char *ca_file; /* NULL: the certificates of the system */
-    bool loopback; /* the host is this machine: no proxy */
-    bool failing;  /* the last calls were not answered; the log says so */
+    bool loopback; /* the host is this machine, so no proxy is used */
+    bool failing;  /* the last calls were not answered, which is logged */
 };
 
 struct call {
@@ -47,7 +47,7 @@ static bool is_loopback(const char *host)
     return strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0;
 }
 
-/* Returns what is wrong with the URL, NULL if nothing is. libcurl alone accepts more than the documentation says. */
+/* Returns the fault of the URL; NULL: it is valid. libcurl alone accepts more than the documentation says. */
 static const char *url_fault(const char *url, bool *ret_loopback)
 {
     size_t scheme = strncasecmp(url, "http://", 7) == 0 ? 7 : strncasecmp(url, "https://", 8) == 0 ? 8 : 0;
@@ -144,11 +144,11 @@ static CURL *call_open(struct call *call, const struct probe *probe)
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, count_received);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->error);
-    if (probe->loopback) /* other hosts: as http_proxy, https_proxy and no_proxy in the environment say */
+    if (probe->loopback) /* for other hosts, http_proxy, https_proxy and no_proxy in the environment count */
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
     if (probe->ca_file) {
         curl_easy_setopt(easy, CURLOPT_CAINFO, probe->ca_file);
-        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL); /* nor the system's */
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL); /* no certificates of the system */
     }
     return easy;
 }
@@ -184,7 +184,7 @@ static bool call_begin(struct call *call, const struct probe *probe, CURLM *mult
     return begun;
 }
 
-/* Returns why the call was not answered, NULL if it was. */
+/* Sets the answer. Returns the reason if there was none; NULL: the call was answered. */
 static const char *call_end(struct call *call, CURLM *multi, CURLcode result)
 {
     long status = 0;
@@ -200,9 +200,9 @@ static const char *call_end(struct call *call, CURLM *multi, CURLcode result)
     return call->error[0] ? call->error : curl_easy_strerror(result);
 }
 
-/* ---- all of them ---- */
+/* ---- all calls ---- */
 
-/* Logs when none of the calls was answered, and when one is answered again. `error`: of the last one. */
+/* Logs when no call was answered, and when one is answered again. `error`: of the last failed call. */
 static void log_change(struct probe *probe, bool failing, const char *error)
 {
     if (failing && !probe->failing)
@@ -212,7 +212,9 @@ static void log_change(struct probe *probe, bool failing, const char *error)
     probe->failing = failing;
 }
 
-/* Connections are kept while it asks, and no longer: the two answers that end a request come over different ones. */
+/*
+ * Connections end with the call of this function, so the two answers that end a request come over different ones.
+ */
 void probe_ask_all(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping)
 {
     struct probe *probe = context;
@@ -240,7 +242,9 @@ void probe_ask_all(void *context, struct probe_question *questions, size_t count
     }
     if (count && !atomic_load(stopping))
         log_change(probe, answered == 0, error);
-    for (size_t i = 0; i < CALLS_MAX && calls[i].easy; i++) {
+    for (size_t i = 0; i < CALLS_MAX; i++) {
+        if (!calls[i].easy)
+            continue;
         (void)curl_multi_remove_handle(multi, calls[i].easy);
         curl_easy_cleanup(calls[i].easy);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Retention: one thread deletes rows that are no longer kept, in batches. A kind of rows runs again immediately while
- * its batches find rows, else after IDLE_PAUSE_US, also if another server deletes them. Between two batches the thread
+ * Retention: the task that deletes rows that are no longer kept, in batches. A kind of rows runs again immediately while
+ * its batches find rows, else after IDLE_PAUSE_US, also if another server deletes them. Between two batches the task
  * sleeps as core/retention.h computes, so that it yields to a busy database.
  */
 #include "base/clock.h"
@@ -24,7 +24,7 @@ struct retention {
     /* The load of the database. */
     mono_us load_at;      /* when it was measured; 0: never */
     uint64_t commits;     /* of all sessions, at load_at */
-    uint64_t own_commits; /* of this thread since load_at */
+    uint64_t own_commits; /* of this task since load_at */
     double load;          /* commits of others per second */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of tasks: what permitd does beside answering requests, one thread each (engine/task.h). */
+/* The table of tasks: the work of permitd beside answering requests, one thread each (engine/task.h). */
 #ifndef TASKS_TASKS_H
 #define TASKS_TASKS_H
 
@@ -9,7 +9,7 @@ enum { TASK_COUNT = 7 };
 /* For the settings of the engine. */
 extern const struct task_kind tasks_all[TASK_COUNT];
 
-/* The bodies, each in the file of its name. */
+/* The bodies, each in the file of its name. They return when the engine stops. */
 void clock_tick_run(struct task *task);
 void expiry_run(struct task *task);
 void wait_poll_run(struct task *task);

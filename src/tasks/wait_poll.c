@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wait poll: one thread wakes a waiter when the wait of a client has ended (for a last batch), and the first waiter of
+ * Wait poll: the task that wakes a waiter when the wait of a client has ended (for a last batch), and the first waiter of
  * a semaphore when its next holder is due. Because other servers free units too, it also reads the versions of all
  * semaphores with waiters every wait_poll, up to PAGE in one query. It sleeps while there are no waiters.
  */
@@ -19,7 +19,7 @@ enum {
 struct wait_poll {
     struct task *task;
     struct engine *engine;
-    unsigned servers; /* engine->server_generation at the last poll */
+    unsigned server_generation; /* engine->server_generation at the last poll */
     mono_us polled_at;
 };
 
@@ -87,10 +87,10 @@ static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
 /* Discards the cached versions after a failover or a restore. Caller holds the engine's mutex. */
 static void check_server(struct wait_poll *poll)
 {
-    unsigned servers = atomic_load(&poll->engine->server_generation);
-    if (servers == poll->servers)
+    unsigned generation = atomic_load(&poll->engine->server_generation);
+    if (generation == poll->server_generation)
         return;
-    poll->servers = servers;
+    poll->server_generation = generation;
     waitlist_invalidate(poll->engine);
 }
 
@@ -167,8 +167,8 @@ static void poll_versions(struct wait_poll *poll)
 static mono_us next_poll(const struct wait_poll *poll)
 {
     const struct engine *engine = poll->engine;
-    bool anybody = engine->queue.waiters.count > 0;
-    return anybody ? poll->polled_at + engine->settings.wait_poll_ms * US_PER_MS : NEVER;
+    bool any = engine->queue.waiters.count > 0;
+    return any ? poll->polled_at + engine->settings.wait_poll_ms * US_PER_MS : NEVER;
 }
 
 /* Sleeps until this time or a change (waitlist_reschedule). Caller holds the engine's mutex. */
