@@ -574,15 +574,6 @@ static enum permit_status examine_database(struct permitd *permitd, struct store
     return PERMIT_DATABASE_UNAVAILABLE;
 }
 
-/* Detects, before the first grant, a failover or an older copy of the database from while no permitd ran. */
-static enum permit_status detect_failover(struct permitd *permitd, struct store *store)
-{
-    enum permit_status status = store_raise_epoch(store, EPOCH_SERVER, 0, permitd->settings.failover_hold_ms);
-    if (status != PERMIT_OK)
-        buf_printf(&permitd->message, "cannot read the identity of the database: %s", store->message);
-    return status;
-}
-
 /*
  * Reports the schema version for --check, which changes nothing: an operator can check a new permitd before it replaces
  * an older one.
@@ -609,8 +600,12 @@ static enum permit_status prepare_store(struct permitd *permitd, struct store *s
     status = checks ? report_schema(permitd, store) : store_apply_schema(store, &permitd->message);
     if (status == PERMIT_OK)
         status = examine_database(permitd, store);
-    if (status == PERMIT_OK && !checks)
-        status = detect_failover(permitd, store);
+    if (status != PERMIT_OK || checks)
+        return status;
+    /* Detects, before the first grant, a failover or an older copy of the database from while no permitd ran. */
+    status = store_raise_epoch(store, EPOCH_SERVER, 0, permitd->settings.failover_hold_ms);
+    if (status != PERMIT_OK)
+        buf_printf(&permitd->message, "cannot read the identity of the database: %s", store->message);
     return status;
 }
 

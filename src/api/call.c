@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "api/call.h"
 
-static void batch_items_release(struct batch_items *batch)
-{
-    if (!batch)
-        return;
-    buf_release(&batch->pieces);
-    pthread_mutex_destroy(&batch->mutex);
-}
-
 struct batch_items *call_make_batch(struct call *call, size_t count)
 {
     const struct buf *body = &call->exchange.answer.body;
@@ -28,7 +20,10 @@ struct batch_items *call_make_batch(struct call *call, size_t count)
 void call_clear(struct exchange *exchange)
 {
     struct call *call = call_of(exchange);
-    batch_items_release(call->batch);
+    if (call->batch) {
+        buf_release(&call->batch->pieces);
+        pthread_mutex_destroy(&call->batch->mutex);
+    }
     call->batch = NULL;
     call->item_count = 0;
     call->wait_ms = 0;

@@ -64,14 +64,6 @@ static enum permit_status (*const own_findings[])(const struct service *service,
 
 /* ---- the answer ---- */
 
-static enum permit_status examine(const struct service *service, struct store *store, struct doctor_report *report)
-{
-    enum permit_status status = store_doctor(store, report);
-    for (size_t i = 0; status == PERMIT_OK && i < ARRAY_LENGTH(own_findings); i++)
-        status = own_findings[i](service, store, report);
-    return status;
-}
-
 static void write_report(struct buf *out, const struct doctor_report *report)
 {
     buf_append_text(out, "{\"findings\":[");
@@ -95,7 +87,9 @@ static void doctor_work(struct query *query, struct store *store, enum permit_st
     struct exchange *exchange = query_exchange(query);
     struct doctor_report report;
     if (status == PERMIT_OK)
-        status = examine(exchange->service, store, &report);
+        status = store_doctor(store, &report);
+    for (size_t i = 0; status == PERMIT_OK && i < ARRAY_LENGTH(own_findings); i++)
+        status = own_findings[i](exchange->service, store, &report);
     if (status == PERMIT_OK)
         write_report(&exchange->answer.body, &report);
     else

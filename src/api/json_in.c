@@ -610,12 +610,6 @@ static enum permit_status unknown_member(const struct wire_table *table, const c
     return PERMIT_INVALID;
 }
 
-static enum permit_status member_twice(const struct wire_member *member, const char *where, struct buf *message)
-{
-    buf_printf(message, "the body is not one JSON object: duplicate member %s%s", where, member->name);
-    return PERMIT_MALFORMED;
-}
-
 /* Refuses a value that was not read: out of memory, or not the expected value. */
 static enum permit_status refuse_member(const struct wire_member *member, struct bytes value, const char *where,
                                         const struct arena *arena, struct buf *message)
@@ -644,8 +638,10 @@ static enum permit_status read_members(struct bytes object, const struct wire_ta
         if (!member)
             return unknown_member(table, where, name, message);
         uint32_t bit = 1u << (member - table->members);
-        if (*ret_seen & bit)
-            return member_twice(member, where, message);
+        if (*ret_seen & bit) {
+            buf_printf(message, "the body is not one JSON object: duplicate member %s%s", where, member->name);
+            return PERMIT_MALFORMED;
+        }
         *ret_seen |= bit;
         if (!read_value(value, member, (char *)form + member->offset, arena))
             return refuse_member(member, value, where, arena, message);

@@ -187,16 +187,6 @@ static void holder_decided(struct op *op, const struct decision *decision)
     count_down(eviction, 1);
 }
 
-static enum permit_status end_holder(struct eviction *eviction, const struct holder_row *holder,
-                                     struct batch_item *item)
-{
-    item->exchange = eviction->exchange;
-    item->operation = (struct operation){
-        .kind = OP_FORCE_RELEASE, .external_id = holder->request.external_id, .why = eviction->reason};
-    op_init(&item->op, &item->operation, eviction->stop_at, holder_decided);
-    return engine_submit(engine_of(eviction), &item->op);
-}
-
 static void end_holders(struct eviction *eviction, const struct holder_row *holders, size_t count)
 {
     struct batch_item *items = arena_array(&eviction->page, count, sizeof *items);
@@ -209,7 +199,12 @@ static void end_holders(struct eviction *eviction, const struct holder_row *hold
     size_t submitted = 0;
     enum permit_status status = PERMIT_OK;
     while (submitted < count && status == PERMIT_OK) {
-        status = end_holder(eviction, &holders[submitted], &items[submitted]);
+        struct batch_item *item = &items[submitted];
+        item->exchange = eviction->exchange;
+        item->operation = (struct operation){
+            .kind = OP_FORCE_RELEASE, .external_id = holders[submitted].request.external_id, .why = eviction->reason};
+        op_init(&item->op, &item->operation, eviction->stop_at, holder_decided);
+        status = engine_submit(engine_of(eviction), &item->op);
         submitted += status == PERMIT_OK;
     }
     if (status != PERMIT_OK)

@@ -250,13 +250,6 @@ static size_t distance(const char *a, const char *b)
     return row[length];
 }
 
-/* Returns the distance of two names, or 1 if one contains the other. */
-static size_t name_difference(const char *name, const char *known)
-{
-    bool part = strlen(name) > 2 && (strstr(known, name) || strstr(name, known));
-    return part ? 1 : distance(name, known);
-}
-
 /*
  * Returns the setting with the most similar name; NULL if more than half of the letters differ from every setting.
  * `name` has underscores and lower-case letters.
@@ -267,7 +260,9 @@ static const struct config_row *nearest_row(const struct config_table *table, co
     size_t least = strlen(name) / 2 + 1;
     for (size_t i = 0; i < table->count; i++) {
         char known[NAME_SIZE];
-        size_t away = name_difference(name, file_name(&table->rows[i], known));
+        (void)file_name(&table->rows[i], known);
+        bool contains = strlen(name) > 2 && (strstr(known, name) || strstr(name, known));
+        size_t away = contains ? 1 : distance(name, known);
         if (away < least) {
             least = away;
             nearest = &table->rows[i];

@@ -199,16 +199,6 @@ static void put_fields(struct line *line, enum log_format format, va_list fields
     }
 }
 
-/*
- * Writes the line with one write(2), so that lines of several threads or processes do not mix. Errors are ignored:
- * there is no other place to report them.
- */
-static void write_line(const struct line *line)
-{
-    while (write(STDERR_FILENO, line->data, line->length) < 0 && errno == EINTR)
-        ;
-}
-
 void log_write(enum log_level level, const char *message, ...)
 {
     if ((int)level < atomic_load(&least_level))
@@ -224,6 +214,11 @@ void log_write(enum log_level level, const char *message, ...)
     put_fields(&line, format, fields);
     va_end(fields);
     line_close(&line, format == LOG_JSON ? "}\n" : "\n");
-    write_line(&line);
+    /*
+     * One write(2), so that lines of several threads or processes do not mix. Errors are ignored: there is no other
+     * place to report them.
+     */
+    while (write(STDERR_FILENO, line.data, line.length) < 0 && errno == EINTR)
+        ;
     errno = saved_errno;
 }

@@ -12,18 +12,6 @@ enum { JSON_DEPTH = 32, LONGEST_RETRY_MS = 86400 * 1000 };
 
 /* ---- Writing ---- */
 
-/* Durations are sent as text with a unit; the server reads them to the millisecond. */
-static struct json_object *duration_value(int64_t ms)
-{
-    char text[32];
-    if (ms == PERMIT_TTL_NONE)
-        return json_object_new_string("none");
-    if (ms == PERMIT_TTL_OWNER)
-        return json_object_new_string("owner");
-    (void)snprintf(text, sizeof(text), "%lldms", (long long)ms);
-    return json_object_new_string(text);
-}
-
 static bool add(struct json_object *object, const char *name, struct json_object *value)
 {
     return value && json_object_object_add(object, name, value) == 0;
@@ -36,7 +24,11 @@ static bool add_text(struct json_object *object, const char *name, const char *t
 
 static bool add_duration(struct json_object *object, const char *name, int64_t ms)
 {
-    return ms == 0 || add(object, name, duration_value(ms));
+    char text[32];
+    if (ms == 0)
+        return true;
+    (void)snprintf(text, sizeof(text), "%lldms", (long long)ms);
+    return add_text(object, name, ms == PERMIT_TTL_NONE ? "none" : ms == PERMIT_TTL_OWNER ? "owner" : text);
 }
 
 /* Appends the text of `object` if `whole`. Frees the object. Returns false if incomplete or out of memory. */

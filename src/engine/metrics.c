@@ -126,7 +126,7 @@ static void print_waits(struct metrics *metrics, struct buf *out)
     print_histogram(out, "permitd_wait_seconds", "", &metrics->wait_seconds);
 }
 
-static void print_background(struct metrics *metrics, struct buf *out)
+static void print_tasks(struct metrics *metrics, struct buf *out)
 {
     static const char *const cleaned_words[CLEANED_COUNT] = {"requests", "events"};
     print_head(out, "permitd_cleaned_total", "counter", "Ended requests and events deleted by retention.");
@@ -177,7 +177,7 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
         buf_printf(out, "permitd_ended_total{reason=\"%s\"} %llu\n", end_reason_word((enum end_reason)reason),
                    load(&metrics->ended[reason]));
     print_waits(metrics, out);
-    print_background(metrics, out);
+    print_tasks(metrics, out);
     print_owners(metrics, out);
     print_head(out, "permitd_database_up", "gauge", "1 while the database is usable.");
     buf_printf(out, "permitd_database_up %d\n", database_up ? 1 : 0);

@@ -93,17 +93,6 @@ static bool resolve_wants(struct queue *queue, struct op *op)
     return true;
 }
 
-/* An administrative operation: it locks its row by name; the pre-lock only keeps the batches of this process off it. */
-static bool resolve_name(struct queue *queue, struct op *op)
-{
-    struct semaphore_entry *entry = semaphore_cache_find_name(&queue->semaphores, op->operation->semaphore);
-    op->entries = op->few_entries;
-    op->entry_count = 0;
-    if (entry)
-        op->entries[op->entry_count++] = entry;
-    return true;
-}
-
 /* Another operation: finds the semaphores of its key in the key cache. */
 static bool resolve_key(struct queue *queue, struct op *op)
 {
@@ -120,13 +109,19 @@ static bool resolve_key(struct queue *queue, struct op *op)
     return true;
 }
 
-static bool resolve_from_memory(struct queue *queue, struct op *op)
+/* Finds the semaphores of an op in the caches. False: a query has to resolve it. */
+static bool resolve_from_caches(struct queue *queue, struct op *op)
 {
-    if (operation_is_administrative(op->operation->kind))
-        return resolve_name(queue, op);
     if (op->operation->kind == OP_ACQUIRE)
         return resolve_wants(queue, op);
-    return resolve_key(queue, op);
+    if (!operation_is_administrative(op->operation->kind))
+        return resolve_key(queue, op);
+    /* Its batch locks the row by name; the pre-lock only keeps the other batches of this process off it. */
+    struct semaphore_entry *entry = semaphore_cache_find_name(&queue->semaphores, op->operation->semaphore);
+    op->entries = op->few_entries;
+    op->entry_count = entry ? 1 : 0;
+    op->few_entries[0] = entry;
+    return true;
 }
 
 /* ---- operations on one key ---- */
@@ -219,7 +214,7 @@ bool queue_add(struct queue *queue, struct op *op)
     ++*counter_of(queue, op);
     add_to_key(queue, op);
     const struct op *before = queue_before_on_key(op);
-    op->resolved = !(before && !before->resolved) && resolve_from_memory(queue, op);
+    op->resolved = !(before && !before->resolved) && resolve_from_caches(queue, op);
     op->queued = true;
     if (!op->resolved) {
         op->entry_count = 0;

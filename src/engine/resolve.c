@@ -11,29 +11,6 @@
 
 enum { NAME_DETAIL_SIZE = 320, NAME_SHOWN = 200 };
 
-/* Queries the names of the acquires and the keys of the other operations, in the order of the operations. */
-static enum permit_status query_store(struct worker *worker, const struct run *run, struct resolve *resolve)
-{
-    arena_clear(worker->arena);
-    size_t name_count = 0;
-    for (size_t i = 0; i < run->count; i++)
-        name_count += run->ops[i]->operation->want_count;
-    resolve->names = arena_array(worker->arena, name_count, sizeof *resolve->names);
-    resolve->keys = arena_array(worker->arena, run->count, sizeof *resolve->keys);
-    if (!resolve->names || !resolve->keys)
-        return PERMIT_NO_MEMORY;
-    resolve->name_count = resolve->key_count = 0;
-    for (size_t i = 0; i < run->count; i++) {
-        const struct operation *operation = run->ops[i]->operation;
-        for (size_t j = 0; j < operation->want_count; j++)
-            resolve->names[resolve->name_count++].name = operation->wants[j].semaphore;
-        if (operation->kind != OP_ACQUIRE)
-            resolve->keys[resolve->key_count++].external_id = operation->external_id;
-    }
-    enum permit_status status = task_connect(worker->task);
-    return status == PERMIT_OK ? store_resolve(worker->store, resolve, worker->arena) : status;
-}
-
 /* Sets the semaphores of an acquire. Caller holds the engine's mutex. */
 static enum permit_status set_wants(struct engine *engine, struct op *op, const struct resolve_name *names)
 {
@@ -135,10 +112,30 @@ struct resolve_run {
     struct resolve resolve;
 };
 
+/* Queries the names of the acquires and the keys of the other operations, in the order of the operations. */
 static enum permit_status try_resolve(struct transaction *transaction)
 {
     struct run *run = CONTAINER_OF(transaction, struct run, transaction);
-    return query_store(run->worker, run, &CONTAINER_OF(run, struct resolve_run, run)->resolve);
+    struct worker *worker = run->worker;
+    struct resolve *resolve = &CONTAINER_OF(run, struct resolve_run, run)->resolve;
+    arena_clear(worker->arena);
+    size_t name_count = 0;
+    for (size_t i = 0; i < run->count; i++)
+        name_count += run->ops[i]->operation->want_count;
+    resolve->names = arena_array(worker->arena, name_count, sizeof *resolve->names);
+    resolve->keys = arena_array(worker->arena, run->count, sizeof *resolve->keys);
+    if (!resolve->names || !resolve->keys)
+        return PERMIT_NO_MEMORY;
+    resolve->name_count = resolve->key_count = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        const struct operation *operation = run->ops[i]->operation;
+        for (size_t j = 0; j < operation->want_count; j++)
+            resolve->names[resolve->name_count++].name = operation->wants[j].semaphore;
+        if (operation->kind != OP_ACQUIRE)
+            resolve->keys[resolve->key_count++].external_id = operation->external_id;
+    }
+    enum permit_status status = task_connect(worker->task);
+    return status == PERMIT_OK ? store_resolve(worker->store, resolve, worker->arena) : status;
 }
 
 static void resolve_failed(struct transaction *transaction, enum permit_status status)

@@ -58,10 +58,10 @@ bool task_record_status(struct task *task, enum permit_status status)
     bool failed = status != PERMIT_OK && status != PERMIT_CONFLICT && status != PERMIT_LOCK_TIMEOUT;
     bool recovered = status == PERMIT_OK && task->failing;
     if (failed && !task->failing)
-        log_write(is_bug ? LOG_ERROR : LOG_WARN, "background task delayed", "task", task->kind->name, "status",
+        log_write(is_bug ? LOG_ERROR : LOG_WARN, "task failed, retrying", "task", task->kind->name, "status",
                   permit_status_word(status), "error", task->store->message, NULL);
     if (recovered)
-        log_write(LOG_INFO, "background task recovered", "task", task->kind->name, NULL);
+        log_write(LOG_INFO, "task recovered", "task", task->kind->name, NULL);
     if (failed || recovered)
         task->failing = failed;
     return recovered;

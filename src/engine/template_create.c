@@ -32,14 +32,6 @@ static struct bytes copy_bytes(char **at, struct bytes bytes)
     return copy;
 }
 
-/* The `why` of the operation, for its event: "template <prefix>". */
-static struct bytes copy_why(char **at, struct bytes prefix)
-{
-    struct bytes words = copy_bytes(at, BYTES(WHY_TEMPLATE));
-    words.length += copy_bytes(at, prefix).length;
-    return words;
-}
-
 static void template_create_decided(struct op *op, const struct decision *decision);
 
 /* Copies all strings: the acquire may be withdrawn, and the memory of resolve is reused. NULL: out of memory. */
@@ -54,11 +46,13 @@ static struct template_create *template_create_new(struct engine *engine, struct
     char *at = creation->text;
     *creation = (struct template_create){.engine = engine, .change = template_change(template)};
     creation->change.note = copy_bytes(&at, template->settings.note);
+    struct bytes why = copy_bytes(&at, BYTES(WHY_TEMPLATE)); /* for the event: "template <prefix>" */
+    why.length += copy_bytes(&at, template->prefix).length;
     creation->operation = (struct operation){
         .kind = OP_SEMAPHORE_PUT,
         .semaphore = copy_bytes(&at, name),
         .principal = copy_bytes(&at, principal),
-        .why = copy_why(&at, template->prefix),
+        .why = why,
         .change = &creation->change,
     };
     list_init(&creation->node);

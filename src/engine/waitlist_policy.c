@@ -512,7 +512,7 @@ static bool copy_ahead(struct arena *arena, const struct wait_place *place, stru
     return true;
 }
 
-static const struct wait_place *stand_of(const struct waiter *waiter, uint64_t semaphore_id)
+static const struct wait_place *place_at(const struct waiter *waiter, uint64_t semaphore_id)
 {
     const struct wait_place *place = waiter->places;
     while (place->entry->id != semaphore_id)
@@ -534,7 +534,7 @@ enum permit_status engine_find_waiter(struct engine *engine, struct bytes extern
     if (waiter && waiter_has_clients(waiter)) {
         bool copied = copy_row(arena, waiter, &row);
         for (size_t i = 0; copied && i < row.want_count; i++)
-            copied = copy_ahead(arena, stand_of(waiter, row.wants[i].semaphore_id), &places[i]);
+            copied = copy_ahead(arena, place_at(waiter, row.wants[i].semaphore_id), &places[i]);
         status = copied ? PERMIT_OK : PERMIT_NO_MEMORY;
     }
     pthread_mutex_unlock(&engine->mutex);

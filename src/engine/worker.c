@@ -39,22 +39,18 @@ void worker_recovered(struct worker *worker)
     atomic_store_explicit(&worker->engine->metrics.database_up, true, memory_order_relaxed);
 }
 
-static void count_retry(struct engine *engine, enum permit_status status)
-{
-    switch (status) {
-    case PERMIT_CONFLICT: metrics_count(&engine->metrics.retries[BATCH_RETRY_CONFLICT]); break;
-    case PERMIT_LOCK_TIMEOUT: metrics_count(&engine->metrics.retries[BATCH_RETRY_LOCK_TIMEOUT]); break;
-    case PERMIT_DATABASE_LOST: metrics_count(&engine->metrics.retries[BATCH_RETRY_LOST]); break;
-    default: metrics_count(&engine->metrics.retries[BATCH_RETRY_UNAVAILABLE]); break;
-    }
-    if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_UNAVAILABLE)
-        atomic_store_explicit(&engine->metrics.database_up, false, memory_order_relaxed);
-}
-
 void worker_record_failure(struct worker *worker, enum permit_status status, const char *what)
 {
+    struct metrics *metrics = &worker->engine->metrics;
     log_failure(worker, status, what);
-    count_retry(worker->engine, status);
+    switch (status) {
+    case PERMIT_CONFLICT: metrics_count(&metrics->retries[BATCH_RETRY_CONFLICT]); break;
+    case PERMIT_LOCK_TIMEOUT: metrics_count(&metrics->retries[BATCH_RETRY_LOCK_TIMEOUT]); break;
+    case PERMIT_DATABASE_LOST: metrics_count(&metrics->retries[BATCH_RETRY_LOST]); break;
+    default: metrics_count(&metrics->retries[BATCH_RETRY_UNAVAILABLE]); break;
+    }
+    if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_UNAVAILABLE)
+        atomic_store_explicit(&metrics->database_up, false, memory_order_relaxed);
     (void)store_rollback(worker->store);
 }
 
@@ -301,15 +297,6 @@ static enum permit_status check_server(struct worker *worker, const struct view 
     return PERMIT_CONFLICT;
 }
 
-/* Connects to the present server and reserves ids for the requests that the batch may insert. */
-static enum permit_status prepare_try(struct worker *worker)
-{
-    enum permit_status status = task_connect(worker->task);
-    if (status == PERMIT_OK && worker->ids.end - worker->ids.next < BATCH_MAX_OPERATIONS)
-        status = store_reserve_ids(worker->store, ID_BLOCK, &worker->ids, &worker->ids_epoch);
-    return status;
-}
-
 /* Returns true if all operations of the run have the same first semaphore. */
 static bool one_semaphore(const struct run *run)
 {
@@ -330,7 +317,9 @@ static enum permit_status try_run(struct transaction *transaction)
     struct worker *worker = run->worker;
     arena_clear(worker->arena);
     run->applied = false;
-    enum permit_status status = prepare_try(worker);
+    enum permit_status status = task_connect(worker->task);
+    if (status == PERMIT_OK && worker->ids.end - worker->ids.next < BATCH_MAX_OPERATIONS)
+        status = store_reserve_ids(worker->store, ID_BLOCK, &worker->ids, &worker->ids_epoch);
     if (status == PERMIT_OK)
         status = lock_rows(worker, run);
     if (status == PERMIT_OK)

@@ -325,18 +325,6 @@ static ssize_t send_now(int fd, struct bytes head, struct bytes body)
 }
 
 /*
- * Returns how many bytes the socket accepts now; 0 if earlier output still waits. A write error shows again with the
- * rest.
- */
-static size_t write_now(struct connection *connection, struct bytes head, struct bytes body)
-{
-    if (evbuffer_get_length(bufferevent_get_output(connection->bev)))
-        return 0;
-    ssize_t sent = send_now(bufferevent_getfd(connection->bev), head, body);
-    return sent > 0 ? (size_t)sent : 0;
-}
-
-/*
  * Writes head and body: now, as far as the socket accepts them, and the rest later through the bufferevent. Returns
  * true if all is written. An answer is sent completely or not at all: if there is no memory for the rest, the
  * connection is closed and the client has to repeat the request.
@@ -345,7 +333,12 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
 {
     struct evbuffer *output = bufferevent_get_output(connection->bev);
     size_t length = body ? body->length : 0;
-    size_t sent = write_now(connection, head, (struct bytes){body ? body->data : NULL, length});
+    size_t sent = 0;
+    if (!evbuffer_get_length(output)) { /* else earlier output still waits; a write error shows again with the rest */
+        ssize_t now =
+            send_now(bufferevent_getfd(connection->bev), head, (struct bytes){body ? body->data : NULL, length});
+        sent = now > 0 ? (size_t)now : 0;
+    }
     if (sent == head.length + length)
         return true;
     bool kept = true;

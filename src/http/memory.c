@@ -21,18 +21,13 @@ enum {
 
 enum { TRIM_PAUSE_MS = 1000, TRIM_LONG_PAUSE_MS = 30000 };
 
-static size_t counted_bytes(const struct server *server)
-{
-    return atomic_load(&server->receiving.used) + atomic_load(&server->answering.used);
-}
-
 /*
  * Sets the limits of both budgets. The uncounted rest of the process is taken to be at least as large as it was when
  * nearly nothing was counted, because counted memory may not be resident yet.
  */
 static void set_limits(struct server *server, size_t max, size_t resident)
 {
-    size_t used = counted_bytes(server);
+    size_t used = atomic_load(&server->receiving.used) + atomic_load(&server->answering.used);
     if (used < max / IDLE_FRACTION)
         server->baseline_bytes = resident;
     size_t other = resident > used ? resident - used : 0;

@@ -262,16 +262,6 @@ void server_reload(struct server *server, const struct server_settings *settings
     server->settings.request_timeout_ms = settings->request_timeout_ms;
 }
 
-static void close_connections(struct server *server)
-{
-    for (size_t state = 0; state < CONNECTION_CLOSED; state++) {
-        list_for_each (node, following, &server->connections[state]) {
-            connection_close(LIST_ENTRY(node, struct connection, node));
-        }
-    }
-    connections_dispose(server);
-}
-
 void server_free(struct server *server)
 {
     if (!server)
@@ -280,7 +270,11 @@ void server_free(struct server *server)
     bodies_stop(server);
     bodies_drain(server);
     outbox_drain(server);
-    close_connections(server);
+    for (size_t state = 0; state < CONNECTION_CLOSED; state++) {
+        list_for_each (node, following, &server->connections[state])
+            connection_close(LIST_ENTRY(node, struct connection, node));
+    }
+    connections_dispose(server);
     map_release(&server->peers);
     heap_release(&server->under_way);
     while (server->free_exchanges) {

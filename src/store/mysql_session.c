@@ -381,16 +381,6 @@ static enum permit_status session_query(struct session *session, struct bytes sq
     return status;
 }
 
-static enum permit_status session_send_one_by_one(struct session *session, struct bytes sql)
-{
-    buf_clear(&session->packet);
-    buf_append(&session->packet, sql.data, sql.length);
-    if (session->packet.broken)
-        return session->packet_status = session_refuse(session, PERMIT_NO_MEMORY, "no memory for a packet");
-    session->unsent = (struct bytes){session->packet.data, session->packet.length};
-    return session_query(session, session_cut_statement(session));
-}
-
 enum permit_status session_send(struct session *session, struct bytes sql)
 {
     assert(session->thread == &sessions_of_thread);
@@ -400,7 +390,14 @@ enum permit_status session_send(struct session *session, struct bytes sql)
     session->unsent.length = 0;
     if (!session->mysql)
         return session->packet_status = session_refuse(session, PERMIT_DATABASE_LOST, "not connected to the database");
-    return session->clustered ? session_send_one_by_one(session, sql) : session_query(session, sql);
+    if (!session->clustered)
+        return session_query(session, sql);
+    buf_clear(&session->packet);
+    buf_append(&session->packet, sql.data, sql.length);
+    if (session->packet.broken)
+        return session->packet_status = session_refuse(session, PERMIT_NO_MEMORY, "no memory for a packet");
+    session->unsent = (struct bytes){session->packet.data, session->packet.length};
+    return session_query(session, session_cut_statement(session));
 }
 
 bool session_row(struct session *session, struct session_row *ret_row)

@@ -103,16 +103,14 @@ static enum permit_status lock(struct session *session, const struct bytes *name
 static enum permit_status owners_lock(struct store *store, const struct bytes *names, size_t count, struct arena *arena,
                                       struct owner_image *ret_images, struct query_time *ret_time)
 {
-    struct session *session = session_of(store);
-    return lock(session, names, count, "", arena, ret_images, ret_time);
+    return lock(session_of(store), names, count, "", arena, ret_images, ret_time);
 }
 
 static enum permit_status owners_lock_nowait(struct store *store, const struct bytes *names, size_t count,
                                              struct arena *arena, struct owner_image *ret_images,
                                              struct query_time *ret_time)
 {
-    struct session *session = session_of(store);
-    return lock(session, names, count, " NOWAIT", arena, ret_images, ret_time);
+    return lock(session_of(store), names, count, " NOWAIT", arena, ret_images, ret_time);
 }
 
 /*
@@ -217,8 +215,7 @@ static enum permit_status owners_write(struct store *store, const struct owner_i
 
 static void owners_rollback(struct store *store)
 {
-    struct session *session = session_of(store);
-    (void)session_rollback(session);
+    (void)session_rollback(session_of(store));
 }
 
 /* ---- plain reads ---- */

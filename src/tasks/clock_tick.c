@@ -104,25 +104,20 @@ static enum permit_status tick(struct task *task)
     return status;
 }
 
-static void run_tick(struct task *task, mono_us *checked_at)
-{
-    struct engine *engine = task->engine;
-    enum permit_status status = check_safety(task, checked_at);
-    set_refusal(engine, task->store->refusal);
-    if (status == PERMIT_OK)
-        status = tick(task);
-    if (status == PERMIT_OK)
-        refresh_floors(engine, task->store);
-    bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
-    atomic_store(&engine->metrics.database_up, up);
-}
-
 void clock_tick_run(struct task *task)
 {
+    struct engine *engine = task->engine;
     mono_us checked_at = 0;
     while (!task_stopping(task)) {
-        run_tick(task, &checked_at);
-        time_out_ops(task->engine);
+        enum permit_status status = check_safety(task, &checked_at);
+        set_refusal(engine, task->store->refusal);
+        if (status == PERMIT_OK)
+            status = tick(task);
+        if (status == PERMIT_OK)
+            refresh_floors(engine, task->store);
+        bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
+        atomic_store(&engine->metrics.database_up, up);
+        time_out_ops(engine);
         task_sleep(task, TICK_MS * US_PER_MS);
     }
 }

@@ -122,7 +122,7 @@ static utc_us expire_page(struct expiry_round *round, const struct due_page *pag
 }
 
 /* Runs one page. Reads the first row alone before, unless the last page was full: most rounds find nothing due. */
-static utc_us sweep(struct expiry_round *round)
+static utc_us expire_due(struct expiry_round *round)
 {
     struct due_page page;
     if (!round->more && !read_page(round, 1, &page))
@@ -173,7 +173,7 @@ static void expire_and_sleep(struct expiry_round *round)
     pthread_mutex_lock(&engine->mutex);
     engine->next_expiry_at = NEVER; /* the read below finds the deadlines of before; later ones are announced again */
     pthread_mutex_unlock(&engine->mutex);
-    utc_us next = sweep(round);
+    utc_us next = expire_due(round);
     round->more = next <= round->now;
     pthread_mutex_lock(&engine->mutex);
     wait_for_decisions(engine, round->more ? UNDECIDED_FEW : 0);

@@ -84,16 +84,6 @@ static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
     return count;
 }
 
-/* Discards the cached versions after a failover or a restore. Caller holds the engine's mutex. */
-static void check_server(struct wait_poll *poll)
-{
-    unsigned generation = atomic_load(&poll->engine->server_generation);
-    if (generation == poll->server_generation)
-        return;
-    poll->server_generation = generation;
-    waitlist_invalidate(poll->engine);
-}
-
 static enum permit_status try_page(struct wait_poll *poll, const uint64_t *ids, size_t count,
                                    struct semaphore_page *ret_page)
 {
@@ -142,7 +132,10 @@ static void poll_versions(struct wait_poll *poll)
     struct engine *engine = poll->engine;
     struct waiters *waiters = &engine->queue.waiters;
     poll->polled_at = clock_mono();
-    check_server(poll);
+    unsigned generation = atomic_load(&engine->server_generation);
+    if (generation != poll->server_generation) /* after a failover or a restore the cached versions mean nothing */
+        waitlist_invalidate(engine);
+    poll->server_generation = generation;
     size_t left = waiters->entry_count;
     while (left > 0 && waiters->entry_count > 0 && !atomic_load(&engine->stopping)) {
         uint64_t ids[PAGE];
@@ -195,26 +188,21 @@ static mono_us next_time(const struct wait_poll *poll, mono_us now)
     return due ? min_i64(next, due->time) : next;
 }
 
-static void run_once(struct wait_poll *poll)
-{
-    struct engine *engine = poll->engine;
-    mono_us now = clock_mono();
-    bool woken = wake_by_time(engine, now);
-    woken |= wake_by_due(engine, now);
-    if (woken && engine->idle_workers)
-        pthread_cond_signal(&engine->work);
-    if (next_poll(poll) <= now)
-        poll_versions(poll);
-    else
-        sleep_until(engine, next_time(poll, now));
-}
-
 void wait_poll_run(struct task *task)
 {
     struct engine *engine = task->engine;
     struct wait_poll poll = {.task = task, .engine = engine};
     pthread_mutex_lock(&engine->mutex);
-    while (!task_stopping(task))
-        run_once(&poll);
+    while (!task_stopping(task)) {
+        mono_us now = clock_mono();
+        bool woken = wake_by_time(engine, now);
+        woken |= wake_by_due(engine, now);
+        if (woken && engine->idle_workers)
+            pthread_cond_signal(&engine->work);
+        if (next_poll(&poll) <= now)
+            poll_versions(&poll);
+        else
+            sleep_until(engine, next_time(&poll, now));
+    }
     pthread_mutex_unlock(&engine->mutex);
 }
