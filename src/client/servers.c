@@ -46,14 +46,13 @@ static enum permit_status add_entry(struct servers *servers, const char *urls, c
     if (status)
         return status;
     size_t same = number_of_same(servers, http);
-    if (same)
-        buf_printf(message, "has the same server in entries %zu and %zu: %.200s", same, servers->count + 1,
-                   http_url(http));
-    else
+    if (!same) {
         servers->list[servers->count++].http = http;
-    if (same)
-        http_free(http);
-    return same ? PERMIT_INVALID : PERMIT_OK;
+        return PERMIT_OK;
+    }
+    buf_printf(message, "has the same server in entries %zu and %zu: %.200s", same, servers->count + 1, http_url(http));
+    http_free(http);
+    return PERMIT_INVALID;
 }
 
 /* A random order spreads the clients over the servers. */

@@ -14,7 +14,7 @@ enum { SERVER_FAILURE_SIZE = 128 };
 
 struct server {
     struct http *http;
-    char failure[SERVER_FAILURE_SIZE]; /* why its last try in the current call failed; "": none did */
+    char failure[SERVER_FAILURE_SIZE]; /* reason for the failure of its last try in the current call; "": none */
 };
 
 struct servers {
@@ -34,12 +34,12 @@ enum permit_status servers_open(struct servers *servers, const char *urls, const
 void servers_release(struct servers *servers);
 
 struct server *servers_current(struct servers *servers);
-/* Goes on to the next server of the list; after the last one comes the first. */
+/* Makes the next server of the list current; after the last one, the first. */
 void servers_next(struct servers *servers);
-/* Makes the server current that has the same address; none: no change. */
+/* Makes the server with the same address current. No change if there is none. */
 void servers_start_at(struct servers *servers, const struct http *http);
 
-/* Forgets the failures of all servers: a call begins, or has got an answer. */
+/* Clears the failures of all servers, when a call begins. */
 void servers_clear_failures(struct servers *servers);
 /* Appends "<before>URL (FAILURE), URL (FAILURE)" of the servers that failed, at most 4 KB; nothing if none did. */
 void servers_write_failures(const struct servers *servers, const char *before, struct buf *out);
