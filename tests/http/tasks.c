@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Background tasks: retention deletes requests that ended long ago, the audit compares the rows. */
+/* Tasks: retention deletes requests that ended long ago, the audit compares the rows. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ static bool five_thousand_are_counted(void *context)
     return cleaned == 5000;
 }
 
-Test(background, old_requests_are_deleted_by_one_of_two_servers, .timeout = 180)
+Test(tasks, old_requests_are_deleted_by_one_of_two_servers, .timeout = 180)
 {
     struct kit_database *database = kit_database_start(NULL);
     struct pair pair = pair_start(database);
@@ -97,18 +97,40 @@ Test(background, old_requests_are_deleted_by_one_of_two_servers, .timeout = 180)
     kit_database_stop(database);
 }
 
-Test(background, tasks_continue_after_a_database_outage, .timeout = 180)
+static bool tasks_have_failed(void *context)
+{
+    const struct pair *pair = context;
+    for (int i = 0; i < 2; i++)
+        if (!log_count(pair->permitd[i], "task failed, retrying task=retention") ||
+            !log_count(pair->permitd[i], "task failed, retrying task=audit"))
+            return false;
+    return true;
+}
+
+static bool tasks_have_recovered(void *context)
+{
+    const struct pair *pair = context;
+    for (int i = 0; i < 2; i++)
+        if (!log_count(pair->permitd[i], "task recovered task=retention") ||
+            !log_count(pair->permitd[i], "task recovered task=audit"))
+            return false;
+    return true;
+}
+
+Test(tasks, tasks_continue_after_a_database_outage, .timeout = 180)
 {
     struct kit_database *database = kit_database_start(NULL);
     struct pair pair = pair_start(database);
     kit_sql_close(pair.sql);
     kit_database_kill(database);
-    kit_sleep_ms(3000); /* long enough for the tasks to fail */
+    cr_assert(kit_wait_until(tasks_have_failed, &pair, PATIENCE_MS));
     kit_database_restart(database);
     pair.sql = kit_sql_open(database->socket, "permitd");
     insert_ended(pair.sql, 1000000000, 100);
     cr_assert(kit_wait_until(nothing_ended_is_left, pair.sql, PATIENCE_MS));
+    cr_assert(kit_wait_until(tasks_have_recovered, &pair, PATIENCE_MS));
     for (int i = 0; i < 2; i++) {
+        cr_assert_eq(log_count(pair.permitd[i], "error=\"\""), 0, "a failure without a cause");
         cr_assert_leq(log_count(pair.permitd[i], "task=retention"), 4, "it floods the log");
         cr_assert_leq(log_count(pair.permitd[i], "task=audit"), 4, "it floods the log");
     }
@@ -149,7 +171,7 @@ static void wait_for_rounds(struct talk *talk, double rounds)
                              PATIENCE_MS));
 }
 
-Test(background, audit_logs_each_mismatch_once_and_its_resolution, .timeout = 180)
+Test(tasks, audit_logs_each_mismatch_once_and_its_resolution, .timeout = 180)
 {
     struct kit_database *database = kit_database_start(NULL);
     struct pair pair = pair_start(database);
