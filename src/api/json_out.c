@@ -384,27 +384,21 @@ void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us now)
     buf_append_char(out, '}');
 }
 
-static void write_blocking_holder(struct buf *out, const struct blocking_holder *holder, utc_us now)
-{
-    buf_append_text(out, "{\"external_id\":");
-    write_text(out, holder->external_id);
-    if (holder->owner.length)
-        write_member_text(out, "owner", holder->owner);
-    write_member_time(out, "since", holder->since);
-    write_member_time(out, "expires_at", holder->expires_at);
-    if (holder->expires_at != NEVER)
-        write_member_i64(out, "expires_in_ms", max_i64(0, (holder->expires_at - now) / US_PER_MS));
-    buf_append_char(out, '}');
-}
-
 void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now)
 {
     write_name(out, "holders");
     buf_append_char(out, '[');
     for (size_t i = 0; i < count; i++) {
-        if (i)
-            buf_append_char(out, ',');
-        write_blocking_holder(out, &holders[i], now);
+        const struct blocking_holder *holder = &holders[i];
+        buf_append_text(out, i ? ",{\"external_id\":" : "{\"external_id\":");
+        write_text(out, holder->external_id);
+        if (holder->owner.length)
+            write_member_text(out, "owner", holder->owner);
+        write_member_time(out, "since", holder->since);
+        write_member_time(out, "expires_at", holder->expires_at);
+        if (holder->expires_at != NEVER)
+            write_member_i64(out, "expires_in_ms", max_i64(0, (holder->expires_at - now) / US_PER_MS));
+        buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
 }

@@ -119,12 +119,3 @@ void map_remove(struct map *map, struct map_node *node)
     *link = node->next;
     map->count--;
 }
-
-void map_each(struct map *map, void (*visit)(struct map_node *node, void *context), void *context)
-{
-    for (size_t i = 0; i < map->bucket_count; i++)
-        for (struct map_node *node = map->buckets[i], *next; node; node = next) {
-            next = node->next;
-            visit(node, context);
-        }
-}

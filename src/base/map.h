@@ -35,6 +35,4 @@ struct map_node *map_find(const struct map *map, struct bytes key);
 /* Inserts a node; the key must not be in the table. False: out of memory; nothing has changed. */
 bool map_insert(struct map *map, struct map_node *node, struct bytes key) MUST_CHECK;
 void map_remove(struct map *map, struct map_node *node);
-/* Calls visit for every member, in no particular order; visit may free the member but must not change the table. */
-void map_each(struct map *map, void (*visit)(struct map_node *node, void *context), void *context);
 #endif

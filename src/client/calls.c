@@ -53,21 +53,6 @@ enum permit_status client_take_request(struct permit_client *client, const struc
     return PERMIT_OK;
 }
 
-/* Like client_take_request, for an answer that must be about this key. ret_request may be NULL. */
-static enum permit_status take_request_of(struct permit_client *client, const struct call_state *state,
-                                          const char *external_id, struct permit_request **ret_request)
-{
-    struct permit_request *request = NULL;
-    enum permit_status status = client_take_request(client, state, &request);
-    if (!status && strcmp(request->external_id, external_id) != 0)
-        status = client_fail(client, PERMIT_INTERNAL, "the server's answer is about another request");
-    if (status || !ret_request)
-        permit_request_free(request);
-    else
-        *ret_request = request;
-    return status;
-}
-
 /* Runs one call about the request with this key. */
 static enum permit_status call_request(struct permit_client *client, const char *method, const char *external_id,
                                        const char *suffix, const char *body, struct permit_request **ret_request)
@@ -77,8 +62,17 @@ static enum permit_status call_request(struct permit_client *client, const char 
         return client_fail(client, PERMIT_INVALID, "the key must have 1 to 255 bytes");
     struct http_call call = {.method = method, .path = path, .body = body, .cancel_fd = client->options.cancel_fd};
     struct call_state state = {.sent = 0};
+    struct permit_request *request = NULL;
     enum permit_status status = client_call(client, &call, &state);
-    return status ? status : take_request_of(client, &state, external_id, ret_request);
+    if (!status)
+        status = client_take_request(client, &state, &request);
+    if (!status && strcmp(request->external_id, external_id) != 0)
+        status = client_fail(client, PERMIT_INTERNAL, "the server's answer is about another request");
+    if (status || !ret_request)
+        permit_request_free(request);
+    else
+        *ret_request = request;
+    return status;
 }
 
 /* ---- Renew, confirm, release, show ---- */

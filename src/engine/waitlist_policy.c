@@ -546,7 +546,7 @@ enum permit_status engine_find_waiter(struct engine *engine, struct bytes extern
 }
 
 /* The first waiter with clients, of this semaphore or (NULL) of all. NULL: none. Caller holds the engine's mutex. */
-static const struct waiter *first_asked(const struct engine *engine, const struct semaphore_entry *entry)
+static const struct waiter *first_with_clients(const struct engine *engine, const struct semaphore_entry *entry)
 {
     const struct list *list = entry ? &entry->waiters : &engine->queue.waiters.all;
     for (const struct list *node = list->next; node != list; node = node->next) {
@@ -565,7 +565,7 @@ struct waiting engine_waiting(struct engine *engine, struct bytes semaphore)
     const struct semaphore_entry *entry =
         semaphore.length ? semaphore_cache_find_name(&engine->queue.semaphores, semaphore) : NULL;
     if (entry || !semaphore.length) {
-        const struct waiter *first = first_asked(engine, entry);
+        const struct waiter *first = first_with_clients(engine, entry);
         waiting.count = entry ? entry->waiter_count : engine->queue.waiters.count;
         waiting.oldest_ms = first ? (clock_mono() - first->since) / US_PER_MS : 0;
     }

@@ -76,21 +76,6 @@ static enum permit_status audit_begin(struct audit *audit, struct store *store, 
     return audit->holders ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-/*
- * Records the permit as the holder of its slots. A permit is odd if another one names the same slot, or if it does not
- * name `count` slots.
- */
-static void record_holders(struct audit *audit, const struct permit *permit)
-{
-    bool odd = permit->slots.count != permit->count;
-    for (uint32_t i = 0; i < permit->slots.count; i++) {
-        uint64_t *holder = &audit->holders[permit->slots.numbers[i]];
-        odd |= *holder != 0;
-        *holder = permit->token;
-    }
-    audit->differences[PERMITS_WITH_ODD_SLOTS] += odd;
-}
-
 static void check_permit(struct audit *audit, struct row_reader *reader)
 {
     struct permit permit = {.token = row_u64(reader), .count = row_i64(reader)};
@@ -99,10 +84,14 @@ static void check_permit(struct audit *audit, struct row_reader *reader)
     audit->last = permit.token;
     if (!audit->holders)
         return;
-    if (slots_parse(text, audit->arena, &permit.slots))
-        record_holders(audit, &permit);
-    else
-        audit->differences[PERMITS_WITH_ODD_SLOTS]++;
+    /* A permit is odd if another one names the same slot, or if it does not name `count` slots. */
+    bool odd = !slots_parse(text, audit->arena, &permit.slots) || permit.slots.count != permit.count;
+    for (uint32_t i = 0; i < permit.slots.count; i++) {
+        uint64_t *holder = &audit->holders[permit.slots.numbers[i]];
+        odd |= *holder != 0;
+        *holder = permit.token;
+    }
+    audit->differences[PERMITS_WITH_ODD_SLOTS] += odd;
 }
 
 /*

@@ -250,8 +250,6 @@ static enum permit_status facts_read_schema(struct session *session, struct fact
 
 static bool check_passes(const struct check *check, const struct facts *facts)
 {
-    if (!facts->present[check->variable])
-        return true;
     if (check->is_good)
         return check->is_good(facts);
     for (size_t i = 0; i < GOOD_MAX && check->good[i]; i++)

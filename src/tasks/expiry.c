@@ -167,28 +167,24 @@ static void wait_for_deadline(struct expiry_round *round)
 
 /* ---- the task ---- */
 
-static void expire_and_sleep(struct expiry_round *round)
-{
-    struct engine *engine = round->engine;
-    pthread_mutex_lock(&engine->mutex);
-    engine->next_expiry_at = NEVER; /* the read below finds the deadlines of before; later ones are announced again */
-    pthread_mutex_unlock(&engine->mutex);
-    utc_us next = expire_due(round);
-    round->more = next <= round->now;
-    pthread_mutex_lock(&engine->mutex);
-    wait_for_decisions(engine, round->more ? UNDECIDED_FEW : 0);
-    if (engine->expiring == 0 || engine->expiring >= UNDECIDED_MAX)
-        round->after_due_at = 0; /* none is stuck, or too many are: start again from the beginning */
-    if (!round->more) {
-        engine->next_expiry_at = min_i64(engine->next_expiry_at, next);
-        wait_for_deadline(round);
-    }
-    pthread_mutex_unlock(&engine->mutex);
-}
-
 void expiry_run(struct task *task)
 {
-    struct expiry_round round = {.task = task, .engine = task->engine};
-    while (!task_stopping(task))
-        expire_and_sleep(&round);
+    struct engine *engine = task->engine;
+    struct expiry_round round = {.task = task, .engine = engine};
+    while (!task_stopping(task)) {
+        pthread_mutex_lock(&engine->mutex);
+        engine->next_expiry_at = NEVER; /* the read below finds earlier deadlines; later ones are announced again */
+        pthread_mutex_unlock(&engine->mutex);
+        utc_us next = expire_due(&round);
+        round.more = next <= round.now;
+        pthread_mutex_lock(&engine->mutex);
+        wait_for_decisions(engine, round.more ? UNDECIDED_FEW : 0);
+        if (engine->expiring == 0 || engine->expiring >= UNDECIDED_MAX)
+            round.after_due_at = 0; /* none is stuck, or too many are: start again from the beginning */
+        if (!round.more) {
+            engine->next_expiry_at = min_i64(engine->next_expiry_at, next);
+            wait_for_deadline(&round);
+        }
+        pthread_mutex_unlock(&engine->mutex);
+    }
 }

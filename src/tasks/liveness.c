@@ -43,16 +43,6 @@ static void declare_dead(struct engine *engine, struct bytes owner, utc_us since
         free(verdict);
 }
 
-static void judge(struct engine *engine, const struct probe_question *questions, size_t count, utc_us asked_at)
-{
-    for (size_t i = 0; i < count; i++) {
-        utc_us since;
-        metrics_count(&engine->metrics.probes[questions[i].ret_answer]);
-        if (liveness_learn(engine->liveness, &questions[i], asked_at, &since))
-            declare_dead(engine, questions[i].owner, since);
-    }
-}
-
 /* ---- passes ---- */
 
 static enum permit_status ask_page(struct task *task, const struct owner_holder *holders, size_t count, utc_us asked_at)
@@ -67,8 +57,12 @@ static enum permit_status ask_page(struct task *task, const struct owner_holder 
             questions[asked++].owner = holders[i].name;
     if (asked)
         engine->settings.ask_probe(engine->settings.probe_context, questions, asked, &engine->stopping);
-    if (!atomic_load(&engine->stopping))
-        judge(engine, questions, asked, asked_at);
+    for (size_t i = 0; i < asked && !atomic_load(&engine->stopping); i++) {
+        utc_us since;
+        metrics_count(&engine->metrics.probes[questions[i].ret_answer]);
+        if (liveness_learn(engine->liveness, &questions[i], asked_at, &since))
+            declare_dead(engine, questions[i].owner, since);
+    }
     return PERMIT_OK;
 }
 
