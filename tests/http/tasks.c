@@ -97,22 +97,17 @@ Test(tasks, old_requests_are_deleted_by_one_of_two_servers, .timeout = 180)
     kit_database_stop(database);
 }
 
-static bool tasks_have_failed(void *context)
-{
-    const struct pair *pair = context;
-    for (int i = 0; i < 2; i++)
-        if (!log_count(pair->permitd[i], "task failed, retrying task=retention") ||
-            !log_count(pair->permitd[i], "task failed, retrying task=audit"))
-            return false;
-    return true;
-}
+struct logged {
+    struct pair *pair;
+    const char *retention, *audit; /* a line of each task */
+};
 
-static bool tasks_have_recovered(void *context)
+static bool both_have_logged(void *context)
 {
-    const struct pair *pair = context;
+    const struct logged *logged = context;
     for (int i = 0; i < 2; i++)
-        if (!log_count(pair->permitd[i], "task recovered task=retention") ||
-            !log_count(pair->permitd[i], "task recovered task=audit"))
+        if (!log_count(logged->pair->permitd[i], logged->retention) ||
+            !log_count(logged->pair->permitd[i], logged->audit))
             return false;
     return true;
 }
@@ -121,14 +116,16 @@ Test(tasks, tasks_continue_after_a_database_outage, .timeout = 180)
 {
     struct kit_database *database = kit_database_start(NULL);
     struct pair pair = pair_start(database);
+    struct logged failures = {&pair, "task failed, retrying task=retention", "task failed, retrying task=audit"};
+    struct logged recoveries = {&pair, "task recovered task=retention", "task recovered task=audit"};
     kit_sql_close(pair.sql);
     kit_database_kill(database);
-    cr_assert(kit_wait_until(tasks_have_failed, &pair, PATIENCE_MS));
+    cr_assert(kit_wait_until(both_have_logged, &failures, PATIENCE_MS));
     kit_database_restart(database);
     pair.sql = kit_sql_open(database->socket, "permitd");
     insert_ended(pair.sql, 1000000000, 100);
     cr_assert(kit_wait_until(nothing_ended_is_left, pair.sql, PATIENCE_MS));
-    cr_assert(kit_wait_until(tasks_have_recovered, &pair, PATIENCE_MS));
+    cr_assert(kit_wait_until(both_have_logged, &recoveries, PATIENCE_MS));
     for (int i = 0; i < 2; i++) {
         cr_assert_eq(log_count(pair.permitd[i], "error=\"\""), 0, "a failure without a cause");
         cr_assert_leq(log_count(pair.permitd[i], "task=retention"), 4, "it floods the log");
