@@ -122,7 +122,37 @@ static enum permit_status leave(struct store *store, const struct server_self *s
     return server ? call_flush(fake, database_commit_server(server, &(struct db_server_row){0})) : call_leave(fake);
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+    const struct server_row *left = a, *right = b;
+    return (left->id > right->id) - (left->id < right->id);
+}
+
+/* Without addresses and numbers of waiters, which the database in memory does not keep. */
+static enum permit_status list(struct store *store, struct arena *arena, struct server_row **ret_rows,
+                               size_t *ret_count)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    struct server_row *rows = arena_array(arena, SERVERS_MAX, sizeof *rows);
+    size_t count = 0;
+    if (!rows)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        const struct db_server_row *row = &database.servers[i].row;
+        if (row->exists)
+            rows[count++] = (struct server_row){.id = row->id, .since = row->since, .alive = row->dead_at == NEVER};
+    }
+    qsort(rows, count, sizeof *rows, compare_ids);
+    *ret_rows = rows;
+    *ret_count = count;
+    return call_leave(fake);
+}
+
 const struct store_servers fake_servers = {
+    .list = list,
     .join = join,
     .heartbeat = heartbeat,
     .declare_dead = declare_dead,
