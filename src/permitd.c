@@ -23,6 +23,7 @@
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/uuid.h"
+#include "core/name.h"
 #include "engine/engine.h"
 #include "http/server.h"
 #include "mariadb/data_dir.h"
@@ -31,6 +32,7 @@
 #include "store/epoch.h"
 #include "store/open.h"
 #include "store/schema.h"
+#include "store/servers.h"
 #include "tasks/liveness_probe.h"
 #include "tasks/tasks.h"
 
@@ -39,6 +41,7 @@
 struct settings {
     char *listen;
     bool insecure;
+    char *advertise;
     char *allowed_hosts;
     char *data_dir;
     char *database;
@@ -88,6 +91,13 @@ static const struct config_row setting_rows[] = {
      .offset = AT(insecure),
      .default_text = "false",
      .help = "Allow addresses other than loopback. Any client that can connect is served, without credentials."},
+    {.name = "advertise",
+     .type = CONFIG_TEXT,
+     .offset = AT(advertise),
+     .placeholder = "URL",
+     .help =
+         "Address under which this permitd is listed (GET /v1/servers): where people and programs on other machines "
+         "reach it. By default the URL of the listener."},
     {.name = "allowed_hosts",
      .type = CONFIG_TEXT,
      .offset = AT(allowed_hosts),
@@ -381,12 +391,24 @@ static bool load_arguments(const struct command_line *line, struct settings *set
     return true;
 }
 
+/* An address is 1 to 255 bytes of printable ASCII without space, as a key. "": the default. */
+static bool check_advertise(const struct settings *settings, struct buf *message)
+{
+    struct bytes address = bytes_of(settings->advertise ? settings->advertise : "");
+    if (address.length == 0 || (address.length <= SERVER_ADDRESS_MAX && name_is_key(address)))
+        return true;
+    buf_append_text(message,
+                    "advertise: 1 to 255 bytes of printable ASCII without space, such as http://10.0.0.7:7070");
+    return false;
+}
+
 /* Loads defaults, file, environment and command line; a later source overrides an earlier one. */
 static bool settings_load(const struct command_line *line, struct settings *settings, struct buf *message)
 {
     return config_init(&setting_table, settings, message) &&
            (!line->config_file || config_load_file(&setting_table, settings, line->config_file, message)) &&
-           config_load_environment(&setting_table, settings, message) && load_arguments(line, settings, message);
+           config_load_environment(&setting_table, settings, message) && load_arguments(line, settings, message) &&
+           check_advertise(settings, message);
 }
 
 /* ---- the process ---- */
@@ -631,6 +653,7 @@ static struct store *open_store(void *context, enum store_use use)
 static struct engine_settings engine_settings_of(struct permitd *permitd)
 {
     const struct settings *settings = &permitd->settings;
+    const bool named = settings->advertise && *settings->advertise;
     return (struct engine_settings){
         .workers = (unsigned)settings->workers,
         .max_pending = (size_t)settings->max_pending,
@@ -646,6 +669,8 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .open_context = permitd,
         .ask_probe = permitd->probe ? probe_ask_all : NULL,
         .probe_context = permitd->probe,
+        .address = named ? settings->advertise : server_url(permitd->server),
+        .version = PERMIT_VERSION,
         .tasks = tasks_all,
         .task_count = TASK_COUNT,
         .liveness_interval_ms = settings->liveness_interval_ms,

@@ -19,14 +19,6 @@ case "${1-}" in
 *) fail "usage: run.sh [--kills N | --small]" ;;
 esac
 
-# A port that permitd can use again after each kill. It is below the range for outgoing connections: otherwise one of
-# the 500 clients that try to reach the dead server would sooner or later get this very port.
-free_address() {
-    local port
-    until port=$((10000 + RANDOM % 20000)) && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
-    echo "127.0.0.1:$port"
-}
-
 # One statement reads one consistent state. It counts units in use by the permits of held requests, and free units by
 # the slots.
 look="SELECT s.capacity, s.in_use,

@@ -1,41 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /* See crowd.h. */
 #include "crowd.h"
+#include "load_client.h"
 
-#include <event2/buffer.h>
-#include <event2/event.h>
-#include <event2/http.h>
-#include <event2/util.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
-enum { CONNECTING = 256, GIVE_UP_MS = 60000, PATH = 320 };
+enum { GIVE_UP_MS = 60000 };
 
 struct client {
-    struct crowd *crowd;
-    struct evhttp_connection *connection;
-    struct event *timer;
     crowd_answered *answered;
     crowd_woken *woken;
-    enum evhttp_cmd_type method;
-    char path[PATH];
-    char *body; /* kept until the answer, for retries; NULL: none */
-    double sent_ms;
+    char *request;  /* kept until the answer, for retries; NULL: pauses or is idle */
+    bool is_sent;   /* waits for the answer; false: for the time of the next try */
+    double sent_ms; /* the first try */
 };
 
 struct crowd {
-    struct event_base *base;
-    struct evhttp_uri *url;
-    char host[128]; /* value of the Host header */
+    struct load_pool *pool;
+    char host[160]; /* value of the Host header */
     struct client *clients;
     unsigned count;
-    unsigned busy;      /* clients that wait for an answer or a pause */
-    unsigned connected; /* crowd_connect: number of the next client to connect */
+    unsigned busy; /* clients that wait for an answer or a pause */
     void *context;
     int asked_status; /* crowd_ask: result */
     struct json_object **asked_json;
@@ -56,103 +45,79 @@ static void *must(void *made)
 
 double now_ms(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1000 + (double)now.tv_nsec / 1e6;
+    return (double)load_now_us() / 1000;
 }
 
 /* ---- Sending, and sending again ---- */
 
-static void client_wait(struct client *client, double ms)
+static void client_wait(struct crowd *crowd, unsigned number, double ms)
 {
-    struct timeval time = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)((int64_t)(ms * 1000) % 1000000)};
-
-    evtimer_add(client->timer, &time);
+    load_wake(crowd->pool, number, load_now_us() + (int64_t)(ms * 1000));
 }
 
-static void client_done(struct client *client, struct answer *answer)
+static void client_send(struct crowd *crowd, unsigned number)
 {
-    crowd_answered *answered = client->answered;
+    struct client *client = &crowd->clients[number];
 
-    free(client->body);
-    client->body = NULL;
-    client->answered = NULL;
-    client->crowd->busy--;
-    answered(client->crowd, (unsigned)(client - client->crowd->clients), answer);
-    json_object_put(answer->json);
+    client->is_sent = true;
+    client_wait(crowd, number, GIVE_UP_MS);
+    load_send(crowd->pool, number, client->request, strlen(client->request));
 }
 
-/* libevent calls this with an answer, or when there will be none (then request is NULL, or its code 0). */
-static void client_answered(struct evhttp_request *request, void *context)
+/* Takes an answer, or NULL if there will be none. */
+static void client_answered(void *context, unsigned number, const struct load_answer *got)
 {
-    struct client *client = context;
-    struct answer answer = {.ms = now_ms() - client->sent_ms, .text = ""};
+    struct crowd *crowd = context;
+    struct client *client = &crowd->clients[number];
+    struct answer answer = {.ms = now_ms() - client->sent_ms, .text = got ? got->body : ""};
 
-    if (request)
-        answer.status = evhttp_request_get_response_code(request);
+    if (!client->request || !client->is_sent)
+        return; /* the server has closed an idle connection */
+    client->is_sent = false;
+    answer.status = got ? got->status : 0;
     if ((answer.status == 0 || answer.status == 429 || answer.status == 503) && answer.ms < (double)GIVE_UP_MS) {
-        client_wait(client, 20 + rand() % 40);
+        client_wait(crowd, number, 20 + rand() % 40);
         return;
     }
-    if (answer.status != 0) {
-        struct evbuffer *body = evhttp_request_get_input_buffer(request);
-
-        evbuffer_add(body, "", 1);
-        answer.text = (const char *)evbuffer_pullup(body, -1);
-    }
-    client_done(client, &answer);
+    free(client->request);
+    client->request = NULL;
+    load_wake(crowd->pool, number, 0);
+    crowd->busy--;
+    client->answered(crowd, number, &answer);
+    json_object_put(answer.json);
 }
 
-static void client_send(struct client *client)
+/* The timer of the client has fired: gives up an answer, repeats an unanswered request, or ends the pause. */
+static void client_woken(void *context, unsigned number)
 {
-    struct evhttp_request *request = must(evhttp_request_new(client_answered, client));
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+    struct crowd *crowd = context;
+    struct client *client = &crowd->clients[number];
 
-    evhttp_add_header(headers, "Host", client->crowd->host);
-    if (client->body) {
-        evhttp_add_header(headers, "Content-Type", "application/json");
-        evbuffer_add(evhttp_request_get_output_buffer(request), client->body, strlen(client->body));
-    }
-    if (evhttp_make_request(client->connection, request, client->method, client->path))
-        client_wait(client, 50);
-}
-
-/* The timer of the client has fired: repeats an unanswered request, or ends the pause. */
-static void client_woken(evutil_socket_t fd, short events, void *context)
-{
-    struct client *client = context;
-
-    (void)fd;
-    (void)events;
-    if (client->answered)
-        client_send(client);
-    else {
-        client->crowd->busy--;
-        client->woken(client->crowd, (unsigned)(client - client->crowd->clients));
+    if (client->request && client->is_sent) {
+        load_close(crowd->pool, number);
+        client_answered(crowd, number, NULL);
+    } else if (client->request) {
+        client_send(crowd, number);
+    } else {
+        crowd->busy--;
+        client->woken(crowd, number);
     }
 }
 
-static enum evhttp_cmd_type method_of(const char *word)
+static void client_ask(struct crowd *crowd, unsigned number, crowd_answered *answered, const char *method,
+                       const char *path, const char *format, va_list arguments)
 {
-    return !strcmp(word, "GET")    ? EVHTTP_REQ_GET
-           : !strcmp(word, "PUT")  ? EVHTTP_REQ_PUT
-           : !strcmp(word, "POST") ? EVHTTP_REQ_POST
-                                   : EVHTTP_REQ_DELETE;
-}
+    struct client *client = &crowd->clients[number];
+    char *body = NULL;
 
-static void client_ask(struct client *client, crowd_answered *answered, const char *method, const char *path,
-                       const char *format, va_list arguments)
-{
-    client->answered = answered;
-    client->method = method_of(method);
-    if ((size_t)snprintf(client->path, PATH, "%s", path) >= PATH)
-        fail("a path is too long");
-    if (format && vasprintf(&client->body, format, arguments) < 0)
+    if (format && vasprintf(&body, format, arguments) < 0)
         fail("out of memory");
+    client->answered = answered;
+    client->request = load_request(crowd->host, method, path, "", body);
+    free(body);
     client->sent_ms = now_ms();
-    client->crowd->busy++;
-    client_send(client);
+    crowd->busy++;
+    client_send(crowd, number);
 }
 
 void crowd_send(struct crowd *crowd, unsigned client, crowd_answered *answered, const char *method, const char *path,
@@ -161,7 +126,7 @@ void crowd_send(struct crowd *crowd, unsigned client, crowd_answered *answered, 
     va_list arguments;
 
     va_start(arguments, format);
-    client_ask(&crowd->clients[client], answered, method, path, format, arguments);
+    client_ask(crowd, client, answered, method, path, format, arguments);
     va_end(arguments);
 }
 
@@ -169,13 +134,13 @@ void crowd_wait(struct crowd *crowd, unsigned client, double ms, crowd_woken *wo
 {
     crowd->clients[client].woken = woken;
     crowd->busy++;
-    client_wait(&crowd->clients[client], ms);
+    client_wait(crowd, client, ms);
 }
 
 void crowd_run(struct crowd *crowd)
 {
     while (crowd->busy > 0)
-        event_base_loop(crowd->base, EVLOOP_ONCE);
+        load_pool_step(crowd->pool, 1000);
 }
 
 static volatile sig_atomic_t told_to_stop;
@@ -207,7 +172,7 @@ int crowd_ask(struct crowd *crowd, struct json_object **ret_json, const char *me
 
     crowd->asked_json = ret_json;
     va_start(arguments, format);
-    client_ask(&crowd->clients[crowd->count], asked, method, path, format, arguments);
+    client_ask(crowd, crowd->count, asked, method, path, format, arguments);
     va_end(arguments);
     crowd_run(crowd);
     return crowd->asked_status;
@@ -215,50 +180,32 @@ int crowd_ask(struct crowd *crowd, struct json_object **ret_json, const char *me
 
 /* ---- The crowd ---- */
 
-static void client_init(struct client *client, struct crowd *crowd)
-{
-    client->crowd = crowd;
-    client->connection = must(evhttp_connection_base_new(crowd->base, NULL, evhttp_uri_get_host(crowd->url),
-                                                         (unsigned short)evhttp_uri_get_port(crowd->url)));
-    evhttp_connection_set_timeout(client->connection, GIVE_UP_MS / 1000);
-    client->timer = must(evtimer_new(crowd->base, client_woken, client));
-}
-
 struct crowd *crowd_new(const char *url, unsigned clients, void *context)
 {
     struct crowd *crowd = must(calloc(1, sizeof(*crowd)));
-    struct rlimit files;
+    char host[128];
+    unsigned port;
 
-    signal(SIGPIPE, SIG_IGN);
     signal(SIGTERM, tell_to_stop);
     signal(SIGINT, tell_to_stop);
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-    if (files.rlim_cur < clients + 64)
-        fail("this process may not open so many connections (ulimit -n)");
-    crowd->base = must(event_base_new());
-    crowd->url = evhttp_uri_parse(url);
-    if (!crowd->url || !evhttp_uri_get_host(crowd->url) || evhttp_uri_get_port(crowd->url) <= 0)
+    if (sscanf(url, "http://%127[^:/]:%u", host, &port) != 2)
         fail("the url is not of the form http://127.0.0.1:7070");
-    snprintf(crowd->host, sizeof(crowd->host), "%s:%d", evhttp_uri_get_host(crowd->url),
-             evhttp_uri_get_port(crowd->url));
+    snprintf(crowd->host, sizeof(crowd->host), "%s:%u", host, port);
     crowd->context = context;
     crowd->count = clients;
     crowd->clients = must(calloc(clients + 1, sizeof(*crowd->clients)));
-    for (unsigned i = 0; i <= clients; i++)
-        client_init(&crowd->clients[i], crowd);
+    crowd->pool = load_pool_open(&(struct load_settings){.host = host,
+                                                         .port = port,
+                                                         .count = clients + 1,
+                                                         .answered = client_answered,
+                                                         .woken = client_woken,
+                                                         .context = crowd});
     return crowd;
 }
 
 void crowd_free(struct crowd *crowd)
 {
-    for (unsigned i = 0; i <= crowd->count; i++) {
-        evhttp_connection_free(crowd->clients[i].connection);
-        event_free(crowd->clients[i].timer);
-    }
-    evhttp_uri_free(crowd->url);
-    event_base_free(crowd->base);
+    load_pool_close(crowd->pool);
     free(crowd->clients);
     free(crowd);
 }
@@ -268,21 +215,10 @@ void *crowd_context(struct crowd *crowd)
     return crowd->context;
 }
 
-/* Connects the next client when one has connected: some hundred at a time, because the server's backlog is limited. */
-static void connect_next(struct crowd *crowd, unsigned client, struct answer *answer)
-{
-    (void)client;
-    if (answer && answer->status != 200)
-        fail("permitd does not answer /healthz");
-    if (crowd->connected < crowd->count)
-        crowd_send(crowd, crowd->connected++, connect_next, "GET", "/healthz", NULL);
-}
-
 void crowd_connect(struct crowd *crowd)
 {
-    for (unsigned i = 0; i < CONNECTING; i++)
-        connect_next(crowd, 0, NULL);
-    crowd_run(crowd);
+    if (!load_pool_connect(crowd->pool))
+        fail("permitd does not answer /healthz");
 }
 
 /* ---- Answers ---- */

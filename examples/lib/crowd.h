@@ -13,7 +13,7 @@
  * the connection cut), and one that is answered "not now" (429, 503), under the same key until there is an answer. That
  * is always safe; docs/protocol.md explains why.
  *
- * Uses libevent's HTTP client and json-c. Ends the process if it cannot continue.
+ * Uses load_client.h and json-c. Ends the process if it cannot continue.
  */
 #ifndef CROWD_H
 #define CROWD_H

@@ -15,7 +15,7 @@ leave() {
     trap '' INT TERM HUP
     local pid
     for pid in $(jobs -rp); do # processes that an interrupted example has left
-        [ "$pid" = "$permitd_pid" ] || kill -KILL "$pid" 2>/dev/null
+        [ "$pid" = "$permitd_pid" ] || { kill -KILL "$pid" && wait "$pid"; } 2>/dev/null
     done
     permitd_stop
     rm -rf "$work"
@@ -49,6 +49,14 @@ needs() {
     "$root/scripts/packages.sh" build
     [ -f "$build/CMakeCache.txt" ] || cmake -S "$root" -B "$build" -G Ninja -DPERMIT_TESTS=OFF >/dev/null
     cmake --build "$build" -j "$(nproc)" --target "${missing[@]}" | tail -n 1
+}
+
+# Prints a free address that a server can use again after each kill. Its port is below the range for outgoing
+# connections: otherwise one of many clients that try to reach the dead server would sooner or later get this very port.
+free_address() {
+    local port
+    until port=$((10000 + RANDOM % 20000)) && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+    echo "127.0.0.1:$port"
 }
 
 # permitd_start [HOST:PORT]: starts permitd, on a free port by default, and waits until it serves.

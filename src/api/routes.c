@@ -50,6 +50,7 @@ static const struct route routes[] = {
     {METHOD_PUT,     "/v1/owners/{owner}",                          owner_put,             USUAL_BODY,      {NULL}},
     {METHOD_GET,     "/v1/owners/{owner}",                          owner_get,             0,               {NULL}},
     {METHOD_DELETE,  "/v1/owners/{owner}",                          owner_delete,          0,               {NULL}},
+    {METHOD_GET,     "/v1/servers",                                 servers_list,          0,               {NULL}},
     {METHOD_GET,     "/v1/doctor",                                  ops_doctor,            0,               {NULL}},
     {METHOD_GET,     "/healthz",                                    ops_health,            0,               {NULL}},
     {METHOD_GET,     "/readyz",                                     ops_ready,             0,               {NULL}},

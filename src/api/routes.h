@@ -37,6 +37,7 @@ bool semaphore_fence(struct exchange *exchange);
 bool template_put(struct exchange *exchange); /* templates.c */
 bool template_get(struct exchange *exchange);
 bool template_list(struct exchange *exchange);
+bool servers_list(struct exchange *exchange);
 bool template_delete(struct exchange *exchange);
 bool semaphore_slots(struct exchange *exchange); /* slots.c */
 bool fence_bump(struct exchange *exchange);      /* fence.c */

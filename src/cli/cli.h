@@ -130,6 +130,7 @@ enum verb_bit {
     VERB_SLOTS = 1 << 24,
     VERB_TEMPLATE = 1 << 25,
     VERB_SEMAPHORE_DELETE = 1 << 26,
+    VERB_SERVERS = 1 << 27,
 };
 #define VERB_ANY (~0U)
 
@@ -187,6 +188,7 @@ int verb_waiters(struct cli *cli);
 int verb_why(struct cli *cli);
 int verb_top(struct cli *cli);
 int verb_fence_check(struct cli *cli);
+int verb_servers(struct cli *cli);
 int verb_doctor(struct cli *cli);
 int verb_fence_bump(struct cli *cli);
 #endif

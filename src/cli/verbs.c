@@ -132,6 +132,9 @@ static const struct verb verbs[] = {
      "Raises the tokens of all semaphores above every token issued so far",
      ". Needed after an older\n"
      "copy of the database was restored. Grants stop for a few seconds. On a terminal it asks first"},
+    {"servers", "", VERB_SERVERS, 0, 0, false, verb_servers, "Lists the permitd that run on the database",
+     ": address, version, and how many requests\n"
+     "wait there. THIS: the one that answers. A dead one (ALIVE no) is listed for ten more seconds"},
     {"doctor", "", VERB_DOCTOR, 0, 0, false, verb_doctor, "Reports unsafe database settings",
      " and how to fix them.\n"
      "Exit status 65 if permitd refuses to serve because of one"},

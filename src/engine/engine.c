@@ -224,6 +224,11 @@ enum permit_status engine_query(struct engine *engine, struct query *query)
     return status;
 }
 
+uint64_t engine_server_id(const struct engine *engine)
+{
+    return atomic_load(&engine->server_id);
+}
+
 bool engine_database_up(const struct engine *engine)
 {
     return atomic_load(&engine->metrics.database_up) && !atomic_load(&engine->refusing);

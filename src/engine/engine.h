@@ -167,6 +167,8 @@ struct engine_settings {
     probe_ask *ask_probe; /* NULL: no liveness probe */
     void *probe_context;
     int64_t liveness_interval_ms;  /* time between two probes of one owner */
+    const char *address;           /* of this permitd, for lists; must outlive the engine */
+    const char *version;           /* the same */
     const struct task_kind *tasks; /* the tasks beside workers and readers (tasks/tasks.h) */
     size_t task_count;
     size_t max_waiters;           /* in this process; more are answered too_many */
@@ -263,6 +265,11 @@ struct query {
 /* Queues a query in its lane. PERMIT_TOO_MANY: the lane is full. */
 enum permit_status engine_query(struct engine *engine, struct query *query) MUST_CHECK;
 
+/*
+ * The id of this permitd in `server` (store/servers.h). 0: it has none, because it has not joined yet, was declared dead
+ * or has left.
+ */
+uint64_t engine_server_id(const struct engine *engine);
 /* Returns true while the database answers and is safe. */
 bool engine_database_up(const struct engine *engine);
 /*

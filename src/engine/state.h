@@ -28,6 +28,7 @@ struct engine {
     atomic_bool refusing;          /* `refusal` is not "" */
     atomic_bool readers_may_end;   /* no further query or refusal will be added */
 
+    atomic_uint_least64_t server_id;  /* engine_server_id; written by the task `server membership` only */
     atomic_uint_least64_t semaphores; /* approximate: the last count by retention, plus those created since */
     atomic_size_t named_size;         /* bytes of the slots that undecided operations name */
 

@@ -8,6 +8,7 @@
 #include "store/owners.h"
 #include "store/query.h"
 #include "store/retention_batch.h"
+#include "store/servers.h"
 #include "store/store.h"
 #include "store/templates.h"
 
@@ -16,6 +17,7 @@ extern const struct store_owners mysql_owners;
 extern const struct store_templates mysql_templates;
 extern const struct store_retention mysql_retention;
 extern const struct store_audit mysql_audit;
+extern const struct store_servers mysql_servers;
 
 /* The session of a store that store_open has made. */
 struct session *session_of(struct store *store);

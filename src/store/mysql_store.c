@@ -310,7 +310,7 @@ static enum permit_status tick(struct store *store, struct tick *tick)
         return status;
     struct lease_clock after = lease_clock_tick(&before, now);
     buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql, "UPDATE cluster SET tick_at=");
+    buf_append_text(&mysql->sql, "UPDATE cluster SET ticks=ticks+1,tick_at=");
     sql_time(&mysql->sql, after.tick_at);
     buf_printf(&mysql->sql, ",offset_us=%lld WHERE id=1 AND offset_us=%lld AND tick_at=", (long long)after.offset_us,
                (long long)before.offset_us);
@@ -480,6 +480,7 @@ struct store *store_open(const struct database_address *address, enum store_use 
         .templates = &mysql_templates,
         .retention = &mysql_retention,
         .audit = &mysql_audit,
+        .servers = &mysql_servers,
     };
     mysql->address = address;
     mysql->use = use;

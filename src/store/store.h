@@ -11,6 +11,7 @@
  *     templates   templates.h         templates of semaphores
  *     retention   retention_batch.h   deletion of what is no longer kept
  *     audit       audit.h             comparison of the rows with each other
+ *     servers     servers.h           the permitd that run on this database
  *
  * A batch of the engine uses the calls in this order:
  *
@@ -190,6 +191,7 @@ struct store {
     const struct store_templates *templates;
     const struct store_retention *retention;
     const struct store_audit *audit;
+    const struct store_servers *servers;
     bool in_batch;                    /* between store_lock and store_apply or store_rollback; for asserts */
     const char *message;              /* cause of the last failure; valid until the next call but a rollback */
     char refusal[STORE_MESSAGE_SIZE]; /* result of the last safety check: first unsafe setting and its fix; "": safe */
@@ -299,7 +301,7 @@ static inline enum permit_status store_floors(struct store *store, const uint64_
 /*
  * Checks whether the database is another server or an older copy. If it is neither, and the last tick is at least one
  * second old (or the database's clock has stepped back), advances the lease clock by compare-and-set: one of several
- * permitd wins.
+ * permitd wins, and adds 1 to cluster.ticks (servers.h).
  */
 static inline enum permit_status store_tick(struct store *store, struct tick *tick)
 {

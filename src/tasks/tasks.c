@@ -9,4 +9,5 @@ const struct task_kind tasks_all[TASK_COUNT] = {
     {"audit", STORE_READER, PAGE_ARENA, .run = audit_run},
     {"owners", STORE_WORKER, PAGE_ARENA, .run = heartbeat_expiry_run},
     {"liveness", STORE_READER, PAGE_ARENA, .run = liveness_run},
+    {"server membership", STORE_WORKER, PAGE_ARENA, .run = servers_run},
 };

@@ -5,7 +5,7 @@
 
 #include "engine/task.h"
 
-enum { TASK_COUNT = 7 };
+enum { TASK_COUNT = 8 };
 /* For the settings of the engine. */
 extern const struct task_kind tasks_all[TASK_COUNT];
 
@@ -17,4 +17,5 @@ void retention_run(struct task *task);
 void audit_run(struct task *task);
 void heartbeat_expiry_run(struct task *task);
 void liveness_run(struct task *task);
+void servers_run(struct task *task);
 #endif

@@ -6,6 +6,7 @@
  *
  * bench [--quick] [--rounds N] [--seconds S] [--held N]
  */
+#include "load_client.h"
 #include "measure.h"
 #include "table.h"
 
@@ -43,34 +44,17 @@ struct bench {
 
 /* ---- memory ---- */
 
-/* A kept-alive connection that has received one answer and is idle. */
-static int idle_connection(unsigned port)
-{
-    static const char request[] = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
-    char answer[4096];
-    int fd = kit_connect(port);
-    KIT_CHECK(fd >= 0);
-    KIT_CHECK(write(fd, request, sizeof(request) - 1) == (ssize_t)sizeof(request) - 1);
-    KIT_CHECK(read(fd, answer, sizeof(answer)) > 0);
-    return fd;
-}
-
 static void measure_memory(struct bench *bench)
 {
-    static int fds[IDLE_CONNECTIONS];
     struct instance instance = instance_start();
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
+    struct load_pool *idle = load_pool_open(
+        &(struct load_settings){.host = "127.0.0.1", .port = instance.permitd->port, .count = IDLE_CONNECTIONS});
     kit_sleep_ms(1000);
     bench->idle_kib = process_rss_kib(instance.permitd->pid);
-    for (int i = 0; i < IDLE_CONNECTIONS; i++)
-        fds[i] = idle_connection(instance.permitd->port);
+    KIT_CHECK(load_pool_connect(idle));
     bench->connection_kib =
         (double)(process_rss_kib(instance.permitd->pid) - bench->idle_kib) / (double)IDLE_CONNECTIONS;
-    for (int i = 0; i < IDLE_CONNECTIONS; i++)
-        close(fds[i]);
+    load_pool_close(idle);
     instance_stop(&instance);
 }
 

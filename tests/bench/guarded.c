@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "choice.h"
+#include "load_client.h"
 #include "measure.h"
 #include "stores.h"
 #include "table.h"
@@ -131,12 +132,12 @@ static struct run measure(struct client *clients, unsigned count, bool guarded, 
     }
     kit_sleep_ms(WARM_MS);
     const struct store *store = clients[0].session.store;
-    int64_t begun = measure_now_us();
+    int64_t begun = load_now_us();
     double cpu = store_cpu_us(store);
     atomic_store(&counting, true);
     kit_sleep_ms(ms);
     atomic_store(&counting, false);
-    int64_t ended = measure_now_us();
+    int64_t ended = load_now_us();
     cpu = store_cpu_us(store) - cpu;
     atomic_store(&over, true);
     for (unsigned i = 0; i < count; i++) {

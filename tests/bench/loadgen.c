@@ -1,36 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Load over HTTP: one thread, epoll, N kept-alive connections. Each acquires and then releases under a new key, one
- * operation per request (or --batch of them). It shares the machine with the measured permitd, so it must cost only a
- * few microseconds per request: it builds requests once and rewrites only their keys, and of an answer it reads only
- * status and length.
+ * Load over HTTP: one thread, N kept-alive connections of examples/lib/load_client.h. Each acquires and then releases
+ * under a new key, one operation per request (or --batch of them). It shares the machine with the measured permitd, so
+ * it must cost only a few microseconds per request: it builds requests once and rewrites only their keys, and of an
+ * answer it reads only the status.
  *
  * --burst N: N acquires and no release, as fast as the connections carry them.
  *
  * --get PATH: only GETs of PATH, which count as operations: the cost of HTTP itself.
  */
+#include "load_client.h"
 #include "measure.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    SERIAL_LENGTH = 8,
-    BATCH_MAX = 1000,
-    INPUT_SIZE = 1 << 19,
-    EVENTS_MAX = 512,
-};
+enum { SERIAL_LENGTH = 8, BATCH_MAX = 1000 };
 
 struct settings {
     unsigned port;
@@ -51,21 +41,17 @@ struct request_text {
     size_t serials[BATCH_MAX]; /* offsets of the serial number in each key */
 };
 
-struct connection {
-    int fd;
+struct client {
     bool releasing;
     struct request_text acquire;
     struct request_text release;
-    int64_t sent_us;
-    char *input;
-    size_t input_length;
 };
 
 struct load {
     struct settings settings;
     struct measure measure;
-    struct connection *connections;
-    int epoll_fd;
+    struct load_pool *pool;
+    struct client *clients;
     uint32_t serial;
     uint64_t burst_left;
     unsigned active; /* connections that wait for an answer */
@@ -81,40 +67,21 @@ _Noreturn static void fail(const char *what)
 
 /* ---- the requests ---- */
 
-static const char *host_line(const struct load *load)
+static void build_request(const struct load *load, struct request_text *text, const char *method, const char *path,
+                          const char *body)
 {
-    static char line[64];
-    snprintf(line, sizeof(line), "Host: 127.0.0.1:%u\r\n", load->settings.port);
-    return line;
-}
-
-static void text_from(struct request_text *text, const char *head, const char *body)
-{
-    if (asprintf(&text->data, "%s%s", head, body) < 0)
-        fail("no memory");
+    char host[32];
+    snprintf(host, sizeof(host), "127.0.0.1:%u", load->settings.port);
+    text->data = load_request(host, method, path, "", body);
     text->length = strlen(text->data);
     const char *at = text->data;
     for (size_t i = 0; i < BATCH_MAX && (at = strstr(at, "SSSSSSSS")); i++, at++)
         text->serials[i] = (size_t)(at - text->data);
 }
 
-static void build_single(struct load *load, struct connection *connection, const char *key)
+static void build_batch(const struct load *load, struct request_text *text, const char *operation)
 {
-    char head[512], body[512];
-    snprintf(body, sizeof(body),
-             "{\"external_id\":\"%s\",\"owner\":\"bench\",\"permits\":[{\"semaphore\":\"%s\",\"count\":1}]}", key,
-             load->settings.semaphore);
-    snprintf(head, sizeof(head),
-             "POST /v1/requests HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-             host_line(load), strlen(body));
-    text_from(&connection->acquire, head, body);
-    snprintf(head, sizeof(head), "DELETE /v1/requests/%s HTTP/1.1\r\n%s\r\n", key, host_line(load));
-    text_from(&connection->release, head, "");
-}
-
-static void build_batch(struct load *load, struct request_text *text, const char *operation)
-{
-    char *body = NULL, head[512];
+    char *body = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&body, &length);
     if (!out)
@@ -124,33 +91,30 @@ static void build_batch(struct load *load, struct request_text *text, const char
         fprintf(out, "%s%s", i ? "," : "", operation);
     fputs("]}", out);
     fclose(out);
-    snprintf(head, sizeof(head),
-             "POST /v1/batch HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-             host_line(load), length);
-    text_from(text, head, body);
+    build_request(load, text, "POST", "/v1/batch", body);
     free(body);
 }
 
-static void build_requests(struct load *load, struct connection *connection, unsigned number, unsigned run)
+static void build_requests(const struct load *load, struct client *client, unsigned number, unsigned run)
 {
-    char key[64], operation[512];
+    char key[64], permit[256], text[512];
     snprintf(key, sizeof(key), "b%08x-%04x-SSSSSSSS", run, number & 0xffffu);
+    snprintf(permit, sizeof(permit),
+             "\"external_id\":\"%s\",\"owner\":\"bench\",\"permits\":[{\"semaphore\":\"%s\",\"count\":1}]", key,
+             load->settings.semaphore);
     if (load->settings.get) {
-        snprintf(operation, sizeof(operation), "GET %s HTTP/1.1\r\n%s\r\n", load->settings.get, host_line(load));
-        text_from(&connection->acquire, operation, "");
-        return;
+        build_request(load, &client->acquire, "GET", load->settings.get, NULL);
+    } else if (load->settings.batch <= 1) {
+        snprintf(text, sizeof(text), "{%s}", permit);
+        build_request(load, &client->acquire, "POST", "/v1/requests", text);
+        snprintf(text, sizeof(text), "/v1/requests/%s", key);
+        build_request(load, &client->release, "DELETE", text, NULL);
+    } else {
+        snprintf(text, sizeof(text), "{\"op\":\"acquire\",%s}", permit);
+        build_batch(load, &client->acquire, text);
+        snprintf(text, sizeof(text), "{\"op\":\"release\",\"external_id\":\"%s\"}", key);
+        build_batch(load, &client->release, text);
     }
-    if (load->settings.batch <= 1) {
-        build_single(load, connection, key);
-        return;
-    }
-    snprintf(operation, sizeof(operation),
-             "{\"op\":\"acquire\",\"external_id\":\"%s\",\"owner\":\"bench\",\"permits\":[{\"semaphore\":\"%s\","
-             "\"count\":1}]}",
-             key, load->settings.semaphore);
-    build_batch(load, &connection->acquire, operation);
-    snprintf(operation, sizeof(operation), "{\"op\":\"release\",\"external_id\":\"%s\"}", key);
-    build_batch(load, &connection->release, operation);
 }
 
 static void write_serial(char *at, uint32_t serial)
@@ -161,51 +125,33 @@ static void write_serial(char *at, uint32_t serial)
 }
 
 /* Writes new keys into both requests. */
-static void renew_keys(struct load *load, struct connection *connection)
+static void renew_keys(struct load *load, struct client *client)
 {
     if (load->settings.get)
         return;
     for (unsigned i = 0; i < load->settings.batch; i++) {
         uint32_t serial = load->serial++;
-        write_serial(connection->acquire.data + connection->acquire.serials[i], serial);
+        write_serial(client->acquire.data + client->acquire.serials[i], serial);
         if (!load->settings.burst)
-            write_serial(connection->release.data + connection->release.serials[i], serial);
+            write_serial(client->release.data + client->release.serials[i], serial);
     }
 }
 
-/* ---- the connections ---- */
+/* ---- the exchanges ---- */
 
-static int connect_to(unsigned port)
+static void send_next(struct load *load, unsigned number)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int on = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)))
-        fail("connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    return fd;
-}
-
-/* A request is far smaller than a socket's buffer, and the server has read the previous one. */
-static void send_next(struct load *load, struct connection *connection, int64_t now)
-{
-    if (!connection->releasing) {
+    struct client *client = &load->clients[number];
+    if (!client->releasing) {
         if (load->stopping || (load->settings.burst && load->burst_left == 0)) {
             load->active--;
             return;
         }
         load->burst_left -= load->settings.burst > 0;
-        renew_keys(load, connection);
+        renew_keys(load, client);
     }
-    const struct request_text *text = connection->releasing ? &connection->release : &connection->acquire;
-    for (size_t sent = 0; sent < text->length;) {
-        ssize_t part = send(connection->fd, text->data + sent, text->length - sent, MSG_NOSIGNAL);
-        if (part < 0 && errno != EINTR)
-            fail("send");
-        sent += part > 0 ? (size_t)part : 0;
-    }
-    connection->sent_us = now;
+    const struct request_text *text = client->releasing ? &client->release : &client->acquire;
+    load_send(load->pool, number, text->data, text->length);
 }
 
 /* Number of a batch's results with status 2xx. */
@@ -219,91 +165,51 @@ static uint64_t count_granted(const char *text, size_t length)
     return count;
 }
 
-static void count_answer(struct load *load, const struct connection *connection, int status, size_t length, int64_t now)
+static void count_answer(struct load *load, const struct client *client, const struct load_answer *answer)
 {
     if (!load->counting)
         return;
     struct measure *measure = &load->measure;
-    if (!connection->releasing)
-        samples_add(&measure->acquires, now - connection->sent_us);
-    if (status == 423)
+    if (!client->releasing)
+        samples_add(&measure->acquires, answer->arrived_us - answer->sent_us);
+    if (answer->status == 423)
         measure->refused++;
-    else if (status != 200 && status != 201)
+    else if (answer->status != 200 && answer->status != 201)
         measure->failed++;
     else if (load->settings.batch <= 1)
         measure->operations++;
     else {
-        uint64_t granted = count_granted(connection->input, length);
+        uint64_t granted = count_granted(answer->body, answer->body_length);
         measure->operations += granted;
         measure->failed += load->settings.batch - granted;
     }
 }
 
-/* The length of the answer if it is complete, else 0. */
-static size_t answer_length(const char *text, size_t length)
+static void take_answer(void *context, unsigned number, const struct load_answer *answer)
 {
-    static const char mark[] = "Content-Length: ";
-    const char *end = memmem(text, length, "\r\n\r\n", 4);
-    if (!end)
-        return 0;
-    size_t header = (size_t)(end - text) + 4;
-    const char *size = memmem(text, header, mark, sizeof(mark) - 1);
-    size_t whole = header + (size ? strtoul(size + sizeof(mark) - 1, NULL, 10) : 0);
-    return length >= whole ? whole : 0;
-}
-
-static void print_failure_once(const char *answer)
-{
-    static bool done;
-    if (!done)
-        fprintf(stderr, "loadgen: unexpected answer: %.600s\n", answer);
-    done = true;
-}
-
-static void handle_answer(struct load *load, struct connection *connection, size_t length)
-{
-    int64_t now = measure_now_us();
-    int status = atoi(connection->input + strlen("HTTP/1.1 "));
-    count_answer(load, connection, status, length, now);
-    if (status != 200 && status != 201 && status != 423)
-        print_failure_once(connection->input);
-    bool granted = status == 200 || status == 201;
+    static bool told;
+    struct load *load = context;
+    struct client *client = &load->clients[number];
+    if (!answer)
+        fail("the server closed a connection");
+    count_answer(load, client, answer);
+    bool granted = answer->status == 200 || answer->status == 201;
+    bool unexpected = !granted && answer->status != 423;
+    if (unexpected && !told)
+        fprintf(stderr, "loadgen: unexpected answer: %.600s\n", answer->text);
+    told = told || unexpected;
     /* A failed release is repeated; a refused acquire has nothing to release. */
     if (!load->settings.burst && !load->settings.get)
-        connection->releasing = connection->releasing ? !granted && !load->stopping : granted;
-    connection->input_length = 0;
-    send_next(load, connection, now);
+        client->releasing = client->releasing ? !granted && !load->stopping : granted;
+    send_next(load, number);
 }
 
-static void handle_input(struct load *load, struct connection *connection)
+/* Runs for this time, or until all requests are answered. */
+static void run_for(struct load *load, double seconds)
 {
-    ssize_t got = recv(connection->fd, connection->input + connection->input_length,
-                       INPUT_SIZE - 1 - connection->input_length, 0);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN))
-        return;
-    if (got <= 0)
-        fail("the server closed a connection");
-    connection->input_length += (size_t)got;
-    connection->input[connection->input_length] = 0;
-    size_t length = answer_length(connection->input, connection->input_length);
-    if (length)
-        handle_answer(load, connection, length);
-}
-
-/* Runs until `end`, or until all requests are answered. */
-static void run_until(struct load *load, int64_t end)
-{
-    struct epoll_event events[EVENTS_MAX];
-    while (load->active) {
-        int64_t left = end - measure_now_us();
-        if (left <= 0)
-            return;
-        int count = epoll_wait(load->epoll_fd, events, EVENTS_MAX, (int)(left / 1000) + 1);
-        if (count < 0 && errno != EINTR)
-            fail("epoll_wait");
-        for (int i = 0; i < count; i++)
-            handle_input(load, events[i].data.ptr);
-    }
+    int64_t end = load_now_us() + (int64_t)(seconds * 1e6);
+    for (int64_t left; load->active && (left = end - load_now_us()) > 0;)
+        load_pool_step(load->pool, (int)(left / 1000) + 1);
 }
 
 static void open_connections(struct load *load)
@@ -311,50 +217,39 @@ static void open_connections(struct load *load)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     unsigned run = (unsigned)now.tv_sec ^ ((unsigned)now.tv_nsec << 2) ^ ((unsigned)getpid() << 20);
-    struct rlimit files;
-    if (!getrlimit(RLIMIT_NOFILE, &files)) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    load->connections = calloc(load->settings.clients, sizeof(load->connections[0]));
-    if (load->epoll_fd < 0 || !load->connections)
+    const struct load_settings settings = {.host = "127.0.0.1",
+                                           .port = load->settings.port,
+                                           .count = load->settings.clients,
+                                           .answered = take_answer,
+                                           .context = load};
+    load->clients = calloc(load->settings.clients, sizeof(load->clients[0]));
+    if (!load->clients)
         fail("no memory");
-    for (unsigned i = 0; i < load->settings.clients; i++) {
-        struct connection *connection = &load->connections[i];
-        connection->fd = connect_to(load->settings.port);
-        connection->input = malloc(INPUT_SIZE);
-        if (!connection->input)
-            fail("no memory");
-        build_requests(load, connection, i, run);
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
-        epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event);
-    }
-}
-
-static int64_t in_seconds(double seconds)
-{
-    return measure_now_us() + (int64_t)(seconds * 1e6);
+    for (unsigned i = 0; i < load->settings.clients; i++)
+        build_requests(load, &load->clients[i], i, run);
+    load->pool = load_pool_open(&settings);
+    if (!load_pool_connect(load->pool))
+        fail("connect");
 }
 
 static void send_first(struct load *load)
 {
     load->active = load->settings.clients;
     for (unsigned i = 0; i < load->settings.clients; i++)
-        send_next(load, &load->connections[i], measure_now_us());
+        send_next(load, i);
 }
 
 static void run_pairs(struct load *load)
 {
     send_first(load);
-    run_until(load, in_seconds(load->settings.warmup));
+    run_for(load, load->settings.warmup);
     measure_begin(&load->measure);
     load->counting = true;
-    run_until(load, in_seconds(load->settings.seconds));
+    run_for(load, load->settings.seconds);
     measure_end(&load->measure);
     load->counting = false;
     load->stopping = true;
-    run_until(load, in_seconds(30));
+    run_for(load, 30);
 }
 
 static void run_burst(struct load *load)
@@ -363,21 +258,18 @@ static void run_burst(struct load *load)
     load->counting = true;
     measure_begin(&load->measure);
     send_first(load);
-    run_until(load, in_seconds(60));
+    run_for(load, 60);
     measure_end(&load->measure);
 }
 
 static void close_connections(struct load *load)
 {
+    load_pool_close(load->pool);
     for (unsigned i = 0; i < load->settings.clients; i++) {
-        struct connection *connection = &load->connections[i];
-        close(connection->fd);
-        free(connection->input);
-        free(connection->acquire.data);
-        free(connection->release.data);
+        free(load->clients[i].acquire.data);
+        free(load->clients[i].release.data);
     }
-    free(load->connections);
-    close(load->epoll_fd);
+    free(load->clients);
     samples_release(&load->measure.acquires);
 }
 

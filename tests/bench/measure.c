@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Counters, percentiles, and CPU time and memory of other processes from /proc. */
 #include "measure.h"
+#include "load_client.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SAMPLES_MAX = 4 * 1000 * 1000 };
-
-int64_t measure_now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 /* Reads a small file of /proc/PID, with a terminating zero. */
 static bool read_proc(pid_t pid, const char *name, char *text, size_t size)
@@ -95,12 +88,12 @@ void measure_begin(struct measure *measure)
     measure->acquires.count = 0;
     for (size_t i = 0; i < measure->watched_count; i++)
         measure->cpu_us[i] = process_cpu_us(measure->watched[i]);
-    measure->start_us = measure_now_us();
+    measure->start_us = load_now_us();
 }
 
 void measure_end(struct measure *measure)
 {
-    measure->end_us = measure_now_us();
+    measure->end_us = load_now_us();
     for (size_t i = 0; i < measure->watched_count; i++)
         measure->cpu_us[i] = process_cpu_us(measure->watched[i]) - measure->cpu_us[i];
 }

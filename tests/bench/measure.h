@@ -31,7 +31,6 @@ struct measure {
     int64_t cpu_us[WATCHED_MAX];
 };
 
-int64_t measure_now_us(void);
 /* utime + stime of a process; -1 if it has ended. */
 int64_t process_cpu_us(pid_t pid);
 /* Resident memory; -1 if it has ended. */

@@ -7,6 +7,7 @@
  *
  * --fill N: creates the tables with N permits held, and exits.
  */
+#include "load_client.h"
 #include "measure.h"
 
 #include <getopt.h>
@@ -148,13 +149,13 @@ static unsigned release(struct client *client, const struct held *held)
 static void one_pair(struct client *client)
 {
     struct held held;
-    int64_t start = measure_now_us();
+    int64_t start = load_now_us();
     unsigned result;
     while ((result = acquire(client, &held)) > 1)
         client->measure.failed += atomic_load(&phase) == PHASE_COUNT;
     bool counting = atomic_load(&phase) == PHASE_COUNT;
     if (counting) {
-        samples_add(&client->measure.acquires, measure_now_us() - start);
+        samples_add(&client->measure.acquires, load_now_us() - start);
         client->measure.operations += result == 0;
         client->measure.refused += result == 1;
     }

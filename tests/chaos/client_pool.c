@@ -1,106 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The clients of the client_pool: epoll, one shared read buffer, one heap of timers. */
+/* The clients of the client_pool: what each sends next, on a connection of examples/lib/load_client.h. */
 #include "client_pool.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-enum {
-    INPUT_SIZE = 1 << 18,
-    TEXT_SIZE = 1024,
-    EVENTS_MAX = 256,
-    PORTS_PER_SOURCE = 2000, /* of about 28,000 ports per address; searching for the last ones is slow */
-    ASK_STEP = 64,
-};
-
-static char input[INPUT_SIZE];
-
-/* ---- connections ---- */
-
-size_t client_pool_raise_file_limit(void)
-{
-    struct rlimit files;
-    KIT_CHECK(!getrlimit(RLIMIT_NOFILE, &files));
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-    return files.rlim_max;
-}
-
-/* A loopback address that this process has used for few connections. */
-static uint32_t next_source(void)
-{
-    static uint32_t used;
-    uint32_t number = used++ / PORTS_PER_SOURCE;
-    return (127u << 24) + (((uint32_t)getpid() & 0x7fff) << 8) + 1 + number % 250;
-}
-
-static int connect_from(uint32_t source, unsigned port)
-{
-    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(source)};
-    struct sockaddr_in to = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        kit_fail("socket: %s", strerror(errno));
-    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
-    if (bind(fd, (struct sockaddr *)&from, sizeof(from)) || connect(fd, (struct sockaddr *)&to, sizeof(to)))
-        kit_fail("connect: %s", strerror(errno));
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    return fd;
-}
-
-struct client_pool *client_pool_open(const char *name, unsigned port, unsigned count)
-{
-    struct client_pool *client_pool = calloc(1, sizeof(*client_pool));
-    KIT_CHECK(client_pool);
-    snprintf(client_pool->name, sizeof(client_pool->name), "%s", name);
-    client_pool->port = port;
-    client_pool->count = count;
-    client_pool->clients = calloc(count, sizeof(client_pool->clients[0]));
-    client_pool->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    KIT_CHECK(client_pool->clients && client_pool->epoll_fd >= 0);
-    client_pool_raise_file_limit();
-    for (unsigned i = 0; i < count; i++) {
-        struct client *client = &client_pool->clients[i];
-        *client = (struct client){.number = i, .count = 1, .rounds = 1, .leave_ms = -1};
-        client->fd = connect_from(next_source(), port);
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
-        KIT_CHECK(!epoll_ctl(client_pool->epoll_fd, EPOLL_CTL_ADD, client->fd, &event));
-    }
-    return client_pool;
-}
-
-static void client_drop_partial(struct client *client)
-{
-    free(client->partial);
-    client->partial = NULL;
-    client->partial_length = 0;
-}
-
-void client_pool_close(struct client_pool *client_pool)
-{
-    if (!client_pool)
-        return;
-    for (unsigned i = 0; i < client_pool->count; i++) {
-        client_drop_partial(&client_pool->clients[i]);
-        if (client_pool->clients[i].fd >= 0)
-            close(client_pool->clients[i].fd);
-    }
-    heap_release(&client_pool->timers);
-    close(client_pool->epoll_fd);
-    free(client_pool->clients);
-    free(client_pool->turns);
-    free(client_pool);
-}
+enum { TEXT_SIZE = 1024, ASK_STEP = 64 };
 
 /* ---- what a client does ---- */
 
@@ -109,25 +15,19 @@ static bool is_busy(enum client_state state)
     return state != CLIENT_IDLE && state != CLIENT_GONE;
 }
 
-static void client_set_state(struct client_pool *client_pool, struct client *client, enum client_state state)
+/* Also sets the client's timer; ms < 0: none. */
+static void client_set_state(struct client_pool *client_pool, struct client *client, enum client_state state, int ms)
 {
     client_pool->busy -= is_busy(client->state);
     client_pool->busy += is_busy(state);
     client->state = state;
-    heap_remove(&client_pool->timers, &client->timer);
-}
-
-static void client_set_timer(struct client_pool *client_pool, struct client *client, unsigned ms)
-{
-    KIT_CHECK(heap_add(&client_pool->timers, &client->timer, kit_now_us() + (int64_t)ms * 1000));
+    load_wake(client_pool->connections, client->number, ms < 0 ? 0 : kit_now_us() + (int64_t)ms * 1000);
 }
 
 static void client_gone(struct client_pool *client_pool, struct client *client)
 {
-    client_set_state(client_pool, client, CLIENT_GONE);
-    client_drop_partial(client);
-    close(client->fd);
-    client->fd = -1;
+    client_set_state(client_pool, client, CLIENT_GONE, -1);
+    load_close(client_pool->connections, client->number);
     client_pool->gone++;
 }
 
@@ -139,26 +39,19 @@ void client_pool_leave(struct client_pool *client_pool, struct client *client)
     if (asking)
         client_pool->turns[client->turn].left = true;
     if (asking && client->without_key) {
-        client_set_state(client_pool, client, CLIENT_LEAVING);
-        shutdown(client->fd, SHUT_WR);
+        client_set_state(client_pool, client, CLIENT_LEAVING, -1);
+        load_close_sending(client_pool->connections, client->number);
     } else {
         client_gone(client_pool, client);
     }
 }
 
-/* A request is far smaller than the empty buffer of its socket. */
-static void client_send(struct client_pool *client_pool, struct client *client, const char *text, size_t length)
+static void client_send(struct client_pool *client_pool, struct client *client, const char *method, const char *path,
+                        const char *body)
 {
-    for (size_t sent = 0; sent < length;) {
-        ssize_t part = send(client->fd, text + sent, length - sent, MSG_NOSIGNAL);
-        if (part < 0 && errno == EINTR)
-            continue;
-        if (part < 0) {
-            client_gone(client_pool, client);
-            return;
-        }
-        sent += (size_t)part;
-    }
+    char *text = load_request("localhost", method, path, "", body);
+    load_send(client_pool->connections, client->number, text, strlen(text));
+    free(text);
 }
 
 static struct turn *turn_new(struct client_pool *client_pool, struct client *client)
@@ -174,35 +67,22 @@ static struct turn *turn_new(struct client_pool *client_pool, struct client *cli
     return turn;
 }
 
-static size_t write_acquire(const struct client *client, char text[TEXT_SIZE])
-{
-    char body[TEXT_SIZE / 2], key[2 * CLIENT_POOL_KEY] = "", wait[32] = "";
-    if (client->key[0])
-        snprintf(key, sizeof(key), "\"external_id\":\"%s\",", client->key);
-    if (client->wait)
-        snprintf(wait, sizeof(wait), ",\"wait\":\"%s\"", client->wait);
-    int length = snprintf(body, sizeof(body),
-                          "{%s\"owner\":\"client_pool\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%u}]%s}", key,
-                          client->semaphore, client->count, wait);
-    return (size_t)snprintf(text, TEXT_SIZE,
-                            "POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                            "Content-Length: %d\r\n\r\n%s",
-                            length, body);
-}
-
 static void client_ask(struct client_pool *client_pool, struct client *client)
 {
-    char text[TEXT_SIZE];
+    char body[TEXT_SIZE], key[2 * CLIENT_POOL_KEY] = "", wait[32] = "";
     client->key[0] = 0;
-    if (!client->without_key)
+    if (!client->without_key) {
         snprintf(client->key, sizeof(client->key), "%s-%u-%u", client_pool->name, client->number, client->round);
+        snprintf(key, sizeof(key), "\"external_id\":\"%s\",", client->key);
+    }
+    if (client->wait)
+        snprintf(wait, sizeof(wait), ",\"wait\":\"%s\"", client->wait);
+    snprintf(body, sizeof(body), "{%s\"owner\":\"client_pool\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%u}]%s}",
+             key, client->semaphore, client->count, wait);
     struct turn *turn = turn_new(client_pool, client);
-    size_t length = write_acquire(client, text);
-    client_set_state(client_pool, client, CLIENT_ASKING);
-    if (client->leave_ms >= 0)
-        client_set_timer(client_pool, client, (unsigned)client->leave_ms);
+    client_set_state(client_pool, client, CLIENT_ASKING, client->leave_ms);
     turn->asked_us = kit_now_us();
-    client_send(client_pool, client, text, length);
+    client_send(client_pool, client, "POST", "/v1/requests", body);
 }
 
 void client_pool_ask(struct client_pool *client_pool, struct client *client)
@@ -222,27 +102,28 @@ void client_pool_ask_all(struct client_pool *client_pool)
 
 static void client_release(struct client_pool *client_pool, struct client *client)
 {
-    char text[TEXT_SIZE];
-    int length =
-        snprintf(text, sizeof(text), "DELETE /v1/requests/%s HTTP/1.1\r\nHost: localhost\r\n\r\n", client->key);
-    client_set_state(client_pool, client, CLIENT_RELEASING);
+    char path[TEXT_SIZE];
+    snprintf(path, sizeof(path), "/v1/requests/%s", client->key);
+    client_set_state(client_pool, client, CLIENT_RELEASING, -1);
     client_pool->turns[client->turn].releasing_us = kit_now_us();
-    client_send(client_pool, client, text, (size_t)length);
+    client_send(client_pool, client, "DELETE", path, NULL);
 }
 
 /* Ends the turn and starts the next one, if any. */
 static void client_next_turn(struct client_pool *client_pool, struct client *client)
 {
     client->round++;
-    client_set_state(client_pool, client, CLIENT_IDLE);
+    client_set_state(client_pool, client, CLIENT_IDLE, -1);
     if (client->round < client->rounds)
         client_ask(client_pool, client);
     else if (client_pool->done)
         client_pool->done(client_pool, client);
 }
 
-static void client_timer(struct client_pool *client_pool, struct client *client)
+static void client_woken(void *context, unsigned number)
 {
+    struct client_pool *client_pool = context;
+    struct client *client = &client_pool->clients[number];
     if (client->state == CLIENT_ASKING)
         client_pool_leave(client_pool, client);
     else if (client->state == CLIENT_HOLDING)
@@ -252,9 +133,9 @@ static void client_timer(struct client_pool *client_pool, struct client *client)
 /* ---- answers ---- */
 
 /* The text after the mark, or NULL. */
-static const char *find(const char *text, size_t length, const char *mark)
+static const char *find(const char *text, const char *mark)
 {
-    const char *at = memmem(text, length, mark, strlen(mark));
+    const char *at = strstr(text, mark);
     return at ? at + strlen(mark) : NULL;
 }
 
@@ -267,126 +148,100 @@ static void copy_word(const char *from, char *to, size_t room)
     to[length] = 0;
 }
 
-static void read_grant(struct client *client, struct turn *turn, const char *text, size_t length)
+static void read_grant(struct client *client, struct turn *turn, const char *text)
 {
-    const char *token = find(text, length, "\"token\":");
-    const char *slot = find(text, length, "\"slots\":[");
+    const char *token = find(text, "\"token\":");
+    const char *slot = find(text, "\"slots\":[");
     turn->token = token ? strtoull(token, NULL, 10) : 0;
     turn->slot = slot ? (unsigned)strtoul(slot, NULL, 10) : 0;
-    turn->replayed = find(text, length, "\"replayed\":true") != NULL;
-    copy_word(find(text, length, "\"external_id\":\""), client->key, sizeof(client->key));
+    turn->replayed = find(text, "\"replayed\":true") != NULL;
+    copy_word(find(text, "\"external_id\":\""), client->key, sizeof(client->key));
 }
 
-static void take_acquired(struct client_pool *client_pool, struct client *client, int status, const char *text,
-                          size_t length)
+static void take_acquired(struct client_pool *client_pool, struct client *client, const struct load_answer *answer)
 {
     struct turn *turn = &client_pool->turns[client->turn];
-    turn->status = status;
-    turn->answered_us = kit_now_us();
-    if (status != 200 && status != 201) {
-        copy_word(find(text, length, "/problems/"), turn->word, sizeof(turn->word));
+    turn->status = answer->status;
+    turn->answered_us = answer->arrived_us;
+    if (answer->status != 200 && answer->status != 201) {
+        copy_word(find(answer->body, "/problems/"), turn->word, sizeof(turn->word));
         if (client->state == CLIENT_ASKING)
             client_next_turn(client_pool, client);
         return;
     }
-    read_grant(client, turn, text, length);
+    read_grant(client, turn, answer->body);
     if (client->state == CLIENT_LEAVING)
         return;
     if (client->keeps) {
         client_next_turn(client_pool, client);
         return;
     }
-    client_set_state(client_pool, client, CLIENT_HOLDING);
-    if (client->hold_ms)
-        client_set_timer(client_pool, client, client->hold_ms);
-    else
+    client_set_state(client_pool, client, CLIENT_HOLDING, (int)client->hold_ms);
+    if (!client->hold_ms)
         client_release(client_pool, client);
 }
 
-static void take_released(struct client_pool *client_pool, struct client *client, int status)
+static void take_released(struct client_pool *client_pool, struct client *client, const struct load_answer *answer)
 {
     struct turn *turn = &client_pool->turns[client->turn];
-    if (status == 200)
-        turn->released_us = kit_now_us();
+    if (answer->status == 200)
+        turn->released_us = answer->arrived_us;
     else
         client_pool->failed++;
     client_next_turn(client_pool, client);
 }
 
-/* The length of the answer if it is complete, else 0. */
-static size_t answer_length(const char *text, size_t length)
+static void client_answered(void *context, unsigned number, const struct load_answer *answer)
 {
-    const char *end = find(text, length, "\r\n\r\n");
-    if (!end)
-        return 0;
-    size_t header = (size_t)(end - text);
-    const char *size = find(text, header, "Content-Length: ");
-    size_t whole = header + (size ? strtoul(size, NULL, 10) : 0);
-    return length >= whole ? whole : 0;
-}
-
-static void keep_partial(struct client *client, size_t length)
-{
-    char *copy = realloc(client->partial, length);
-    KIT_CHECK(copy);
-    memcpy(copy, input, length);
-    client->partial = copy;
-    client->partial_length = length;
-}
-
-static void client_readable(struct client_pool *client_pool, struct client *client)
-{
-    if (client->fd < 0)
-        return; /* it left in this round of the loop */
-    if (client->partial_length)
-        memcpy(input, client->partial, client->partial_length);
-    ssize_t got =
-        recv(client->fd, input + client->partial_length, INPUT_SIZE - 1 - client->partial_length, MSG_DONTWAIT);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN))
-        return;
-    if (got <= 0) {
+    struct client_pool *client_pool = context;
+    struct client *client = &client_pool->clients[number];
+    if (!answer)
         client_gone(client_pool, client);
-        return;
-    }
-    size_t length = client->partial_length + (size_t)got;
-    input[length] = 0;
-    if (!answer_length(input, length)) {
-        keep_partial(client, length);
-        return;
-    }
-    client_drop_partial(client);
-    int status = atoi(input + strlen("HTTP/1.1 "));
-    if (client->state == CLIENT_ASKING || client->state == CLIENT_LEAVING)
-        take_acquired(client_pool, client, status, input, length);
+    else if (client->state == CLIENT_ASKING || client->state == CLIENT_LEAVING)
+        take_acquired(client_pool, client, answer);
     else if (client->state == CLIENT_RELEASING)
-        take_released(client_pool, client, status);
+        take_released(client_pool, client, answer);
     else
-        kit_fail("client_pool: unexpected answer: %.300s", input);
+        kit_fail("client_pool: unexpected answer: %.300s", answer->text);
 }
 
-/* ---- the loop ---- */
+/* ---- all clients ---- */
 
-static void run_timers(struct client_pool *client_pool)
+struct client_pool *client_pool_open(const char *name, unsigned port, unsigned count)
 {
-    int64_t now = kit_now_us();
-    for (struct heap_node *node; (node = heap_first(&client_pool->timers)) && node->time <= now;) {
-        heap_remove(&client_pool->timers, node);
-        client_timer(client_pool, HEAP_ENTRY(node, struct client, timer));
-    }
+    struct client_pool *client_pool = calloc(1, sizeof(*client_pool));
+    KIT_CHECK(client_pool);
+    snprintf(client_pool->name, sizeof(client_pool->name), "%s", name);
+    client_pool->count = count;
+    client_pool->clients = calloc(count, sizeof(client_pool->clients[0]));
+    KIT_CHECK(client_pool->clients);
+    for (unsigned i = 0; i < count; i++)
+        client_pool->clients[i] = (struct client){.number = i, .count = 1, .rounds = 1, .leave_ms = -1};
+    client_pool->connections = load_pool_open(&(struct load_settings){.host = "127.0.0.1",
+                                                                      .port = port,
+                                                                      .count = count,
+                                                                      .many_sources = true,
+                                                                      .answered = client_answered,
+                                                                      .woken = client_woken,
+                                                                      .context = client_pool});
+    if (!load_pool_connect(client_pool->connections))
+        kit_fail("client_pool: %s: cannot connect %u clients", name, count);
+    return client_pool;
+}
+
+void client_pool_close(struct client_pool *client_pool)
+{
+    if (!client_pool)
+        return;
+    load_pool_close(client_pool->connections);
+    free(client_pool->clients);
+    free(client_pool->turns);
+    free(client_pool);
 }
 
 void client_pool_step(struct client_pool *client_pool, int ms)
 {
-    struct epoll_event events[EVENTS_MAX];
-    struct heap_node *first = heap_first(&client_pool->timers);
-    int64_t left_us = first ? first->time - kit_now_us() : (int64_t)ms * 1000;
-    int64_t left_ms = left_us <= 0 ? 0 : (left_us + 999) / 1000;
-    int count = epoll_wait(client_pool->epoll_fd, events, EVENTS_MAX, (int)(left_ms < ms ? left_ms : ms));
-    if (count < 0 && errno != EINTR)
-        kit_fail("epoll_wait: %s", strerror(errno));
-    for (int i = 0; i < count; i++)
-        client_readable(client_pool, events[i].data.ptr);
-    run_timers(client_pool);
+    load_pool_step(client_pool->connections, ms);
 }
 
 bool client_pool_run(struct client_pool *client_pool, int64_t until_us)

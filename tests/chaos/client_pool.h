@@ -14,7 +14,7 @@
 #ifndef CLIENT_POOL_H
 #define CLIENT_POOL_H
 
-#include "base/heap.h"
+#include "load_client.h"
 #include "testkit.h"
 
 enum { CLIENT_POOL_WORD = 24, CLIENT_POOL_KEY = 64 };
@@ -58,18 +58,14 @@ struct client {
     /* Internal state. */
     unsigned number;
     enum client_state state;
-    int fd;
     unsigned round;            /* of the current turn */
     size_t turn;               /* index of its latest turn */
     char key[CLIENT_POOL_KEY]; /* of that turn; empty until permitd has sent it */
-    struct heap_node timer;
-    char *partial; /* the part of an answer read so far */
-    size_t partial_length;
 };
 
 struct client_pool {
     char name[16]; /* prefix of its keys */
-    unsigned port;
+    struct load_pool *connections;
     struct client *clients;
     unsigned count;
     unsigned busy; /* clients that are asking, holding, releasing or leaving */
@@ -77,15 +73,13 @@ struct client_pool {
     struct turn *turns; /* in the order of their acquires */
     size_t turn_count;
     size_t turn_room;
-    struct heap timers;
-    int epoll_fd;
     unsigned failed; /* releases not answered with 200 */
     /* Called when a client becomes idle; may be NULL. */
     void (*done)(struct client_pool *client_pool, struct client *client);
     void *context;
 };
 
-/* Connects `count` clients from several loopback addresses. Ends the process if that fails. */
+/* Connects `count` clients, and reads one answer on each connection. Ends the process if that fails. */
 struct client_pool *client_pool_open(const char *name, unsigned port, unsigned count);
 /* Closes all connections and frees everything. Accepts NULL. */
 void client_pool_close(struct client_pool *client_pool);
@@ -104,6 +98,4 @@ bool client_pool_run(struct client_pool *client_pool, int64_t until_us);
 void client_pool_step(struct client_pool *client_pool, int ms);
 /* Number of turns with this status; word NULL: any. */
 size_t client_pool_count(const struct client_pool *client_pool, int status, const char *word);
-/* Raises this process's limit of open files to the maximum and returns it. */
-size_t client_pool_raise_file_limit(void);
 #endif

@@ -30,23 +30,11 @@ struct client_process {
 
 /* ---- in the process of the clients ---- */
 
-static void warm_up(struct client_pool *client_pool)
-{
-    static const char request[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    char answer[8192];
-    for (unsigned i = 0; i < client_pool->count; i++) {
-        KIT_CHECK(write(client_pool->clients[i].fd, request, sizeof(request) - 1) == (ssize_t)sizeof(request) - 1);
-        KIT_CHECK(read(client_pool->clients[i].fd, answer, sizeof(answer)) > 0);
-    }
-}
-
 static struct client_pool *client_process_open(const struct client_process *process, unsigned turn)
 {
     char name[16];
     snprintf(name, sizeof(name), "p%zu-%u", process->at, turn);
-    struct client_pool *client_pool = client_pool_open(name, process->port, process->count);
-    warm_up(client_pool);
-    return client_pool;
+    return client_pool_open(name, process->port, process->count);
 }
 
 static void client_process_ask(struct client_pool *client_pool)
@@ -220,8 +208,7 @@ static void park_start(struct park *park, unsigned permitds)
 void parked_measure(const struct parked_numbers *numbers, struct parked_figures *ret_figures)
 {
     struct park park = {.numbers = numbers};
-    unsigned each = (unsigned)client_pool_raise_file_limit() - SPARE_FILES,
-             permitds = (numbers->waiters + each - 1) / each;
+    unsigned each = (unsigned)load_raise_file_limit() - SPARE_FILES, permitds = (numbers->waiters + each - 1) / each;
     KIT_CHECK(permitds <= PERMITDS_MAX);
     *ret_figures = (struct parked_figures){.permitds = permitds};
     park_start(&park, permitds);

@@ -91,7 +91,7 @@ check "--help lists the exit statuses" contains "$out" "76"
 for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders \
     "template put" "template get" "template list" "template delete" \
     slots "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" \
-    waiters why top doctor "owner beat" "owner show" "owner gone"; do
+    waiters why top servers doctor "owner beat" "owner show" "owner gone"; do
     # shellcheck disable=SC2086
     call "$permitctl" $verb --help
     check "$verb --help explains itself" contains "$code $out" "0 Usage: permitctl $verb "

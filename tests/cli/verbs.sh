@@ -323,3 +323,14 @@ check "each was ended once" test "$(jq '[.events[] | select(.what == "forced").f
 check "and it is gone" test "$(jq -r '.events[0].what' <<<"$out")" = retired
 stop_permitd
 start_permitd
+
+# The task that joins connects by itself, so the list may be empty for a moment.
+listed() { "$permitctl" --json servers | jq -e '.servers == [.servers[] | select(.this and .alive)] and (.servers | length) == 1'; }
+check "servers lists this permitd" soon listed
+call "$permitctl" --json servers
+check "by the address that it listens on" test "$code $(jq -r '.servers[0].address' <<<"$out")" = "0 $PERMITD_URL"
+call "$permitctl" servers
+check "as a table" contains "$code $out" "0 ID "
+check "with its version" contains "$out" "$("$permitctl" --version | cut -d' ' -f2)"
+call "$permitctl" servers now
+check "without words: 64" test "$code" = 64

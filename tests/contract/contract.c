@@ -5,6 +5,7 @@
 #include "store/owners.h"
 #include "store/query.h"
 #include "store/retention_batch.h"
+#include "store/servers.h"
 #include "store/templates.h"
 
 #define KEY BYTES("k")
@@ -260,25 +261,50 @@ static void tick_sees_tokens_that_would_be_issued_again(struct fixture *one, str
     MUST(tick.ret_tokens_behind && !tick.ret_won);
 }
 
-#define CASE(name)                                                                                                     \
-    {                                                                                                                  \
-#name, name                                                                                                    \
-    }
+static void servers_join_live_and_leave(struct fixture *one, struct fixture *two)
+{
+    const struct store_servers *servers = one->store->servers;
+    struct server_self first, second;
+    struct server_heartbeat heartbeat = {0};
+    struct server_row *rows;
+    size_t count;
+    bool declared = true;
+    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0)); /* a database without identity: no ids */
+    MUST_OK(one->store, servers->join(one->store, BYTES("http://a"), BYTES("1.0"), &first));
+    MUST_OK(two->store, servers->join(two->store, BYTES("http://b"), BYTES("1.0"), &second));
+    MUST(first.id && second.id && first.id != second.id);
+    MUST_OK(one->store, servers->heartbeat(one->store, &first, &heartbeat));
+    MUST(heartbeat.ret_alive && heartbeat.ret_other_count == 1 && heartbeat.ret_others[0].id == second.id);
+    struct server_other other = heartbeat.ret_others[0];
+    other.ticks++; /* it has written others since they were read */
+    MUST_OK(one->store, servers->declare_dead(one->store, &other, heartbeat.ret_now, &declared));
+    MUST(!declared);
+    MUST_OK(one->store, servers->remove_dead(one->store, heartbeat.ret_now));
+    MUST_OK(two->store, servers->list(two->store, &two->arena, &rows, &count));
+    MUST(count == 2 && rows[0].id == first.id && rows[0].alive && rows[1].id == second.id && rows[1].alive);
+    MUST_OK(one->store, servers->leave(one->store, &first));
+    MUST_OK(two->store, servers->list(two->store, &two->arena, &rows, &count));
+    MUST(count == 1 && rows[0].id == second.id);
+    MUST_OK(one->store, servers->heartbeat(one->store, &first, &heartbeat));
+    MUST(!heartbeat.ret_alive);
+}
+
 const struct contract_case contract_cases[] = {
-    CASE(grant_and_release_are_seen_by_another_store),
-    CASE(replay_reads_the_grant),
-    CASE(lock_reads_what_another_store_committed),
-    CASE(rollback_writes_nothing),
-    CASE(release_of_an_unknown_key_leaves_a_tombstone),
-    CASE(concurrent_replays_of_a_tombstone_both_succeed),
-    CASE(second_new_request_with_one_key_conflicts),
-    CASE(batch_does_not_wait_for_other_semaphores),
-    CASE(ids_are_reserved_once),
-    CASE(floor_is_the_smallest_live_token),
-    CASE(held_requests_are_paged_by_deadline),
-    CASE(holders_are_listed_by_token),
-    CASE(tasks_find_nothing_to_do),
-    CASE(epoch_rises_for_the_server_that_saw_it),
-    CASE(tick_sees_tokens_that_would_be_issued_again),
+    {"grant_and_release_are_seen_by_another_store", grant_and_release_are_seen_by_another_store},
+    {"replay_reads_the_grant", replay_reads_the_grant},
+    {"lock_reads_what_another_store_committed", lock_reads_what_another_store_committed},
+    {"rollback_writes_nothing", rollback_writes_nothing},
+    {"release_of_an_unknown_key_leaves_a_tombstone", release_of_an_unknown_key_leaves_a_tombstone},
+    {"concurrent_replays_of_a_tombstone_both_succeed", concurrent_replays_of_a_tombstone_both_succeed},
+    {"second_new_request_with_one_key_conflicts", second_new_request_with_one_key_conflicts},
+    {"batch_does_not_wait_for_other_semaphores", batch_does_not_wait_for_other_semaphores},
+    {"ids_are_reserved_once", ids_are_reserved_once},
+    {"floor_is_the_smallest_live_token", floor_is_the_smallest_live_token},
+    {"held_requests_are_paged_by_deadline", held_requests_are_paged_by_deadline},
+    {"holders_are_listed_by_token", holders_are_listed_by_token},
+    {"tasks_find_nothing_to_do", tasks_find_nothing_to_do},
+    {"epoch_rises_for_the_server_that_saw_it", epoch_rises_for_the_server_that_saw_it},
+    {"tick_sees_tokens_that_would_be_issued_again", tick_sees_tokens_that_would_be_issued_again},
+    {"servers_join_live_and_leave", servers_join_live_and_leave},
 };
 const size_t contract_case_count = ARRAY_LENGTH(contract_cases);

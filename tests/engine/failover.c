@@ -14,6 +14,7 @@
 #include "store/owners.h"
 #include "store/query.h"
 #include "store/retention_batch.h"
+#include "store/servers.h"
 #include "tasks/tasks.h"
 
 enum { PATIENCE_S = 120, FIRST_IDS = 1, IDS_OF_THE_OTHER = 20000, IDS_SINCE_THE_RAISE = 40000, CAUSES = 3 };
@@ -279,6 +280,13 @@ static enum permit_status no_commits(struct store *store, uint64_t *ret_commits)
     return unavailable(store);
 }
 
+static enum permit_status no_servers(struct store *store, struct bytes address, struct bytes version,
+                                     struct server_self *ret_self)
+{
+    (void)address, (void)version, (void)ret_self;
+    return unavailable(store);
+}
+
 static void end_nothing(struct store *store)
 {
     (void)store;
@@ -289,6 +297,7 @@ static const struct store_methods absent_methods = {
 static const struct store_queries queries = {.clock = no_clock};
 static const struct store_owners owners = {.rollback = end_nothing};
 static const struct store_retention retention = {.commits = no_commits};
+static const struct store_servers servers = {.join = no_servers};
 
 static struct store *open_store(void *context, enum store_use use)
 {
@@ -300,6 +309,7 @@ static struct store *open_store(void *context, enum store_use use)
                                      .queries = &queries,
                                      .owners = &owners,
                                      .retention = &retention,
+                                     .servers = &servers,
                                      .message = ""};
     return &scripted->store;
 }
@@ -317,6 +327,8 @@ static void begin(void)
                                              .request_timeout_ms = PATIENCE_S * MS_PER_SECOND,
                                              .plan = {.retention_us = US_PER_SECOND, .tombstone_us = US_PER_SECOND},
                                              .open_store = open_store,
+                                             .address = "",
+                                             .version = "",
                                              .tasks = tasks_all,
                                              .task_count = TASK_COUNT,
                                              .liveness_interval_ms = 1000,

@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 export PERMIT_BUILD=${PERMIT_BUILD:-$PWD/build}
 unset PERMITD_URL PERMITD_TOKEN PERMIT_FIGURES
-names=(backups atomic_pair fenced_writer ad_inventory flash_sale seat_map tickets)
+names=(backups atomic_pair fenced_writer ad_inventory flash_sale seat_map tickets cluster)
 [ $# -eq 0 ] || names=("$@")
 
 directory=$(mktemp -d "${TMPDIR:-/tmp}/permit-examples.XXXXXX")
@@ -56,9 +56,33 @@ sold_before() (
     [ "$code" -eq 1 ] && grep -q '^NOT SO - 4 of 5 units were sold' "$directory/sale"
 )
 
+# The same for the checker of the cluster. record NUMBER [TEXT]: prints a good record of two jobs on one unit, of which
+# line NUMBER is replaced by TEXT, or missing if there is no TEXT.
+record() {
+    printf '%s\n' 'job a 0' 'job b 3' 'begin a 1 1' 'end a 1 1' 'begin b 2 1' 'end b 2 1' 'row a 1' 'row b 2' \
+        'exit a 0' 'exit b 3' |
+        awk -v number="$1" -v text="${2-}" 'NR != number { print } NR == number && text != "" { print text }'
+}
+not() { ! "$@"; }
+checker() { awk -v capacity="$1" -f examples/cluster/check.awk >"$directory/checked"; }
+# finds CLAIM NUMBER [TEXT]: the checker finds that the claim does not hold.
+finds() { ! record "$2" "${3-}" | checker 1 && grep -q "^NOT SO - .*$1" "$directory/checked"; }
+
 for name in "${names[@]}"; do
     run "$name"
 done
+if [ $# -eq 0 ] || [[ " $* " == *" cluster "* ]]; then
+    check "the checker of the cluster accepts a good record" checker 1 < <(record 0)
+    check "it finds two jobs at once" finds 'never exceeded' 4
+    check "it finds a token that did not rise" finds 'tokens rose' 5 'begin b 1 1'
+    check "it finds a grant that is not in the database" finds 'promoted database' 8
+    check "it finds a grant of another token in the database" finds 'promoted database' 8 'row b 3'
+    check "it finds grants in the database whose tokens fall" finds 'tokens rose' 7 'row a 4'
+    check "it finds a job that began twice" finds 'began once' 5 'begin a 2 1'
+    check "it finds a job that did not come to its end" finds 'began once' 6
+    check "it finds an exit status that was not passed on" finds 'began once' 10 'exit b 0'
+    check "it finds that the capacity was never reached" not checker 2 < <(record 0)
+fi
 [ $# -gt 0 ] || check "flash_sale notices a unit that it could not sell" sold_before
 
 echo "examples: $passed passed, $failed failed"

@@ -7,6 +7,7 @@
 #include "store/doctor.h"
 #include "store/owners.h"
 #include "store/query.h"
+#include "store/servers.h"
 #include "store/templates.h"
 #include "world.h"
 
@@ -353,6 +354,24 @@ static enum permit_status query_nearest(struct store *store, enum nearest_kind k
     return ends();
 }
 
+static enum permit_status servers_list(struct store *store, struct arena *arena, struct server_row **ret_rows,
+                                       size_t *ret_count)
+{
+    MUST(store);
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_rows = make_rows(arena, SERVERS_LIST_MAX, sizeof **ret_rows, ret_count);
+    for (size_t i = 0; i < *ret_count; i++)
+        (*ret_rows)[i] = (struct server_row){.id = i + 1,
+                                             .address = world_text(SERVER_ADDRESS_MAX),
+                                             .version = world_text(SERVER_VERSION_MAX),
+                                             .since = world_now,
+                                             .seen_at = world_now,
+                                             .waiting = i,
+                                             .alive = i % 2 == 0};
+    return PERMIT_OK;
+}
+
 static enum permit_status bump_epoch(struct store *store, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
                                      int64_t *ret_wait_ms)
 {
@@ -412,13 +431,18 @@ static const struct store_templates templates = {
     .get = templates_get,
     .list = templates_list,
 };
+static const struct store_servers servers = {.list = servers_list};
 static const struct store_methods methods = {.bump_epoch = bump_epoch, .doctor = doctor};
 
 struct store *world_store(void)
 {
     static char message[256];
-    static struct store store = {
-        .methods = &methods, .queries = &queries, .owners = &owners, .templates = &templates, .message = message};
+    static struct store store = {.methods = &methods,
+                                 .queries = &queries,
+                                 .owners = &owners,
+                                 .templates = &templates,
+                                 .servers = &servers,
+                                 .message = message};
     snprintf(message, sizeof message, "away: %.*s", (int)world_text(200).length, world_text(200).data);
     return &store;
 }

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "load_client.h"
 #include "testkit.h"
 
 enum { MIB = 1024 * 1024, MAX_MEMORY_MIB = 256, KEPT_MIB = 32, PATIENCE_MS = 120000 };
@@ -277,10 +277,7 @@ static void check_readers(struct side *side)
 int main(int argc, char **argv)
 {
     struct side side = {.permitd = NULL};
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
+    load_raise_file_limit();
     if (argc < 2 || !strcmp(argv[1], "bodies"))
         check_bodies(&side);
     if (argc < 2 || !strcmp(argv[1], "readers"))

@@ -46,6 +46,7 @@ Test(start, invalid_settings_end_it_with_a_message, .timeout = 300)
     refuses_flags("--log-level", "loud", "--log-level");
     refuses_flags("--database", "mysql://root@/x", "exclude each other");
     refuses_flags("--config", "/no/such/file", "cannot be opened");
+    refuses_flags("--advertise", "http://a b", "advertise: 1 to 255 bytes");
     refuses_flags("--listen", "0.0.0.0:0", "--insecure");
     refuses_flags("--listen", "[::]:0", "--insecure");
     refuses_flags("--listen", "localhost", "listen must be");

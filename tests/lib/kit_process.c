@@ -7,6 +7,7 @@
  * remaining databases and removes the directory.
  */
 #include "kit_process.h"
+#include "load_client.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -205,9 +206,7 @@ void kit_fail(const char *format, ...)
 
 int64_t kit_now_us(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    return load_now_us();
 }
 
 void kit_sleep_ms(int ms)

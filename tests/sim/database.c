@@ -18,7 +18,7 @@ static struct db_key *buckets[BUCKETS];
 
 /* ---- undo ---- */
 
-enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_GLOBALS };
+enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_SERVER, UNDO_GLOBALS };
 
 /* A row as it was before a commit. */
 struct undo {
@@ -31,6 +31,7 @@ struct undo {
         struct request_row request;
         struct db_semaphore_row semaphore;
         struct template_row template;
+        struct db_server_row server;
         struct globals globals;
     } before;
 };
@@ -57,6 +58,7 @@ static void journal_row(enum undo_kind kind, void *object)
     case UNDO_KEY: undo->before.request = ((struct db_key *)object)->row; break;
     case UNDO_SEMAPHORE: undo->before.semaphore = ((struct db_semaphore *)object)->row; break;
     case UNDO_TEMPLATE: undo->before.template = ((struct db_template *)object)->row; break;
+    case UNDO_SERVER: undo->before.server = ((struct db_server *)object)->row; break;
     default: undo->before.globals = database.globals; break;
     }
     list_append(&journal, &undo->node);
@@ -82,7 +84,7 @@ void database_begin(void)
     list_init(&database.open);
     database.server = 1;
     database.start = 1; /* a session that was cut has start 0 */
-    database.globals.next_id = 1;
+    database.globals.next_id = database.globals.next_server_id = 1;
     database.globals.clock.tick_at = database_now();
 }
 
@@ -671,6 +673,32 @@ uint64_t database_commit_globals(const struct globals *globals)
     return database.lsn;
 }
 
+struct db_server *database_server(uint64_t id)
+{
+    for (size_t i = 0; i < SERVERS_MAX; i++)
+        if (database.servers[i].row.exists && database.servers[i].row.id == id)
+            return &database.servers[i];
+    return NULL;
+}
+
+struct db_server *database_new_server(void)
+{
+    for (size_t i = 0; i < SERVERS_MAX; i++)
+        if (!database.servers[i].row.exists)
+            return &database.servers[i];
+    violation("P20", "there are %d rows of permitd, which nobody removes", SERVERS_MAX);
+}
+
+uint64_t database_commit_server(struct db_server *server, const struct db_server_row *row)
+{
+    database.lsn++;
+    database.commits++;
+    journal_row(UNDO_SERVER, server);
+    server->row = *row;
+    trim_journal();
+    return database.lsn;
+}
+
 void database_flushed(uint64_t lsn)
 {
     if (lsn > database.durable_lsn)
@@ -709,6 +737,7 @@ static void undo(struct undo *undo, bool failover)
         ((struct db_template *)undo->object)->row = undo->before.template;
         oracle_template_changed(undo->object);
         break;
+    case UNDO_SERVER: ((struct db_server *)undo->object)->row = undo->before.server; break;
     default: {
         uint64_t last_id = database.globals.last_id;
         database.globals = undo->before.globals;

@@ -23,6 +23,7 @@ enum {
     SEMAPHORES_NAMED = 24,  /* names that a template may cover */
     SEMAPHORES_MAX = SEMAPHORES_CREATED + SEMAPHORES_NAMED,
     TEMPLATES_MAX = 5,
+    SERVERS_MAX = 128, /* rows of `server` */
     SLOTS_MAX = 24,
     ROW_PERMITS_MAX = 3,
     ROW_SLOTS_MAX = 4,
@@ -84,6 +85,18 @@ struct db_template {
     struct bytes prefix;
 };
 
+/* A row of `server`, and its place in the table, which another row may have later. */
+struct db_server_row {
+    bool exists;
+    uint64_t id;
+    utc_us since;
+    uint64_t ticks;
+    utc_us dead_at; /* lease clock; NEVER: alive */
+};
+struct db_server {
+    struct db_server_row row;
+};
+
 /* A row of `permit_request` and its rows of `permit`. */
 struct request_row {
     bool exists;
@@ -115,6 +128,8 @@ struct globals {
     utc_us grants_from;
     uint64_t next_id;
     uint64_t last_id; /* largest id of a row */
+    uint64_t ticks;
+    uint64_t next_server_id;
 };
 
 enum commit_state {
@@ -145,6 +160,7 @@ extern struct database {
     size_t semaphore_count;
     struct db_template templates[TEMPLATES_MAX];
     size_t template_count;
+    struct db_server servers[SERVERS_MAX];
     struct globals globals;
     struct db_key **held; /* keys of held requests */
     size_t held_count, held_room;
@@ -211,6 +227,12 @@ void transaction_rollback(struct transaction *transaction);
 void transaction_free(struct transaction *transaction);
 /* Commits these `globals` in a transaction of their own. Returns its lsn. */
 uint64_t database_commit_globals(const struct globals *globals);
+/* The row with this id; NULL: there is none. */
+struct db_server *database_server(uint64_t id);
+/* A place for a new row. */
+struct db_server *database_new_server(void);
+/* Commits the row in a transaction of its own: inserts, changes or (exists is false) deletes it. Returns its lsn. */
+uint64_t database_commit_server(struct db_server *server, const struct db_server_row *row);
 /* Makes all commits up to this lsn durable. */
 void database_flushed(uint64_t lsn);
 

@@ -3,6 +3,7 @@
 #include "fake_store.h"
 
 #include "base/clock.h"
+#include "fake_servers.h"
 #include "fake_session.h"
 #include "fake_tasks.h"
 #include "oracle.h"
@@ -90,6 +91,7 @@ static enum permit_status tick(struct store *store, struct tick *tick)
         return call_leave(fake);
     struct globals globals = database.globals;
     globals.clock = lease_clock_tick(&before, now);
+    globals.ticks++;
     step("tick %lld offset %lld", (long long)(globals.clock.tick_at - SIM_WALL_BASE),
          (long long)globals.clock.offset_us);
     /*
@@ -204,6 +206,7 @@ struct store *fake_store_open(void *context, enum store_use use)
     fake->store.templates = &fake_templates;
     fake->store.retention = &fake_retention;
     fake->store.audit = &fake_audit;
+    fake->store.servers = &fake_servers;
     fake->store.message = fake->message;
     return &fake->store;
 }

@@ -82,6 +82,11 @@ void oracle_clock_jumps(void)
     jumped_at[clock_jumps++ % (int64_t)ARRAY_LENGTH(jumped_at)] = sim_now();
 }
 
+int64_t oracle_jumps(void)
+{
+    return clock_jumps;
+}
+
 int64_t oracle_jumps_over(void)
 {
     int64_t over = clock_jumps;

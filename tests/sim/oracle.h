@@ -103,6 +103,8 @@ extern struct profile profile;
 void oracle_clock_jumps(void);
 /* The number of jumps since the run began whose effect is over for a grant made now. */
 int64_t oracle_jumps_over(void);
+/* The number of jumps since the run began. */
+int64_t oracle_jumps(void);
 
 /* True if the want accepts this slot: the slot is named, or the want names none. */
 bool want_lists(const struct want *want, const struct db_semaphore_row *row, uint32_t number);
@@ -137,6 +139,17 @@ void names_created(struct db_semaphore *semaphore, const struct db_semaphore_row
 void names_update(struct db_semaphore *semaphore);
 /* An acquire was refused. */
 void names_refused(const struct call *call, const struct decision *decision);
+
+/* ---- oracle_servers.c: the permitd that run on the database (P20) ---- */
+
+/* A permitd was answered that this is its id. */
+void oracle_server_joined(uint64_t id);
+/* A permitd was answered that its heartbeat was written. */
+void oracle_server_seen(uint64_t id);
+/* The row of a permitd is about to be declared dead. */
+void oracle_server_dies(const struct db_server_row *row);
+/* Waits until the table has exactly the running permitd. Inside a fiber, when no more faults happen. */
+void oracle_servers_settle(void);
 
 /* ---- calls ---- */
 

@@ -254,6 +254,7 @@ static void *direct(void *context)
     check_quiet();
     if (profile.templates)
         check_first_uses();
+    oracle_servers_settle();
     if (database.deadlocks > 2 + database.commits / DEADLOCK_ONCE_IN)
         violation("P13", "%llu deadlocks in %llu commits: locks are not taken in one order",
                   (unsigned long long)database.deadlocks, (unsigned long long)database.commits);

@@ -40,6 +40,8 @@ static void start_server(int process)
                  .default_ttl_ms = DEFAULT_TTL_MS},
         .retention_rows = 1000000,
         .open_store = fake_store_open,
+        .address = "http://127.0.0.1:7070",
+        .version = "0",
         .tasks = tasks_all,
         .task_count = TASK_COUNT,
         .max_waiters = dice_once_in(6) ? 5 : 1000,

@@ -482,6 +482,16 @@ Test(schema, documented_rights_are_enough)
              limited.database);
     must_run(root, sql);
     cr_assert_eq(apply(&limited, &message), PERMIT_OK, "%s", buf_text(&message));
+
+    struct store *store = opened(&limited, STORE_WORKER);
+    struct server_self self;
+    struct server_heartbeat heartbeat = {0};
+    cr_assert_eq(store_raise_epoch(store, EPOCH_SERVER, 0, 0), PERMIT_OK, "%s", store->message);
+    cr_assert_eq(store->servers->join(store, BYTES("a"), BYTES("1"), &self), PERMIT_OK, "%s", store->message);
+    cr_assert_eq(store->servers->heartbeat(store, &self, &heartbeat), PERMIT_OK, "%s", store->message);
+    cr_assert(heartbeat.ret_alive);
+    cr_assert_eq(store->servers->leave(store, &self), PERMIT_OK, "%s", store->message);
+    store_free(store);
     buf_release(&message);
     session_free(root);
 }

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/servers.h"
+
+#include "core/lease_time.h"
+#include "store/epoch.h"
+#include "store/mysql_methods.h"
+#include "store/rows.h"
+
+enum { SQL_MAX = 64 * 1024 };
+
+/* The row of this permitd, while it is alive. */
+static void self_sql(const struct server_self *self, struct buf *sql)
+{
+    buf_append_text(sql, " WHERE id=");
+    buf_append_u64(sql, self->id);
+    buf_append_text(sql, " AND since=");
+    sql_time(sql, self->since);
+}
+
+/* Sends the packet, discards its rows and releases the buffer. */
+static enum permit_status run_sql(struct session *session, struct buf *sql)
+{
+    enum permit_status status = session_end(session, session_send_buf(session, sql));
+    buf_release(sql);
+    return status;
+}
+
+/* ---- join ---- */
+
+struct next_server {
+    uint64_t id;
+    uint64_t ticks;
+    utc_us now; /* the database's clock */
+    bool same_server;
+};
+
+/* Begins the transaction and locks `cluster`. Like a token, an id is at least epoch * 1024: see docs/design.md. */
+static enum permit_status lock_next_id(struct session *session, struct buf *sql, struct next_server *ret_next)
+{
+    struct buf identity;
+    struct row_reader reader = {.at = 0};
+    bool found = false;
+    buf_init(&identity, SQL_MAX);
+    enum permit_status status = epoch_identity_sql(session, &identity);
+    buf_printf(sql,
+               "BEGIN;SELECT GREATEST(next_server_id,epoch*1024),ticks,SYSDATE(6),identity=%s"
+               " FROM cluster WHERE id=1 FOR UPDATE",
+               buf_text(&identity));
+    buf_release(&identity);
+    if (status != PERMIT_OK)
+        return status;
+    status = session_send_buf(session, sql);
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    if (status == PERMIT_OK && (found = row_step(&reader, session))) {
+        ret_next->id = row_u64(&reader);
+        ret_next->ticks = row_u64(&reader);
+        ret_next->now = row_time(&reader);
+        ret_next->same_server = row_u64(&reader) != 0;
+    }
+    status = session_end(session, status);
+    return status == PERMIT_OK && !found ? PERMIT_INTERNAL : status;
+}
+
+static void insert_sql(const struct next_server *next, struct bytes address, struct bytes version, struct buf *sql)
+{
+    buf_printf(sql,
+               "UPDATE cluster SET next_server_id=%llu WHERE id=1;INSERT INTO server SET id=%llu,ticks=%llu,since=",
+               (unsigned long long)next->id + 1, (unsigned long long)next->id, (unsigned long long)next->ticks);
+    sql_time(sql, next->now);
+    buf_append_text(sql, ",seen_at=");
+    sql_time(sql, next->now);
+    buf_append_text(sql, ",address=");
+    sql_bytes(sql, address);
+    buf_append_text(sql, ",version=");
+    sql_bytes(sql, version);
+    buf_append_text(sql, ";COMMIT");
+}
+
+static enum permit_status servers_join(struct store *store, struct bytes address, struct bytes version,
+                                       struct server_self *ret_self)
+{
+    struct session *session = session_of(store);
+    struct next_server next = {0};
+    struct buf sql;
+    assert(address.length <= SERVER_ADDRESS_MAX && version.length <= SERVER_VERSION_MAX);
+    buf_init(&sql, SQL_MAX);
+    enum permit_status status = lock_next_id(session, &sql, &next);
+    buf_clear(&sql);
+    if (status == PERMIT_OK && next.same_server) {
+        insert_sql(&next, address, version, &sql);
+        status = session_end(session, session_send_buf(session, &sql));
+    }
+    buf_release(&sql);
+    if (status != PERMIT_OK || !next.same_server)
+        (void)session_rollback(session);
+    if (status == PERMIT_OK)
+        *ret_self = next.same_server ? (struct server_self){next.id, next.now} : (struct server_self){0};
+    return status;
+}
+
+/* ---- heartbeat ---- */
+
+/*
+ * The statements of a heartbeat, in the order in which read_heartbeat reads them. The ticks of the others are read
+ * after cluster.ticks, so that none of them looks further behind than it is.
+ */
+static void heartbeat_sql(const struct server_self *self, uint64_t waiting, struct buf *sql)
+{
+    buf_printf(sql,
+               "UPDATE server FORCE INDEX (PRIMARY) SET seen_at=SYSDATE(6),waiting=%llu,ticks=(SELECT ticks FROM "
+               "cluster WHERE id=1)",
+               (unsigned long long)waiting);
+    self_sql(self, sql);
+    buf_append_text(sql, " AND dead_at IS NULL;SELECT COUNT(*) FROM server FORCE INDEX (PRIMARY)");
+    self_sql(self, sql);
+    buf_printf(
+        sql,
+        " AND dead_at IS NULL;SELECT ticks,SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1;"
+        "SELECT id,ticks FROM server FORCE INDEX (server_dead) WHERE dead_at IS NULL AND id<>%llu"
+        " ORDER BY ticks LIMIT %d;"
+        "SELECT dead_at FROM server FORCE INDEX (server_dead) WHERE dead_at>'1970-01-01' ORDER BY dead_at LIMIT 1",
+        (unsigned long long)self->id, SERVERS_OTHERS_MAX);
+}
+
+/* Steps to the next statement and to its only row. */
+static enum permit_status next_row(struct session *session, struct row_reader *reader)
+{
+    enum permit_status status = session_next(session);
+    if (status != PERMIT_OK)
+        return status;
+    return row_step(reader, session) ? PERMIT_OK : PERMIT_INTERNAL;
+}
+
+/* The session is at the UPDATE. */
+static enum permit_status read_heartbeat(struct session *session, struct server_heartbeat *heartbeat)
+{
+    struct row_reader reader = {.at = 0};
+    struct lease_clock clock;
+    enum permit_status status;
+    if ((status = next_row(session, &reader)) != PERMIT_OK)
+        return status;
+    heartbeat->ret_alive = row_u64(&reader) > 0;
+    if ((status = next_row(session, &reader)) != PERMIT_OK)
+        return status;
+    heartbeat->ret_ticks = row_u64(&reader);
+    utc_us now = row_time(&reader);
+    clock.tick_at = row_time(&reader);
+    clock.offset_us = row_i64(&reader);
+    heartbeat->ret_now = lease_time(&clock, now);
+    if ((status = session_next(session)) != PERMIT_OK)
+        return status;
+    while (heartbeat->ret_other_count < SERVERS_OTHERS_MAX && row_step(&reader, session)) {
+        struct server_other *other = &heartbeat->ret_others[heartbeat->ret_other_count++];
+        other->id = row_u64(&reader);
+        other->ticks = row_u64(&reader);
+    }
+    if ((status = session_next(session)) != PERMIT_OK)
+        return status;
+    heartbeat->ret_oldest_death = row_step(&reader, session) ? row_time(&reader) : NEVER;
+    return reader.broken ? PERMIT_INTERNAL : PERMIT_OK;
+}
+
+static enum permit_status servers_heartbeat(struct store *store, const struct server_self *self,
+                                            struct server_heartbeat *heartbeat)
+{
+    struct session *session = session_of(store);
+    struct buf sql;
+    heartbeat->ret_alive = false;
+    heartbeat->ret_other_count = 0;
+    buf_init(&sql, SQL_MAX);
+    heartbeat_sql(self, heartbeat->waiting, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
+    buf_release(&sql);
+    if (status == PERMIT_OK)
+        status = read_heartbeat(session, heartbeat);
+    return session_end(session, status);
+}
+
+/* ---- the others ---- */
+
+static enum permit_status servers_declare_dead(struct store *store, const struct server_other *other, utc_us now,
+                                               bool *ret_declared)
+{
+    struct session *session = session_of(store);
+    struct buf sql;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, "UPDATE server FORCE INDEX (PRIMARY) SET dead_at=");
+    sql_time(&sql, now);
+    buf_printf(&sql, " WHERE id=%llu AND ticks=%llu AND dead_at IS NULL", (unsigned long long)other->id,
+               (unsigned long long)other->ticks);
+    enum permit_status status = session_send_buf(session, &sql);
+    bool declared = status == PERMIT_OK && session_affected(session) == 1;
+    buf_release(&sql);
+    status = session_end(session, status);
+    if (status == PERMIT_OK)
+        *ret_declared = declared;
+    return status;
+}
+
+/* Walks the rows of the dead, oldest first. NULL (alive) sorts before all times, so it is not walked. */
+static enum permit_status servers_remove_dead(struct store *store, utc_us until)
+{
+    struct buf sql;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, "DELETE FROM server WHERE dead_at<=");
+    sql_time(&sql, until);
+    buf_printf(&sql, " ORDER BY dead_at LIMIT %d", SERVERS_OTHERS_MAX);
+    return run_sql(session_of(store), &sql);
+}
+
+static enum permit_status servers_leave(struct store *store, const struct server_self *self)
+{
+    struct buf sql;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, "DELETE FROM server");
+    self_sql(self, &sql);
+    return run_sql(session_of(store), &sql);
+}
+
+static enum permit_status servers_list(struct store *store, struct arena *arena, struct server_row **ret_rows,
+                                       size_t *ret_count)
+{
+    struct session *session = session_of(store);
+    struct buf sql;
+    buf_init(&sql, SQL_MAX);
+    buf_printf(&sql,
+               "SELECT id,address,version,since,seen_at,waiting,dead_at IS NULL FROM server FORCE INDEX (PRIMARY)"
+               " ORDER BY id LIMIT %d",
+               SERVERS_LIST_MAX);
+    enum permit_status status = session_send_buf(session, &sql);
+    buf_release(&sql);
+    size_t count = status == PERMIT_OK ? (size_t)session_affected(session) : 0;
+    struct server_row *rows = arena_array(arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
+        rows[i].id = row_u64(&reader);
+        rows[i].address = row_bytes(&reader);
+        rows[i].version = row_bytes(&reader);
+        rows[i].since = row_time(&reader);
+        rows[i].seen_at = row_time(&reader);
+        rows[i].waiting = row_u64(&reader);
+        rows[i].alive = row_u64(&reader) != 0;
+    }
+    if (status == PERMIT_OK && reader.broken)
+        status = PERMIT_NO_MEMORY;
+    status = session_end(session, status);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_rows = rows;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+const struct store_servers mysql_servers = {
+    .join = servers_join,
+    .heartbeat = servers_heartbeat,
+    .declare_dead = servers_declare_dead,
+    .remove_dead = servers_remove_dead,
+    .leave = servers_leave,
+    .list = servers_list,
+};

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The permitd that run on this database: rows of `server`. Each permitd joins with a new id, sends a heartbeat about
+ * once a second, and leaves when it stops.
+ *
+ * A heartbeat copies cluster.ticks, which rises with each tick of the lease clock. A permitd whose copy is
+ * SERVER_DEAD_TICKS behind is dead. So while the database is away no permitd dies, and a jump of a clock kills none.
+ * Death is written: another permitd declares it by compare-and-set on the ticks that it has read. A permitd that finds
+ * itself dead, or its row gone, joins again and gets a new id. PLACE_KEPT_US later its old row is deleted.
+ */
+#ifndef STORE_SERVERS_H
+#define STORE_SERVERS_H
+
+#include "base/arena.h"
+#include "base/base.h"
+#include "permit/status.h"
+
+struct store;
+
+enum {
+    SERVER_DEAD_TICKS = 4,
+    SERVER_ADDRESS_MAX = 255,
+    SERVER_VERSION_MAX = 64,
+    SERVERS_OTHERS_MAX = 100, /* rows that one call reads, declares dead or deletes */
+    SERVERS_LIST_MAX = 1000,
+};
+
+/* How long a dead permitd stays in the table, on the lease clock. */
+#define PLACE_KEPT_US (10LL * US_PER_SECOND)
+
+/*
+ * Names the row of one permitd. `since` tells it from a row that has the same id after an older copy of the database
+ * was restored.
+ */
+struct server_self {
+    uint64_t id;  /* 0: none */
+    utc_us since; /* the database's clock */
+};
+
+/* Another permitd that is not declared dead. */
+struct server_other {
+    uint64_t id;
+    uint64_t ticks; /* as its last heartbeat wrote them */
+};
+
+struct server_heartbeat {
+    uint64_t waiting; /* requests that wait at this permitd */
+
+    bool ret_alive;     /* false: declared dead, or the row is gone; then nothing was written */
+    uint64_t ret_ticks; /* cluster.ticks, read before the rows of the others */
+    utc_us ret_now;     /* lease clock */
+    struct server_other ret_others[SERVERS_OTHERS_MAX]; /* the furthest behind first */
+    size_t ret_other_count;
+    utc_us ret_oldest_death; /* lease clock; NEVER: no row of a dead permitd */
+};
+
+/* A row, for lists. Times are the database's clock. */
+struct server_row {
+    uint64_t id;
+    struct bytes address, version;
+    utc_us since, seen_at;
+    uint64_t waiting;
+    bool alive;
+};
+
+/* The methods; store->servers. */
+struct store_servers {
+    /*
+     * Inserts a row with a new id, on a STORE_WORKER. ret_self->id is 0 if the database is another server than the one
+     * in `cluster`: until the clock tick has raised the epoch, an id could be given twice. PERMIT_DATABASE_LOST: a row
+     * may be left behind, which then dies.
+     */
+    enum permit_status (*join)(struct store *store, struct bytes address, struct bytes version,
+                               struct server_self *ret_self);
+    /* Writes the ticks and the number of waiting requests, if the permitd is alive, and reads the others. */
+    enum permit_status (*heartbeat)(struct store *store, const struct server_self *self,
+                                    struct server_heartbeat *heartbeat);
+    /*
+     * Declares the permitd dead unless it has written other ticks meanwhile. `now`: lease clock. *ret_declared: this
+     * call did it.
+     */
+    enum permit_status (*declare_dead)(struct store *store, const struct server_other *other, utc_us now,
+                                       bool *ret_declared);
+    /* Deletes at most SERVERS_OTHERS_MAX rows that were declared dead until this time of the lease clock. */
+    enum permit_status (*remove_dead)(struct store *store, utc_us until);
+    /* Deletes the row. */
+    enum permit_status (*leave)(struct store *store, const struct server_self *self);
+    /* Lists at most SERVERS_LIST_MAX permitd in order of their ids, the dead ones included. */
+    enum permit_status (*list)(struct store *store, struct arena *arena, struct server_row **ret_rows,
+                               size_t *ret_count);
+};
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+#include "fake_servers.h"
+
+#include "fake_session.h"
+#include "oracle.h"
+
+static utc_us served_now(void)
+{
+    return lease_time(&database.globals.clock, database_now());
+}
+
+static struct db_server *find(const struct server_self *self)
+{
+    struct db_server *server = database_server(self->id);
+    return server && server->row.since == self->since ? server : NULL;
+}
+
+static enum permit_status join(struct store *store, struct bytes address, struct bytes version,
+                               struct server_self *ret_self)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    (void)address, (void)version;
+    if (status != PERMIT_OK)
+        return status;
+    if (database.globals.identity != database.server) {
+        *ret_self = (struct server_self){0};
+        return call_leave(fake);
+    }
+    struct globals globals = database.globals;
+    uint64_t least = globals.epoch * 1024;
+    uint64_t id = globals.next_server_id > least ? globals.next_server_id : least;
+    globals.next_server_id = id + 1;
+    (void)database_commit_globals(&globals);
+    const struct db_server_row row = {
+        .exists = true, .id = id, .since = database_now(), .ticks = globals.ticks, .dead_at = NEVER};
+    status = call_flush(fake, database_commit_server(database_new_server(), &row));
+    if (status != PERMIT_OK)
+        return status;
+    oracle_server_joined(id);
+    *ret_self = (struct server_self){row.id, row.since};
+    return PERMIT_OK;
+}
+
+static enum permit_status heartbeat(struct store *store, const struct server_self *self,
+                                    struct server_heartbeat *heartbeat)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    heartbeat->ret_alive = false;
+    heartbeat->ret_other_count = 0;
+    if (status != PERMIT_OK)
+        return status;
+    struct db_server *server = find(self);
+    uint64_t lsn = 0;
+    if (server && server->row.dead_at == NEVER) {
+        struct db_server_row row = server->row;
+        row.ticks = database.globals.ticks;
+        lsn = database_commit_server(server, &row);
+        heartbeat->ret_alive = true;
+    }
+    heartbeat->ret_ticks = database.globals.ticks;
+    heartbeat->ret_now = served_now();
+    heartbeat->ret_oldest_death = NEVER;
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        const struct db_server_row *row = &database.servers[i].row;
+        if (!row->exists)
+            continue;
+        heartbeat->ret_oldest_death = min_i64(heartbeat->ret_oldest_death, row->dead_at);
+        if (row->dead_at == NEVER && row->id != self->id && heartbeat->ret_other_count < SERVERS_OTHERS_MAX)
+            heartbeat->ret_others[heartbeat->ret_other_count++] = (struct server_other){row->id, row->ticks};
+    }
+    status = lsn ? call_flush(fake, lsn) : call_leave(fake);
+    if (status == PERMIT_OK && heartbeat->ret_alive)
+        oracle_server_seen(self->id);
+    return status;
+}
+
+static enum permit_status declare_dead(struct store *store, const struct server_other *other, utc_us now,
+                                       bool *ret_declared)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    struct db_server *server = database_server(other->id);
+    bool declares = server && server->row.dead_at == NEVER && server->row.ticks == other->ticks;
+    if (!declares) {
+        status = call_leave(fake);
+    } else {
+        struct db_server_row row = server->row;
+        row.dead_at = now;
+        oracle_server_dies(&row);
+        step("server %llu is declared dead", (unsigned long long)row.id);
+        status = call_flush(fake, database_commit_server(server, &row));
+    }
+    if (status == PERMIT_OK)
+        *ret_declared = declares;
+    return status;
+}
+
+static enum permit_status remove_dead(struct store *store, utc_us until)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    uint64_t lsn = 0;
+    for (size_t i = 0; i < SERVERS_MAX && status == PERMIT_OK; i++)
+        if (database.servers[i].row.exists && database.servers[i].row.dead_at <= until)
+            lsn = database_commit_server(&database.servers[i], &(struct db_server_row){0});
+    if (status != PERMIT_OK)
+        return status;
+    return lsn ? call_flush(fake, lsn) : call_leave(fake);
+}
+
+static enum permit_status leave(struct store *store, const struct server_self *self)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    struct db_server *server = find(self);
+    return server ? call_flush(fake, database_commit_server(server, &(struct db_server_row){0})) : call_leave(fake);
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const struct server_row *left = a, *right = b;
+    return (left->id > right->id) - (left->id < right->id);
+}
+
+/* Without addresses and numbers of waiters, which the database in memory does not keep. */
+static enum permit_status list(struct store *store, struct arena *arena, struct server_row **ret_rows,
+                               size_t *ret_count)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    struct server_row *rows = arena_array(arena, SERVERS_MAX, sizeof *rows);
+    size_t count = 0;
+    if (!rows)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        const struct db_server_row *row = &database.servers[i].row;
+        if (row->exists)
+            rows[count++] = (struct server_row){.id = row->id, .since = row->since, .alive = row->dead_at == NEVER};
+    }
+    qsort(rows, count, sizeof *rows, compare_ids);
+    *ret_rows = rows;
+    *ret_count = count;
+    return call_leave(fake);
+}
+
+const struct store_servers fake_servers = {
+    .list = list,
+    .join = join,
+    .heartbeat = heartbeat,
+    .declare_dead = declare_dead,
+    .remove_dead = remove_dead,
+    .leave = leave,
+};
