@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 # Builds permitd with warnings as errors and runs its tests; the last line is `N passed, N failed`.
 #
-#     tests/run.sh [--preset NAME] [--permitd NAME] [--lanes N] [SUITE ...]
+#     tests/run.sh [--preset NAME] [--permitd NAME] [--lanes N] [--label LABEL | SUITE ...]
 #
-# Without names: all suites of tests/suites. --lanes: so many suites side by side (3): most of the time they wait.
+# Without names: the suites of tests/suites but those with the label chaos, which take longer; --label chaos runs these.
+# .ci/run runs both. --lanes: so many suites side by side (3): most of the time they wait.
 # --preset asan: everything under that sanitizer (CMakePresets.json). --permitd tsan: the suites as they are, but the
 # permitd that they start is that of another preset (Criterion cannot be run under the thread sanitizer). Installs what is
 # missing with scripts/packages.sh. Needs no server that it does not start itself. Output: BUILD/test-logs/SUITE.log.
@@ -15,13 +16,14 @@ cd "$(dirname "$0")/.." || exit 1
 suites=$(grep -v '^#' tests/suites)
 
 usage() {
-    sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,13s/^# \{0,1\}//p' "$0" >&2
     exit 64
 }
 
 preset=release
 permitd=
 lanes=3
+labels='fast server fuzz'
 chosen=()
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -38,6 +40,11 @@ while [ $# -gt 0 ]; do
     --lanes)
         [[ ${2-} =~ ^[1-9][0-9]*$ ]] || usage
         lanes=$2
+        shift
+        ;;
+    --label)
+        grep -qE "^[a-z_]+ +${2-} " <<<"$suites" || usage
+        labels=$2
         shift
         ;;
     -*) usage ;;
@@ -184,8 +191,12 @@ fi
 
 rm -f "$logs"/*.counts
 trap 'kill $(jobs -rp) 2>/dev/null; wait; exit 130' INT TERM
-while read -r name _ how seconds command; do
-    [ ${#chosen[@]} -eq 0 ] || [[ " ${chosen[*]} " == *" $name "* ]] || continue
+while read -r name label how seconds command; do
+    if [ ${#chosen[@]} -gt 0 ]; then
+        [[ " ${chosen[*]} " == *" $name "* ]] || continue
+    else
+        [[ " $labels " == *" $label "* ]] || continue
+    fi
     while [ "$(jobs -rp | wc -l)" -ge "$lanes" ]; do
         wait -n
         collect

@@ -30,11 +30,14 @@ static enum permit_status run_sql(struct session *session, struct buf *sql)
 struct next_server {
     uint64_t id;
     uint64_t ticks;
-    utc_us now; /* the database's clock */
-    bool same_server;
+    utc_us now;    /* the database's clock */
+    bool may_join; /* the database is the server in `cluster`, and its hold after a failover is over */
 };
 
-/* Begins the transaction and locks `cluster`. Like a token, an id is at least epoch * 1024: see docs/design.md. */
+/*
+ * Begins the transaction and locks `cluster`. Like a token, an id is at least epoch * 1024 and is not given in the hold
+ * after the epoch has risen: see docs/design.md.
+ */
 static enum permit_status lock_next_id(struct session *session, struct buf *sql, struct next_server *ret_next)
 {
     struct buf identity;
@@ -42,10 +45,11 @@ static enum permit_status lock_next_id(struct session *session, struct buf *sql,
     bool found = false;
     buf_init(&identity, SQL_MAX);
     enum permit_status status = epoch_identity_sql(session, &identity);
-    buf_printf(sql,
-               "BEGIN;SELECT GREATEST(next_server_id,epoch*1024),ticks,SYSDATE(6),identity=%s"
-               " FROM cluster WHERE id=1 FOR UPDATE",
-               buf_text(&identity));
+    buf_printf(
+        sql,
+        "BEGIN;SELECT GREATEST(next_server_id,epoch*1024),ticks,SYSDATE(6),tick_at,offset_us,grants_from,identity=%s"
+        " FROM cluster WHERE id=1 FOR UPDATE",
+        buf_text(&identity));
     buf_release(&identity);
     if (status != PERMIT_OK)
         return status;
@@ -56,7 +60,10 @@ static enum permit_status lock_next_id(struct session *session, struct buf *sql,
         ret_next->id = row_u64(&reader);
         ret_next->ticks = row_u64(&reader);
         ret_next->now = row_time(&reader);
-        ret_next->same_server = row_u64(&reader) != 0;
+        struct lease_clock clock = {.tick_at = row_time(&reader)};
+        clock.offset_us = row_i64(&reader);
+        bool hold_is_over = row_time(&reader) <= lease_time(&clock, ret_next->now);
+        ret_next->may_join = row_u64(&reader) != 0 && hold_is_over;
     }
     status = session_end(session, status);
     return status == PERMIT_OK && !found ? PERMIT_INTERNAL : status;
@@ -87,15 +94,15 @@ static enum permit_status servers_join(struct store *store, struct bytes address
     buf_init(&sql, SQL_MAX);
     enum permit_status status = lock_next_id(session, &sql, &next);
     buf_clear(&sql);
-    if (status == PERMIT_OK && next.same_server) {
+    if (status == PERMIT_OK && next.may_join) {
         insert_sql(&next, address, version, &sql);
         status = session_end(session, session_send_buf(session, &sql));
     }
     buf_release(&sql);
-    if (status != PERMIT_OK || !next.same_server)
+    if (status != PERMIT_OK || !next.may_join)
         (void)session_rollback(session);
     if (status == PERMIT_OK)
-        *ret_self = next.same_server ? (struct server_self){next.id, next.now} : (struct server_self){0};
+        *ret_self = next.may_join ? (struct server_self){next.id, next.now} : (struct server_self){0};
     return status;
 }
 

@@ -67,7 +67,7 @@ struct server_row {
 struct store_servers {
     /*
      * Inserts a row with a new id, on a STORE_WORKER. ret_self->id is 0 if the database is another server than the one
-     * in `cluster`: until the clock tick has raised the epoch, an id could be given twice. PERMIT_DATABASE_LOST: a row
+     * in `cluster`, and in the hold after the epoch has risen: as a token, an id could be given twice then. PERMIT_DATABASE_LOST: a row
      * may be left behind, which then dies.
      */
     enum permit_status (*join)(struct store *store, struct bytes address, struct bytes version,

@@ -23,7 +23,8 @@ static enum permit_status join(struct store *store, struct bytes address, struct
     (void)address, (void)version;
     if (status != PERMIT_OK)
         return status;
-    if (database.globals.identity != database.server) {
+    bool hold_is_over = database.globals.grants_from <= served_now();
+    if (database.globals.identity != database.server || !hold_is_over) {
         *ret_self = (struct server_self){0};
         return call_leave(fake);
     }

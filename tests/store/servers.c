@@ -71,13 +71,23 @@ static size_t listed(struct server_row **ret_rows)
 
 /* ---- ids ---- */
 
-Test(servers, join_waits_until_the_epoch_has_risen)
+/* The hold of failover_hold that follows a raise of the epoch is over. */
+static void end_hold(void)
+{
+    must_run(other, "UPDATE cluster SET grants_from = '2000-01-01'");
+}
+
+Test(servers, join_waits_until_the_epoch_has_risen_and_its_hold_is_over)
 {
     must_run(other, "UPDATE cluster SET identity = 'another'");
     cr_assert_eq(joined("a").id, 0);
     cr_assert_not(in_transaction(session_of(store)));
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM server"), 0);
     serve();
+    must_run(other, "UPDATE cluster SET grants_from = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR");
+    cr_assert_eq(joined("a").id, 0);
+    cr_assert_not(in_transaction(session_of(store)));
+    end_hold();
     struct server_self self = joined("a");
     cr_assert_eq(self.id, (uint64_t)number_of(other, "SELECT epoch * 1024 FROM cluster"));
     cr_assert_gt(self.id, 1024);
@@ -93,6 +103,7 @@ Test(servers, id_is_never_given_again)
     uint64_t epoch;
     int64_t wait_ms;
     cr_assert_eq(store_bump_epoch(store, HOLD_MS, BYTES("a test"), &epoch, &wait_ms), PERMIT_OK);
+    end_hold();
     cr_assert_eq(joined("d").id, epoch * 1024);
     cr_assert_eq(joined("e").id, epoch * 1024 + 1);
 }
