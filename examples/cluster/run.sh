@@ -293,7 +293,7 @@ await_claim "permits are granted again, by db2" begun $((capacity + 4))
 say "That was within $(seconds "$died") s of the death of db1, of which 5 s are failover_hold."
 database_start 1
 replicate 2 1
-say "db1 is started again, as the replica of db2. What it had not answered is rolled back. db2 waits for it now."
+say "db1 is started again, as the replica of db2. It rolls back the commits that it had not answered. From now on db2 waits for db1."
 
 # ---- Another permitd is killed ----
 

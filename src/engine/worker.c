@@ -328,7 +328,8 @@ static enum permit_status try_run(struct transaction *transaction)
         status = make_plan(worker, run);
     if (status == PERMIT_OK)
         status = write_changes(worker, run);
-    transaction->waits_for_locks = !run->applied && one_semaphore(run);
+    if (status == PERMIT_LOCK_TIMEOUT)
+        transaction->waits_for_locks = !run->applied && one_semaphore(run);
     return status;
 }
 

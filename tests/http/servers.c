@@ -23,7 +23,7 @@ static void start_one(struct pair *pair, int i, const char *const *flags)
     pair->talks[i] = talk_to(pair->permitd[i]->port);
 }
 
-/* What one permitd shows of another. */
+/* The row of one permitd in the list that another one, or itself, answers. */
 struct shown {
     struct talk *by;
     const char *address;
